@@ -1,0 +1,87 @@
+# One command each: `make demo`, `make test`. Everything is set up on the way; nothing is installed outside this folder.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+export AWS_DEFAULT_REGION ?= eu-central-1
+export SAM_CLI_TELEMETRY := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup demo test check build build-host bench test-localstack lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command line at .venv/bin/evenkeel
+
+# pyproject.toml counts too: the editable install and the console script come from it.
+.venv/.ready: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Python 3.11 or newer is needed; name one with make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
+	@echo "setting up .venv (about a minute, once)"
+	@$(BIN)/pip install -qq -r requirements/dev.txt
+	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The SAM CLI pins versions that clash with ours, so it lives alone.
+.venv-sam/.ready: requirements/sam.txt | .venv/.ready
+	@$(BIN)/python -m venv .venv-sam
+	@echo "setting up .venv-sam (about a minute, once)"
+	@.venv-sam/bin/pip install -qq -r requirements/sam.txt
+	@touch $@
+
+demo: setup ## three simulated clusters, kept even while machines come and go (under a minute)
+	@$(BIN)/python -m sandbox.demo
+
+test: check ## everything: linters, types, arrows, template, every suite
+	$(BIN)/pytest
+
+check: setup .venv-sam/.ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict layers/evenkeel
+	$(BIN)/lint-imports
+	.venv-sam/bin/sam validate --lint --template template.yaml --region $(AWS_DEFAULT_REGION)
+
+# Lambda's own Python: on PATH (a shim of a version manager may be there and not run) or where pyenv keeps it.
+PYTHON313 = $(shell for p in python3.13 $$HOME/.pyenv/versions/3.13*/bin/python3.13; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' >/dev/null 2>&1 && $$p -c 'import sys; print(sys.executable)' && break; done)
+
+build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3.13, in .aws-sam/build
+	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, which Lambda runs: the layers ship its compiled files. Neither python3.13 on PATH nor ~/.pyenv/versions/3.13* runs."; exit 1; }
+	PATH="$(dir $(PYTHON313)):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
+	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
+
+# The twin of the deployed layers that tests and bench run: same recipes, this machine's processor, and Python 3.13 where there
+# is one. `runtime` is what Lambda's own image brings.
+HOST_PYTHON = $(or $(PYTHON313),$(CURDIR)/$(BIN)/python)
+
+build-host: build/host/dependencies.ready build/host/evenkeel.ready ## the same layers for this machine, in build/host
+
+build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/requirements.txt requirements/dev.txt | .venv/.ready
+	@rm -rf build/host/DependenciesLayer build/host/runtime
+	@mkdir -p build/host
+	@$(MAKE) -C layers/dependencies build-DependenciesLayer ARTIFACTS_DIR=$(CURDIR)/build/host/DependenciesLayer \
+	  EVENKEEL_BUILD_ARCH=host EVENKEEL_PYTHON=$(HOST_PYTHON)
+	@$(HOST_PYTHON) -m pip install -qq --target build/host/runtime -c requirements/dev.txt awslambdaric boto3
+	@echo $(HOST_PYTHON) >build/host/python
+	@touch $@
+
+build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py')
+	@rm -rf build/host/EvenkeelLayer
+	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
+	@touch $@
+
+lock: ## new pinned versions (needs uv; the only target that does)
+	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header pyproject.toml --group dev -o requirements/dev.txt
+	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header requirements/sam.in -o requirements/sam.txt
+	uv pip compile -q --upgrade --python-platform aarch64-manylinux_2_28 --python-version 3.13 --no-emit-index-url --no-emit-find-links --no-header -c requirements/dev.txt \
+	  $(foreach package,aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl,--no-emit-package $(package)) \
+	  layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
+
+clean: ## forget every build and environment
+	rm -rf .venv .venv-sam .venv-localstack .aws-sam build

@@ -1,0 +1,22 @@
+"""By hand: {"action": "register|plan|status|pause|resume", "cluster": "<id>", ...} -> {"ok": ..., "message": ...}."""
+
+from typing import Any
+
+from aws_lambda_powertools import Logger
+
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.operate import said_by
+from evenkeel.bootstrap import parts, remaining_of
+from evenkeel.config import ConfigError
+
+logger = Logger()
+
+
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    try:
+        answer = parts().operate(event, remaining_of(context))
+    except (EvenkeelError, ConfigError) as error:
+        answer = said_by(error)
+    logger.info(answer["message"], extra={"action": answer.get("action"), "cluster": answer.get("cluster")})
+    return answer

@@ -1,0 +1,42 @@
+"""queue -> observe, plan, apply, record. The only function that writes to a cluster."""
+
+from functools import partial
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from evenkeel.adapters.aws.messages import read_request
+from evenkeel.application.errors import BadRequestError
+from evenkeel.bootstrap import parts, remaining_of
+
+logger = Logger()
+metrics = Metrics()
+# One cluster's failure holds back that cluster's messages only, also where a batch has several.
+processor = SqsFifoPartialProcessor(skip_group_on_error=True, raise_on_entire_batch_failure=False)
+
+
+def rebalance(record: SQSRecord, context: Any) -> None:
+    use = parts()
+    try:
+        request = read_request(record.body)
+        outcome = use.rebalance(request.cluster, request.reason, remaining_of(context))
+    except BadRequestError as error:
+        logger.error("message buried: %s", error)
+        use.queue.bury(record.body, str(error), record.message_id)
+        metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+        return
+    logger.info(outcome.message)
+    for name, value in outcome.metrics().items():
+        metrics.add_metric(name, MetricUnit.Count, value)
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    if not isinstance(event, dict) or not isinstance(event.get("Records"), list):
+        logger.error("event is no SQS batch: it has no list of Records")
+        return {"batchItemFailures": []}
+    return process_partial_response(event, partial(rebalance, context=context), processor, context)

@@ -1,0 +1,45 @@
+"""schedule -> one message per due cluster; recheck queue -> the cluster's message; by hand: {"clusters": [...]}."""
+
+from datetime import datetime
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from evenkeel.adapters.aws.messages import read_request, read_scan
+from evenkeel.application.errors import BadRequestError
+from evenkeel.bootstrap import parts
+
+logger = Logger()
+metrics = Metrics()
+processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+
+
+def look_again(record: SQSRecord) -> None:
+    try:
+        request = read_request(record.body)
+    except BadRequestError as error:
+        logger.error("message buried: %s", error)
+        parts().queue.bury(record.body, str(error), record.message_id)
+        metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+        return
+    parts().scan.look_again(request.cluster, request.reason, record.message_id)
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    if isinstance(event, dict) and isinstance(event.get("Records"), list):
+        metrics.add_metric("SecondLooks", MetricUnit.Count, len(event["Records"]))
+        return process_partial_response(event, look_again, processor, context)
+    try:
+        request = read_scan(event)
+    except BadRequestError as error:
+        logger.error(str(error))
+        return {"ok": False, "message": str(error)}
+    scan = parts().scan
+    result = scan.tick(request) if isinstance(request, datetime) else scan.by_hand(request)
+    metrics.add_metric("ClustersScanned", MetricUnit.Count, len(result.requested))
+    return result.answer()

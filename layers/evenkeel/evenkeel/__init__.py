@@ -1,0 +1,1 @@
+"""Evenkeel keeps the zones of a Kubernetes node pool even and whole."""

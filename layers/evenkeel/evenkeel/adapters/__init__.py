@@ -1,0 +1,1 @@
+"""Where ports meet the world: AWS and the Kubernetes API."""

@@ -1,0 +1,1 @@
+"""DynamoDB, SQS, EventBridge and Secrets Manager behind the application's ports."""

@@ -1,0 +1,1 @@
+"""One client, three machine APIs as data with small readers."""

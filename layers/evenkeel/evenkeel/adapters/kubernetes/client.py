@@ -1,0 +1,182 @@
+"""The Kubernetes API over the real client's transport: pages, patches, patience, and one fresh credential.
+
+The generated API classes build models that we do not need; ``ApiClient.call_api`` gives the transport with its TLS and
+connection pool, and the JSON as it came. Redirects and the transport's own retries are off: a redirect would carry the
+token away, and a retried patch could be sent twice.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import urllib3
+from kubernetes.client import ApiClient, ApiException
+
+from evenkeel.application.errors import ClusterUnavailableError, ConflictError, RejectedError
+from evenkeel.application.ports import Remaining
+
+_log = logging.getLogger("evenkeel.kubernetes")
+
+_CONNECT_SECONDS, _READ_SECONDS = 3, 10
+# client-go's own page size: large enough for one page in most clusters, small enough for the API server.
+PAGE = 500
+# An API server under load names its own delay; three times is as often as client-go's flow control insists.
+_PATIENCE = 3
+_USER_AGENT = "evenkeel"
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+class Credential(Protocol):
+    """Where the bearer token comes from."""
+
+    def token(self, *, fresh: bool) -> str | None:
+        """The token, a new one if ``fresh``; None where a client certificate is used. Raises AccessError."""
+        ...
+
+
+class KubernetesApi:
+    """One API server. Keeps its connections; holds no state of a look."""
+
+    def __init__(
+        self, name: str, client: ApiClient, credential: Credential | None, sleep: Callable[[float], None]
+    ) -> None:
+        """``credential`` None: the client's own configuration has it, as a local kubeconfig does."""
+        self.name = name
+        self._client = client
+        self._credential = credential
+        self._sleep = sleep
+        self._served: dict[str, list[str]] = {}
+
+    def list_all(self, path: str, remaining: Remaining, selector: str | None = None) -> list[dict[str, Any]] | None:
+        """All objects under a path, every page; None where the API does not serve it.
+
+        Raises:
+            ClusterUnavailableError: any page failed. Half a list is never returned.
+        """
+        found: list[dict[str, Any]] = []
+        query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            status, body = self._call("GET", f"{path}?{urlencode(query)}", remaining)
+            if status == 404 and "continue" not in query:
+                self._served.clear()  # a version that was served has gone: ask again at the next look
+                return None
+            if status != 200:
+                raise ClusterUnavailableError(self._says("GET", path, status, body))
+            items = body.get("items")
+            if not isinstance(items, list):
+                raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no list")
+            kind, version = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
+            # Items of a list carry no kind of their own in some API versions.
+            found += [{"apiVersion": version, "kind": kind, **item} for item in items if isinstance(item, dict)]
+            token = body.get("metadata", {}).get("continue")
+            if not token:
+                return found
+            query["continue"] = str(token)
+
+    def served(self, group: str, remaining: Remaining) -> list[str]:
+        """The versions of an API group that are served; none where the group is not. Asked once per connection."""
+        if not self._served.get(group):
+            self._served[group] = self._versions(group, remaining)
+        return self._served[group]
+
+    def _versions(self, group: str, remaining: Remaining) -> list[str]:
+        path = f"/apis/{quote(group)}"
+        status, body = self._call("GET", path, remaining)
+        if status == 404:
+            return []
+        if status != 200:
+            raise ClusterUnavailableError(self._says("GET", path, status, body))
+        return [str(entry.get("version")) for entry in body.get("versions") or [] if isinstance(entry, Mapping)]
+
+    def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        """One merge patch; the object as it is after it.
+
+        A merge patch with a stale ``metadata.resourceVersion`` is answered 409. (A JSON patch with a failing ``test``
+        would be answered 422, like a validation error.)
+
+        Raises:
+            ConflictError, RejectedError, ClusterUnavailableError
+        """
+        status, answer = self._call("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
+        if status == 200:
+            return answer
+        says = self._says("PATCH", path, status, answer)
+        if status == 409:
+            raise ConflictError(says)
+        if 400 <= status < 500:
+            raise RejectedError(says)
+        raise ClusterUnavailableError(says)
+
+    def _says(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
+        hint = ""
+        if status == 403:
+            hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
+        elif status == 401:
+            hint = " (the credential is not accepted, also after a fresh one)"
+        return f"{method} {path} of {self.name}: {status} {str(body.get('message', ''))[:300]}{hint}"
+
+    def _call(
+        self, method: str, path: str, remaining: Remaining, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        fresh = False
+        waits = 0
+        while True:
+            status, headers, answer = self._send(method, path, body, fresh=fresh)
+            if status == 401 and not fresh and self._credential is not None:
+                fresh = True
+                continue
+            if status in (429, 503):
+                wait = _retry_after(headers)
+                if waits < _PATIENCE and remaining() > wait + _CONNECT_SECONDS + _READ_SECONDS:
+                    waits += 1
+                    _log.info("%s asks to wait %s s", self.name, wait)
+                    self._sleep(wait)
+                    continue
+                raise ClusterUnavailableError(self._says(method, path.partition("?")[0], status, answer))
+            return status, answer
+
+    def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, fresh: bool
+    ) -> tuple[int, Mapping[str, str], dict[str, Any]]:
+        configuration = self._client.configuration
+        headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+        if self._credential is not None:
+            token = self._credential.token(fresh=fresh)
+            if token is not None:
+                headers["Authorization"] = f"Bearer {token}"
+        elif (key := configuration.get_api_key_with_prefix("BearerToken")) is not None:
+            headers["Authorization"] = key
+        if body is not None:
+            headers["Content-Type"] = _MERGE_PATCH
+        try:
+            response = self._client.call_api(
+                method,
+                configuration.host.rstrip("/") + path,
+                header_params=headers,
+                body=dict(body) if body is not None else None,
+                _request_timeout=(_CONNECT_SECONDS, _READ_SECONDS),
+            )
+            text: bytes = response.read()  # type: ignore[no-untyped-call]
+        except ApiException as error:
+            raise ClusterUnavailableError(f"{self.name}: {str(error.reason).splitlines()[-1]}") from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ClusterUnavailableError(f"{self.name} does not answer: {type(error).__name__}: {error}") from None
+        try:
+            answer = json.loads(text) if text else {}
+        except (ValueError, RecursionError):
+            answer = {}
+            if response.status == 200:
+                raise ClusterUnavailableError(f"{method} {path} of {self.name}: the answer is not JSON") from None
+        sent = dict(response.getheaders() or {})  # type: ignore[no-untyped-call]
+        return response.status, sent, answer if isinstance(answer, dict) else {}
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds to wait; one where the server names none (or a date, which no API server does)."""
+    named = {key.lower(): value for key, value in headers.items()}.get("retry-after", "1")
+    try:
+        return max(0.0, float(named))
+    except ValueError:
+        return 1.0

@@ -1,0 +1,223 @@
+"""One look at a cluster, and the patches that follow from it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, Flavour, Kind
+from evenkeel.adapters.kubernetes.readers import (
+    Found,
+    Listing,
+    Object,
+    as_observation,
+    at,
+    belongs_to,
+    name_of,
+    read_groups,
+    read_machine,
+    topology_entry,
+    with_machines,
+)
+from evenkeel.application.errors import ClusterUnavailableError, RejectedError
+from evenkeel.application.ports import Remaining
+from evenkeel.config import ClusterPolicy
+from evenkeel.domain.model import GroupKey, Observation, Skipped
+from evenkeel.domain.writes import Patch
+
+# A selector of this many names stays well below the 8 KB that proxies allow a URL.
+_NAMES_PER_SELECTOR = 50
+
+
+class KubernetesCluster:
+    """A cluster's machine objects, as one look found them. Made for one run."""
+
+    def __init__(self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining) -> None:
+        self._api = api
+        self._policy = policy
+        self._remaining = remaining
+        self._found: dict[GroupKey, Found] = {}
+        self._machines: dict[GroupKey, list[Object]] = {}
+        # Objects that a patch of ours has changed since the look; several groups can share one owner.
+        self._newer: dict[str, Object] = {}
+
+    def observe(self) -> Observation:
+        """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there."""
+        self._found, self._machines, self._newer = {}, {}, {}
+        skipped: list[Skipped] = []
+        served = False
+        for name in self._policy.flavours:
+            flavour = FLAVOURS[name]
+            listing = self._list(flavour)
+            if listing is None:
+                continue
+            served = True
+            found, left_out = read_groups(listing, self._policy.discoveries)
+            skipped += left_out
+            self._found |= {one.group.key: one for one in self._count_machines(flavour, found)}
+        if not served:
+            names = ", ".join(self._policy.flavours)
+            raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
+        return as_observation(self._found.values(), skipped)
+
+    def _list(self, flavour: Flavour) -> Listing | None:
+        """All objects of a flavour; None where the cluster does not have it."""
+        listing = Listing(flavour=flavour)
+        for kind in flavour.kinds:
+            version = self._version(kind)
+            if version is None:
+                return None
+            items: list[dict[str, Any]] = []
+            for namespace in self._policy.namespaces or (None,):
+                page = self._api.list_all(_path(kind, version, namespace), self._remaining)
+                if page is None:
+                    if kind.optional:
+                        break
+                    return None
+                items += page
+            listing.objects[kind.kind] = list(items)
+        return listing
+
+    def _version(self, kind: Kind) -> str | None:
+        """The version to use: the only one there is, or the best that is served."""
+        if len(kind.versions) == 1:
+            return kind.versions[0]
+        served = self._api.served(kind.group, self._remaining)
+        return next((version for version in kind.versions if version in served), None)
+
+    def _count_machines(self, flavour: Flavour, found: list[Found]) -> Iterable[Found]:
+        """The groups, with the machines of those where a machine could be waiting for its node."""
+        rules = self._policy.policy().pools
+        unsettled = [
+            one
+            for one in found
+            if one.group.requested != one.group.running
+            and (one.group.pool_label or any(rule.selects(one.group) for rule in rules))
+        ]
+        machines = self._list_machines(flavour, unsettled)
+        for one in found:
+            if one not in unsettled:
+                yield one
+                continue
+            mine = [item for item in machines if belongs_to(one, flavour, item)]
+            self._machines[one.group.key] = mine
+            yield replace(one, group=with_machines(one.group, [read_machine(flavour, item) for item in mine]))
+
+    def _list_machines(self, flavour: Flavour, groups: list[Found]) -> list[Object]:
+        """One list per namespace and kind of scalable, by the label that names the scalable."""
+        wanted: dict[tuple[str, str], list[str]] = {}
+        for one in groups:
+            wanted.setdefault((one.group.key.namespace, one.group.kind), []).append(one.group.key.name)
+        machines: list[Object] = []
+        for (namespace, kind), names in wanted.items():
+            label = flavour.machine_labels.get(kind)
+            chunks: list[str | None] = [
+                f"{label} in ({','.join(names[i : i + _NAMES_PER_SELECTOR])})"
+                for i in range(0, len(names), _NAMES_PER_SELECTOR)
+            ]
+            for selector in chunks if label is not None else [None]:
+                version = self._version(flavour.machine) or flavour.machine.versions[0]
+                page = self._api.list_all(_path(flavour.machine, version, namespace), self._remaining, selector)
+                if page is None:
+                    raise ClusterUnavailableError(f"{self._api.name} does not serve {flavour.machine.plural}")
+                machines += page
+        return machines
+
+    def mark_waiting(self, patch: Patch) -> None:
+        """Mark as many machines without a node as will go, the newest first.
+
+        The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
+        the plan is made again with it.
+        """
+        group = patch.plan.group
+        flavour = FLAVOURS[group.key.flavour]
+        key, value = flavour.mark
+        items = self._machines.get(group.key, [])
+        machines = {name_of(item)[1]: (read_machine(flavour, item), item) for item in items}
+        staying = [machine for machine, _ in machines.values() if not machine.deleting]
+        waiting = sorted(
+            (machine for machine in staying if not machine.has_node),
+            key=lambda machine: (machine.created_at, machine.name),
+            reverse=True,
+        )
+        going = max(0, len(staying) - (patch.requested or 0))
+        version = self._version(flavour.machine) or flavour.machine.versions[0]
+        for machine in waiting[:going]:
+            if not machine.marked:
+                item = machines[machine.name][1]
+                metadata = {"resourceVersion": _resource_version(item), "annotations": {key: value}}
+                path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
+                self._api.patch(path, {"metadata": metadata}, self._remaining)
+
+    def apply(self, patch: Patch, decision: str, adopted: str) -> None:
+        """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
+        group = patch.plan.group
+        found = self._found[group.key]
+        flavour = FLAVOURS[group.key.flavour]
+        annotations = {DECISION: decision}
+        if patch.bounds is not None and not group.has_adopted:
+            annotations[ADOPTED] = adopted
+        on_owner = found.owner is not None and patch.bounds is not None
+        if patch.bounds is not None and (found.owner is None or found.owner.get("kind") == "Cluster"):
+            annotations[flavour.min_key] = str(patch.bounds.min)
+            annotations[flavour.max_key] = str(patch.bounds.max)
+        if on_owner and found.owner is not None:
+            owner = self._newest(found.owner)
+            if owner.get("kind") == "Cluster":
+                body = _in_topology(owner, found, annotations)
+            else:
+                body = {"metadata": {"annotations": annotations}, "spec": _scaler_spec(patch)}
+            self._patch(flavour, owner, body)
+            return
+        body = {"metadata": {"annotations": annotations}}
+        if patch.requested is not None:
+            body["spec"] = {"replicas": patch.requested}
+        self._patch(flavour, self._newest(found.scalable), body)
+
+    def _newest(self, item: Object) -> Object:
+        return self._newer.get(_identity(item), item)
+
+    def _patch(self, flavour: Flavour, item: Object, body: dict[str, Any]) -> None:
+        namespace, name = name_of(item)
+        kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
+        version = str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
+        body.setdefault("metadata", {})["resourceVersion"] = _resource_version(item)
+        answer = self._api.patch(f"{_path(kind, version, namespace)}/{quote(name)}", body, self._remaining)
+        self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+
+
+def _path(kind: Kind, version: str, namespace: str | None) -> str:
+    where = f"/namespaces/{quote(namespace)}" if namespace else ""
+    return f"/apis/{kind.group}/{version}{where}/{kind.plural}"
+
+
+def _identity(item: Object) -> str:
+    return "/".join((str(item.get("kind")), *name_of(item)))
+
+
+def _resource_version(item: Object) -> str:
+    found = at(item, ("metadata", "resourceVersion"))
+    if not isinstance(found, str) or not found:
+        # Without it the patch would overwrite whatever happened since the look.
+        raise RejectedError(f"{_identity(item)} has no metadata.resourceVersion: not written")
+    return found
+
+
+def _scaler_spec(patch: Patch) -> dict[str, int]:
+    bounds = patch.bounds
+    return {} if bounds is None else {"minReplicas": bounds.min, "maxReplicas": bounds.max}
+
+
+def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
+    labels = at(found.scalable, ("metadata", "labels")) or {}
+    mine = topology_entry(cluster, labels)
+    entries: list[Any] = []
+    for entry in at(cluster, ("spec", "topology", "workers", "machineDeployments")):
+        if mine is not None and entry is mine:
+            metadata = entry.get("metadata") or {}
+            merged = {**(metadata.get("annotations") or {}), **annotations}
+            entry = {**entry, "metadata": {**metadata, "annotations": merged}}
+        entries.append(entry)
+    return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}

@@ -1,0 +1,81 @@
+"""How a plan is told: one JSON shape for the command line, dry run, the table, the log and events."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from evenkeel.domain.model import Bounds
+from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def ulid(at: datetime, chance: bytes) -> str:
+    """A ULID: 48 bits of milliseconds and 80 bits of ``chance`` (10 bytes), sortable by time as text."""
+    number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(chance[:10])
+    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def rfc3339(at: datetime) -> str:
+    """A moment as Kubernetes writes it: UTC, whole seconds, Z."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _span(before: int | None, after: int | None) -> dict[str, int | None]:
+    return {"from": before, "to": after}
+
+
+def group_json(plan: GroupPlan) -> dict[str, Any]:
+    """One group of a plan; the names are a contract (README, "The plan as JSON")."""
+    old: Bounds | None = plan.group.bounds
+    new = plan.bounds
+    return {
+        "flavour": plan.group.key.flavour,
+        "namespace": plan.group.key.namespace,
+        "name": plan.group.key.name,
+        "zone": plan.group.zone,
+        "state": plan.state.value,
+        "requested": _span(plan.group.requested, plan.requested),
+        "min": _span(old.min if old else None, new.min if new else None),
+        "max": _span(old.max if old else None, new.max if new else None),
+        "reasons": list(plan.reasons),
+    }
+
+
+def pool_json(pool: PoolPlan) -> dict[str, Any]:
+    """One pool of a plan; the names are a contract."""
+    return {
+        "name": pool.id.name,
+        "strategy": pool.strategy.value,
+        "min": pool.min,
+        "max": pool.max,
+        "valid": pool.valid,
+        "problems": list(pool.problems),
+        "starved": pool.starved,
+        "overcommitted": pool.overcommitted,
+        "groups": [group_json(group) for group in pool.groups],
+    }
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """A whole plan; the names are a contract."""
+    return {
+        "now": rfc3339(plan.now),
+        "pools": [pool_json(pool) for pool in plan.pools],
+        "skipped": [
+            {"namespace": skipped.namespace, "name": skipped.name, "reason": skipped.reason} for skipped in plan.skipped
+        ],
+    }
+
+
+def decision_json(
+    pool: PoolPlan, *, id: str, cluster: str, at: datetime, why: str, dry_run: bool, outcomes: Mapping[str, str]
+) -> dict[str, Any]:
+    """What was decided for one pool and what came of it.
+
+    ``outcomes`` has a word per group that was to be written: ``written``, ``planned`` in dry run, or what stopped it.
+    """
+    told = pool_json(pool)
+    for group, planned in zip(told["groups"], pool.groups, strict=True):
+        group["outcome"] = outcomes.get(str(planned.group.key), "left alone")
+    return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": told}

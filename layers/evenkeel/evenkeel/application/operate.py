@@ -1,0 +1,138 @@
+"""What an operator asks for by hand: register, plan, status, pause, resume."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evenkeel.application.decisions import plan_json, rfc3339
+from evenkeel.application.errors import BadRequestError, StateConflictError
+from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
+from evenkeel.application.rebalance import is_paused
+from evenkeel.config import ClusterRecord, read_model
+from evenkeel.domain.backoff import state_at
+from evenkeel.domain.plan import plan
+
+_DECISIONS_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operate:
+    """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
+
+    store: Store
+    clusters: Clusters
+    queue: Queue
+    clock: Clock
+    dry_run: bool
+
+    def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        """Answer one operator event.
+
+        Raises:
+            BadRequestError, ConfigError: the event asks for something that does not exist, or says it wrongly.
+            EvenkeelError: it could not be done now.
+        """
+        actions: dict[str, Callable[[str, Mapping[str, Any], Remaining], dict[str, Any]]] = {
+            "register": self._register,
+            "plan": self._plan,
+            "status": self._status,
+            "pause": self._pause,
+            "resume": self._resume,
+        }
+        if not isinstance(event, Mapping):
+            raise BadRequestError('event is no object: send {"action": ..., "cluster": ...}')
+        action = event.get("action")
+        if not isinstance(action, str) or action not in actions:
+            raise BadRequestError(f"action is {action!r}: choose one of {', '.join(sorted(actions))}")
+        cluster = event.get("cluster")
+        if not isinstance(cluster, str) or not cluster:
+            raise BadRequestError(f"cluster is {cluster!r}: name the cluster's id")
+        return {"ok": True, "action": action, "cluster": cluster, **actions[action](cluster, event, remaining)}
+
+    def _register(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        given = event.get("record")
+        if not isinstance(given, Mapping):
+            raise BadRequestError("record is missing: give the cluster's record as an object")
+        record = read_model(ClusterRecord, {"id": cluster, **given}, f"record of cluster {cluster}")
+        if record.id != cluster:
+            raise BadRequestError(f"record.id is {record.id!r}: it must be {cluster!r}, or left out")
+        version = self.store.record_version(cluster)
+        self.store.save_record(record, version)
+        self.queue.request(cluster, "registered", f"registered-{cluster}-{self.clock.now().timestamp()}")
+        dry_run = self._dry_run(record)
+        return {
+            "dryRun": dry_run,
+            "message": f"{cluster} is {'updated' if version else 'registered'}"
+            + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on"),
+        }
+
+    def _plan(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        remembered = self.store.load(cluster)
+        observation = self.clusters.open(remembered.record, remaining).observe()
+        planned = plan(observation, remembered.state, remembered.record.policy(), self.clock.now())
+        invalid = sum(not pool.valid for pool in planned.pools)
+        return {
+            "dryRun": self._dry_run(remembered.record),
+            "plan": plan_json(planned),
+            "message": f"{len(planned.pools)} pools, {invalid} invalid; {len(planned.changes)} groups would change",
+        }
+
+    def _status(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        now = self.clock.now()
+        remembered = self.store.load(cluster)
+        record = remembered.record
+        groups = {
+            str(key): {
+                "state": state_at(group, now, None, record.policy().backoff).value,
+                "class": group.failure_class.value,
+                "failures": group.failures,
+                "backoffUntil": rfc3339(group.backoff_until) if group.backoff_until else None,
+                "lastFailure": rfc3339(group.last_failure) if group.last_failure else None,
+                "message": group.message,
+            }
+            for key, group in remembered.state.groups.items()
+        }
+        paused = is_paused(record, now)
+        return {
+            "dryRun": self._dry_run(record),
+            "paused": paused,
+            "pausedUntil": rfc3339(record.paused_until) if paused and record.paused_until else None,
+            "groups": groups,
+            "zones": {zone: {"impairedUntil": rfc3339(until)} for zone, until in remembered.state.zones.items()},
+            "decisions": list(self.store.decisions(cluster, _DECISIONS_SHOWN)),
+            "message": f"{cluster}: {'paused' if paused else 'dry run' if self._dry_run(record) else 'on'}, "
+            f"{sum(group['state'] != 'healthy' for group in groups.values())} node groups in trouble",
+        }
+
+    def _pause(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        remembered = self.store.load(cluster)
+        record = self._changed(remembered.record, {"paused": True, "paused_until": event.get("until")})
+        now = self.clock.now()
+        if record.paused_until is not None and record.paused_until <= now:
+            raise BadRequestError(
+                f"until is {event.get('until')!r}: that is over; name a moment to come, or leave it out"
+            )
+        self.store.save_record(record, remembered.versions["META"])
+        until = f"until {rfc3339(record.paused_until)}" if record.paused_until else "until resumed"
+        return {"message": f"{cluster} is paused {until}: nothing is read from it or written to it"}
+
+    def _resume(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        remembered = self.store.load(cluster)
+        record = self._changed(remembered.record, {"paused": False, "paused_until": None})
+        self.store.save_record(record, remembered.versions["META"])
+        self.queue.request(cluster, "resumed", f"resumed-{cluster}-{self.clock.now().timestamp()}")
+        return {"message": f"{cluster} is resumed and looked at now"}
+
+    def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:
+        # Read again rather than copied, so that what an event brings in is checked like any other record.
+        return read_model(ClusterRecord, {**record.model_dump(), **fields}, f"record of cluster {record.id}")
+
+    def _dry_run(self, record: ClusterRecord) -> bool:
+        return self.dry_run if record.dry_run is None else record.dry_run
+
+
+def said_by(error: Exception) -> dict[str, Any]:
+    """The answer to an event that failed, one sentence."""
+    if isinstance(error, StateConflictError):
+        return {"ok": False, "message": f"{error}: somebody changed it at the same time, try again"}
+    return {"ok": False, "message": str(error)}

@@ -1,0 +1,145 @@
+"""What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model import GroupKey, Observation, PoolId
+from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.writes import Patch
+
+
+class Clock(Protocol):
+    """The time, and waiting for it to pass."""
+
+    def now(self) -> datetime:
+        """An aware datetime in UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+Remaining = Callable[[], float]
+"""Seconds that are left to the running invocation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """All that is stored of one cluster, from one query, with the versions it was read at."""
+
+    record: ClusterRecord
+    state: ClusterState
+    versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
+    fence: int  # of the lease
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to write to a cluster until ``expires``. Every new lease has a higher fence."""
+
+    owner: str
+    fence: int
+    expires: datetime
+
+
+class Store(Protocol):
+    """The table. Every write is conditional on the version that was read.
+
+    All methods raise StateUnavailableError when the table does not answer.
+    """
+
+    def load(self, cluster: str) -> Remembered:
+        """One consistent query. Raises UnknownClusterError; ConfigError where a record has a bad value."""
+        ...
+
+    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
+        """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
+        ...
+
+    def record_version(self, cluster: str) -> int | None:
+        """The version of a cluster's record, also of one that cannot be read; None: not registered."""
+        ...
+
+    def save_record(self, record: ClusterRecord, version: int | None) -> None:
+        """Raises StateConflictError unless the stored version is ``version`` (None: there is none yet)."""
+        ...
+
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+        """Raises StateConflictError."""
+        ...
+
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+        """Raises StateConflictError."""
+        ...
+
+    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
+        """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
+        ...
+
+    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
+        """Let it end now. Not having it any more is no error."""
+        ...
+
+    def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
+        """Decisions are only ever added."""
+        ...
+
+    def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The newest first."""
+        ...
+
+
+class Cluster(Protocol):
+    """One cluster's machine objects."""
+
+    def observe(self) -> Observation:
+        """A complete look. Raises ClusterUnavailableError or AccessError, never returns half of it."""
+        ...
+
+    def mark_waiting(self, patch: Patch) -> None:
+        """Give the machines without a node the flavour's delete mark, so that they go first.
+
+        Raises ConflictError where a machine has just become a node, RejectedError, ClusterUnavailableError.
+        """
+        ...
+
+    def apply(self, patch: Patch, decision: str, adopted: str) -> None:
+        """One merge patch that carries the resourceVersion of the last look.
+
+        Raises ConflictError, RejectedError, ClusterUnavailableError.
+        """
+        ...
+
+
+class Clusters(Protocol):
+    """Opens clusters from their records, and from nothing else."""
+
+    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+        """Raises AccessError."""
+        ...
+
+
+class Queue(Protocol):
+    """The way in to ``rebalance``."""
+
+    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+        """Ask for a look at a cluster. Requests with one deduplication id within five minutes are one."""
+        ...
+
+    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        """Ask for a look after a delay."""
+        ...
+
+
+class Bus(Protocol):
+    """Decision events out."""
+
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
+        """Best effort: the decision record is the truth."""
+        ...

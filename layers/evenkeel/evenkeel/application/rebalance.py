@@ -1,0 +1,287 @@
+"""Observe, plan, apply, record: one run for one cluster. The only use case that writes to a cluster.
+
+Promises kept here: without the table nothing is written (the lease is taken before the first patch); a look that
+broke off leads to no action (it is an exception); a conflict leads to a new look and a new plan, at most three times;
+within a pool nothing grows when a shrink before it has failed; whoever wrote comes back for a second look, because
+Cluster Autoscaler's own ``/scale`` patch carries no version and can land after ours.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from evenkeel.application.decisions import decision_json, ulid
+from evenkeel.application.errors import (
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+    StateConflictError,
+)
+from evenkeel.application.ports import Bus, Clock, Cluster, Clusters, Lease, Queue, Remaining, Remembered, Store
+from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.domain.model import State
+from evenkeel.domain.offer import write_adopted, write_decision
+from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.writes import Patch, in_safe_order, patches
+
+_log = logging.getLogger("evenkeel.rebalance")
+
+# A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
+_ROUNDS = 4
+# Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
+SECOND_LOOK_SECONDS = 15
+# A decision is of interest while somebody may still ask about it.
+_DECISIONS_KEPT = timedelta(days=30)
+# A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
+_PATCH_SECONDS = 14
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a run, in numbers for metrics and in one sentence."""
+
+    cluster: str
+    message: str = ""
+    plan: Plan | None = None
+    written: int = 0
+    conflicts: int = 0
+    rejected: int = 0
+    unreachable: bool = False
+    dry_run: bool = False
+    decisions: list[str] = field(default_factory=list)
+
+    def metrics(self) -> dict[str, int]:
+        """What the run adds to the stack's metrics. Not per cluster: every name more would be billed."""
+        pools = self.plan.pools if self.plan else ()
+        groups = [group for pool in pools for group in pool.groups]
+        return {
+            "PatchesWritten": self.written,
+            "Conflicts": self.conflicts,
+            "Rejected": self.rejected,
+            "ClustersUnreachable": int(self.unreachable),
+            "PoolsInvalid": sum(not pool.valid for pool in pools),
+            "PoolsStarved": sum(pool.starved > 0 for pool in pools),
+            "PoolsOvercommitted": sum(pool.overcommitted for pool in pools),
+            "GroupsFenced": sum(group.state is State.FENCED for group in groups),
+            "Imbalance": max((pool.imbalance for pool in pools), default=0),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebalance:
+    """The use case with its ports. ``chance`` gives random bytes for ids; ``dry_run`` is the stack's default."""
+
+    store: Store
+    clusters: Clusters
+    queue: Queue
+    bus: Bus
+    clock: Clock
+    chance: Callable[[int], bytes]
+    dry_run: bool
+
+    def __call__(self, cluster: str, why: str, remaining: Remaining) -> Outcome:
+        """One run.
+
+        Raises:
+            UnknownClusterError: the message can never succeed.
+            StateUnavailableError, LeaseHeldError: try the message again later.
+        """
+        outcome = Outcome(cluster=cluster)
+        settled: dict[str, str] = {}  # what became of groups in earlier rounds of this run
+        for attempt in range(_ROUNDS):
+            try:
+                remembered = self.store.load(cluster)
+            except ConfigError as error:
+                outcome.unreachable = True
+                outcome.message = f"{cluster}: not looked at: {error}"
+                _log.error(outcome.message, extra={"cluster": cluster})
+                return outcome
+            outcome.dry_run = self.dry_run if remembered.record.dry_run is None else remembered.record.dry_run
+            if is_paused(remembered.record, self.clock.now()):
+                outcome.message = f"{cluster}: paused, nothing looked at"
+                return outcome
+            try:
+                api = self.clusters.open(remembered.record, remaining)
+                observation = api.observe()
+            except EvenkeelError as error:
+                # The next scan tries again; a message kept in the queue would try no better.
+                outcome.unreachable = True
+                outcome.message = f"{cluster}: not looked at: {error}"
+                _log.error(outcome.message, extra={"cluster": cluster})
+                return outcome
+            outcome.plan = plan(observation, remembered.state, remembered.record.policy(), self.clock.now())
+            try:
+                again = self._carry_out(outcome, outcome.plan, remembered, api, why, remaining, settled)
+            except StateConflictError as error:
+                _log.info("state changed meanwhile, reading again: %s", error, extra={"cluster": cluster})
+                again = True
+            if not again:
+                break
+            if attempt < _ROUNDS - 1:
+                outcome.conflicts += 1
+        else:
+            _log.warning("still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": cluster})
+        if outcome.written:
+            self.queue.look_again(cluster, "second look after a write", SECOND_LOOK_SECONDS)
+        outcome.message = outcome.message or _sentence(outcome)
+        return outcome
+
+    def _carry_out(
+        self,
+        outcome: Outcome,
+        planned: Plan,
+        remembered: Remembered,
+        api: Cluster,
+        why: str,
+        remaining: Remaining,
+        settled: dict[str, str],
+    ) -> bool:
+        """Write what the plan says. True: something was in the way, look again."""
+        cluster = remembered.record.id
+        versions = dict(remembered.versions)
+        for key, state in planned.states.items():
+            self.store.save_group(cluster, key, state, versions.get(f"GROUP#{key}"))
+        again = False
+        lease: Lease | None = None
+        try:
+            for pool in planned.pools:
+                outcomes: dict[str, str] = {}
+                known = remembered.state.pools.get(pool.id, PoolState())
+                if pool.changes and not outcome.dry_run:
+                    if lease is None:
+                        lease = self._take_lease(cluster, remembered, remaining)
+                    known = self._adopt(cluster, pool, known, versions)
+                    again |= self._write(outcome, pool, api, lease, outcomes, settled, remaining)
+                elif pool.changes:
+                    outcomes = {str(group.group.key): "planned" for group in pool.changes}
+                self._tell(outcome, pool, known, versions, why, outcomes)
+        finally:
+            if lease is not None:
+                self.store.give_back_lease(cluster, lease, self.clock.now())
+        return again
+
+    def _take_lease(self, cluster: str, remembered: Remembered, remaining: Remaining) -> Lease:
+        now = self.clock.now()
+        owner = ulid(now, self.chance(10))
+        return self.store.take_lease(
+            cluster, owner, remembered.fence, now, now + timedelta(seconds=max(1.0, remaining()))
+        )
+
+    def _adopt(self, cluster: str, pool: PoolPlan, known: PoolState, versions: dict[str, int]) -> PoolState:
+        """Remember the bounds that the members had before us, before the first of them is changed."""
+        if set(pool.adopted) <= set(known.adopted):
+            return known
+        adopted = PoolState(adopted={**pool.adopted, **known.adopted}, digest=known.digest)
+        self._save_pool(cluster, pool, adopted, versions)
+        return adopted
+
+    def _save_pool(self, cluster: str, pool: PoolPlan, state: PoolState, versions: dict[str, int]) -> None:
+        key = f"POOL#{pool.id}"
+        self.store.save_pool(cluster, pool.id, state, versions.get(key))
+        versions[key] = versions.get(key, 0) + 1
+
+    def _write(
+        self,
+        outcome: Outcome,
+        pool: PoolPlan,
+        api: Cluster,
+        lease: Lease,
+        outcomes: dict[str, str],
+        settled: dict[str, str],
+        remaining: Remaining,
+    ) -> bool:
+        """Patch the groups of one pool in safe order, and stop the pool at the first that fails. True: look again."""
+        for group in in_safe_order(pool.changes):
+            key = str(group.group.key)
+            if key in settled:
+                outcomes[key] = settled[key]
+                return False
+            try:
+                for patch in patches(group):
+                    if self.clock.now() >= lease.expires or remaining() < _PATCH_SECONDS:
+                        outcomes[key] = "not tried: no time left"
+                        return False
+                    if patch.lowers_requested:
+                        api.mark_waiting(patch)
+                    self._apply(api, pool, group, patch)
+                    outcome.written += 1
+            except ConflictError as error:
+                outcomes[key] = f"conflict: {error}"
+                return True
+            except RejectedError as error:
+                outcome.rejected += 1
+                outcomes[key] = settled[key] = f"rejected: {error}"
+                _log.error("write refused: %s", error, extra={"cluster": outcome.cluster, "group": key})
+                return False
+            except ClusterUnavailableError as error:
+                outcome.unreachable = True
+                outcomes[key] = f"unknown: {error}"
+                return False
+            outcomes[key] = "written"
+        return False
+
+    def _apply(self, api: Cluster, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
+        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons))
+        api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))))
+
+    def _tell(
+        self,
+        outcome: Outcome,
+        pool: PoolPlan,
+        known: PoolState,
+        versions: dict[str, int],
+        why: str,
+        outcomes: dict[str, str],
+    ) -> None:
+        """Record the decision if there is one, once: the same news is not told at every scan."""
+        wrote = "written" in outcomes.values()
+        failed = any(word not in ("written", "planned") for word in outcomes.values())
+        digest = pool.digest(applied=bool(outcomes) and not failed and not outcome.dry_run)
+        news = pool.digest(applied=False) != "" and (wrote or digest != known.digest)
+        if news:
+            now = self.clock.now()
+            id = ulid(now, self.chance(10))
+            decision = decision_json(
+                pool,
+                id=id,
+                cluster=outcome.cluster,
+                at=now,
+                why=why,
+                dry_run=outcome.dry_run,
+                outcomes=outcomes,
+            )
+            self.store.save_decision(outcome.cluster, id, decision, now + _DECISIONS_KEPT)
+            outcome.decisions.append(id)
+            _log.info("decision", extra={"cluster": outcome.cluster, "decision": decision})
+            for detail_type in _detail_types(pool, wrote):
+                self.bus.publish(detail_type, decision)
+        if digest != known.digest:
+            self._save_pool(outcome.cluster, pool, replace(known, digest=digest), versions)
+
+
+def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:
+    types = []
+    if not pool.valid:
+        types.append("Pool Invalid")
+    if pool.starved:
+        types.append("Pool Starved")
+    if wrote:
+        types.append("Node Groups Rebalanced")
+    return types
+
+
+def is_paused(record: ClusterRecord, now: datetime) -> bool:
+    """Whether the cluster is paused: for good, or until a moment that has not come yet."""
+    return record.paused and (record.paused_until is None or now < record.paused_until)
+
+
+def _sentence(outcome: Outcome) -> str:
+    planned = outcome.plan.changes if outcome.plan else ()
+    if outcome.dry_run and planned:
+        return f"{outcome.cluster}: dry run: would write {len(planned)} node groups"
+    if outcome.written:
+        return f"{outcome.cluster}: {outcome.written} patches written, {outcome.conflicts} conflicts"
+    return f"{outcome.cluster}: nothing to write"

@@ -1,0 +1,147 @@
+"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from time import sleep
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
+from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.application.errors import AccessError
+from evenkeel.application.failure import HearFailure
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.scan import Scan
+from evenkeel.config import Settings
+
+# AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
+_AWS = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
+# Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
+_SECRET_KEPT_SECONDS = 300
+
+
+class SystemClock:
+    """The real time."""
+
+    def now(self) -> datetime:
+        """UTC."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Really waits."""
+        sleep(seconds)
+
+
+def remaining_of(context: Any) -> Remaining:
+    """Seconds left, from Lambda's context; without one (by hand), as if there were a minute."""
+    if context is None:
+        return lambda: 60.0
+    return lambda: float(context.get_remaining_time_in_millis()) / 1000
+
+
+class Parts:
+    """The use cases of one function instance, each made when it is first asked for."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None, clock: SystemClock | None = None) -> None:
+        """Raises ConfigError where the environment lacks a variable."""
+        self.settings = Settings.from_env(os.environ if environment is None else environment)
+        self.clock = clock or SystemClock()
+
+    @cached_property
+    def _session(self) -> Any:
+        import boto3
+
+        return boto3.Session()
+
+    def _client(self, service: str) -> Any:
+        return self._session.client(service, config=_AWS)
+
+    @cached_property
+    def dynamodb(self) -> Any:
+        """The boto3 client, shared with Powertools' idempotency."""
+        return self._client("dynamodb")
+
+    @cached_property
+    def store(self) -> DynamoStore:
+        """The table."""
+        return DynamoStore(self.dynamodb, self.settings.table)
+
+    @cached_property
+    def queue(self) -> SqsQueue:
+        """The queues."""
+        return SqsQueue(
+            self._client("sqs"),
+            rebalance=self.settings.rebalance_queue_url,
+            recheck=self.settings.recheck_queue_url,
+            dead_letters=self.settings.rebalance_dlq_url,
+        )
+
+    @cached_property
+    def _secrets(self) -> Any:
+        from aws_lambda_powertools.utilities.parameters import SecretsProvider
+
+        return SecretsProvider(boto3_client=self._client("secretsmanager"))
+
+    def _secret(self, name: str, fresh: bool) -> str:
+        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
+
+        try:
+            return str(self._secrets.get(name, max_age=_SECRET_KEPT_SECONDS, force_fetch=fresh))
+        except (GetParameterError, BotoCoreError, ClientError) as error:
+            raise AccessError(f"secret {name} cannot be read: {error}") from None
+
+    @cached_property
+    def clusters(self) -> RecordedClusters:
+        """Connections to clusters; kept, so that a warm function does not shake hands again."""
+        return RecordedClusters(
+            session=lambda: self._session._session,  # the botocore session below boto3's
+            secret=self._secret,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def scan(self) -> Scan:
+        """For functions/scan."""
+        return Scan(store=self.store, queue=self.queue, clock=self.clock)
+
+    @cached_property
+    def rebalance(self) -> Rebalance:
+        """For functions/rebalance."""
+        return Rebalance(
+            store=self.store,
+            clusters=self.clusters,
+            queue=self.queue,
+            bus=EventBridgeBus(self._client("events"), self.settings.bus),
+            clock=self.clock,
+            chance=os.urandom,
+            dry_run=self.settings.dry_run,
+        )
+
+    @cached_property
+    def hear_failure(self) -> HearFailure:
+        """For functions/provisioning_failure."""
+        return HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+
+    @cached_property
+    def operate(self) -> Operate:
+        """For functions/operator."""
+        return Operate(
+            store=self.store,
+            clusters=self.clusters,
+            queue=self.queue,
+            clock=self.clock,
+            dry_run=self.settings.dry_run,
+        )
+
+
+@cache
+def parts() -> Parts:
+    """The parts of this function instance, made at its first call."""
+    return Parts()

@@ -1,0 +1,1 @@
+"""`evenkeel` on a laptop: no AWS needed."""

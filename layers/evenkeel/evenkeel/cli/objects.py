@@ -1,0 +1,106 @@
+"""Objects from files, as kubectl prints them: a List, one object, or several documents."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.readers import (
+    Listing,
+    at,
+    belongs_to,
+    name_of,
+    read_groups,
+    read_machine,
+    with_machines,
+)
+from evenkeel.config import ClusterPolicy, ConfigError
+from evenkeel.domain.model import NodeGroup, Observation, Skipped
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Observation:
+    """An observation from (name, text) pairs.
+
+    Raises:
+        ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
+    """
+    listings = {name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours}
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    skipped: list[Skipped] = []
+    faults: list[str] = []
+    for file, text in files:
+        for where, item in _objects(file, text, faults):
+            group, _, version = str(item.get("apiVersion", "")).partition("/")
+            kind = item["kind"]
+            namespace, name = name_of(item)
+            flavour = next((f for f in FLAVOURS.values() if _knows(f.name, group, version, kind)), None)
+            if flavour is None:
+                reason = f"{kind} of {item.get('apiVersion') or 'no apiVersion'} is no object that Evenkeel reads"
+                skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+            elif flavour.name not in listings:
+                reason = f"flavour {flavour.name} is not among the record's flavours"
+                skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+            elif kind == "Machine":
+                machines.setdefault(flavour.name, []).append(item)
+            else:
+                listings[flavour.name].objects.setdefault(kind, []).append(item)
+    if faults:
+        raise ConfigError(faults)
+    groups: list[NodeGroup] = []
+    for listing in listings.values():
+        found, left_out = read_groups(listing, policy.discoveries)
+        skipped += left_out
+        known = machines.get(listing.flavour.name)
+        for one in found:
+            if known is not None:
+                mine = [read_machine(listing.flavour, item) for item in known if belongs_to(one, listing.flavour, item)]
+                groups.append(with_machines(one.group, mine))
+            else:
+                groups.append(one.group)
+    return Observation(groups=tuple(groups), skipped=tuple(skipped))
+
+
+def _knows(flavour: str, group: str, version: str, kind: str) -> bool:
+    known = FLAVOURS[flavour]
+    return any(
+        (one.group, one.kind) == (group, kind) and version in one.versions for one in (*known.kinds, known.machine)
+    )
+
+
+def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Every object with its place in the file. What is none becomes a fault."""
+    try:
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        faults.append(f"{file}: not YAML or JSON: {' '.join(str(error).split())[:300]}")
+        return
+    if not documents:
+        faults.append(f"{file}: it holds no object")
+    for number, document in enumerate(documents, 1):
+        where = f"document {number}"
+        items = at(document, ("items",))
+        if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
+            if not isinstance(items, list):
+                faults.append(f"{file}: {where}: items is missing or no list")
+                continue
+            kind, version = str(document["kind"]).removesuffix("List"), document.get("apiVersion")
+            for i, item in enumerate(items):
+                # Items of a typed list carry no kind of their own.
+                own = {"kind": kind, "apiVersion": version, **item} if kind and isinstance(item, Mapping) else item
+                yield from _object(file, f"{where}, items[{i}]", own, faults)
+        else:
+            yield from _object(file, where, document, faults)
+
+
+def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(item, Mapping):
+        faults.append(f"{file}: {where}: not an object with fields, but {type(item).__name__}")
+    elif not isinstance(item.get("kind"), str) or not item["kind"]:
+        faults.append(f"{file}: {where}: kind is missing")
+    elif not isinstance(item.get("apiVersion"), str):
+        faults.append(f"{file}: {where}: apiVersion is missing")
+    else:
+        yield where, item

@@ -1,0 +1,54 @@
+"""A plan as a table: pools x zones, what changes, and why."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evenkeel.domain.model import State
+from evenkeel.domain.plan import GroupPlan, Plan
+
+STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
+
+
+def _span(before: int | None, after: int | None) -> Text:
+    if before == after:
+        return Text("-" if after is None else str(after))
+    return Text(f"{'-' if before is None else before} → {'-' if after is None else after}", style="bold")
+
+
+def _row(plan: GroupPlan) -> list[Text]:
+    old, new = plan.group.bounds, plan.bounds
+    return [
+        Text(plan.group.zone or "?"),
+        Text(f"{plan.group.key.namespace}/{plan.group.key.name}"),
+        Text(plan.state.value, style=STYLES[plan.state]),
+        Text(str(plan.group.running)),
+        _span(plan.group.requested, plan.requested),
+        _span(old.min if old else None, new.min if new else None),
+        _span(old.max if old else None, new.max if new else None),
+    ]
+
+
+def print_plan(plan: Plan, console: Console | None = None) -> None:
+    """One table per pool, then what was left out."""
+    console = console or Console()
+    for pool in plan.pools:
+        numbers = f"min {'?' if pool.min is None else pool.min}, max {'?' if pool.max is None else pool.max}"
+        table = Table(title=f"{pool.id}: {pool.strategy}, {numbers}", title_justify="left")
+        for heading in ("zone", "node group", "state", "running", "requested", "min", "max"):
+            table.add_column(heading, justify="right" if heading in ("running", "requested", "min", "max") else "left")
+        for group in pool.groups:
+            table.add_row(*_row(group))
+        console.print(table)
+        for group in pool.groups:
+            console.print(Text(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"))
+        for problem in pool.problems:
+            console.print(
+                Text(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
+            )
+    for skipped in plan.skipped:
+        console.print(Text(f"skipped {skipped.namespace}/{skipped.name}: {skipped.reason}", style="dim"))
+    if not plan.pools:
+        console.print("no pools found")
+    else:
+        console.print(f"{len(plan.pools)} pools, {len(plan.changes)} node groups would change")

@@ -1,0 +1,282 @@
+"""Settings and records: everything that people and other programs write down for us, checked in one place.
+
+Every bad value is named in one error, one line each: where it stands, what it is, what is wrong with it.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.discovery import Discovery
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Policy, PoolRule, Strategy
+from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.values import LARGEST_COUNT, BadValueError, shown
+
+FlavourName = Literal["gardener", "cluster-api", "openshift"]
+
+
+class ConfigError(ValueError):
+    """Something written down is wrong. ``faults`` has one line per bad value."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_model(model: type[_Model], data: object, where: str) -> _Model:
+    """``data`` as ``model``.
+
+    Raises:
+        ConfigError: one line per bad value, each starting with ``where``.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError([_line(where, dict(fault)) for fault in error.errors(include_url=False)]) from None
+
+
+def read_json(model: type[_Model], text: str, where: str) -> _Model:
+    """A JSON text as ``model``; raises ConfigError also where it is no JSON."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([f"{where}: not JSON: {error}"]) from None
+    return read_model(model, data, where)
+
+
+def _line(where: str, fault: dict[str, Any]) -> str:
+    path = ".".join(str(part) for part in fault["loc"]) or "the whole"
+    problem = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "missing":
+        return f"{where}: {path} is missing"
+    if fault["type"] == "extra_forbidden":
+        return f"{where}: {path} is not a field of this record: remove it or correct its name"
+    return f"{where}: {path} is {shown(fault['input'])}: {problem}"
+
+
+def _strategy(value: object) -> object:
+    return value if isinstance(value, Strategy) else Strategy.read(value)
+
+
+def _on_failure(value: object) -> object:
+    return value if isinstance(value, OnFailure) else OnFailure.read(value)
+
+
+def _discovery(value: str) -> str:
+    Discovery.read(value)
+    return value
+
+
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
+StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
+OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
+KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
+
+
+class Settings(_Strict):
+    """What the template tells every function."""
+
+    table: str = Field(min_length=1)
+    rebalance_queue_url: str = Field(min_length=1)
+    rebalance_dlq_url: str = Field(min_length=1)
+    recheck_queue_url: str = Field(min_length=1)
+    bus: str = Field(min_length=1)
+    dry_run: bool
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self:
+        """Raises ConfigError that names each variable that is missing or wrong."""
+        faults, values = [], {}
+        for field in cls.model_fields:
+            name = f"EVENKEEL_{field.upper()}"
+            if not env.get(name):
+                faults.append(f"environment variable {name} is missing")
+            values[field] = env.get(name, "")
+        if faults:
+            raise ConfigError(faults)
+        return read_model(cls, values, "environment")
+
+
+class EksAccess(_Strict):
+    """An EKS cluster: its endpoint and CA as ``aws eks describe-cluster`` prints them, and a presigned STS token."""
+
+    kind: Literal["eks"]
+    name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
+    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
+    endpoint: str = Field(pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]+)?/?$")
+    ca_data: str = Field(min_length=1, description="base64 of the PEM, certificateAuthority.data")
+
+
+class KubeconfigAccess(_Strict):
+    """A kubeconfig in Secrets Manager. Only inline data is taken from it."""
+
+    kind: Literal["kubeconfig"]
+    secret: str = Field(min_length=1, max_length=2048, description="name or ARN of the secret")
+    context: str | None = None
+
+
+class PoolEntry(_Strict):
+    """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
+
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str | None = None
+    selector: dict[str, str] = {}
+    min: Count | None = None
+    max: Count | None = None
+    strategy: StrategyName | None = None
+    on_failure: OnFailureName | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
+class BackoffEntry(_Strict):
+    """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
+
+    initial: int = Field(default=300, ge=30, le=3600)
+    longest: int = Field(default=1800, ge=30, le=21600)
+    forget_after: int = Field(default=10800, ge=300, le=86400)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.initial <= self.longest <= self.forget_after:
+            raise ValueError("it must hold that initial <= longest <= forget_after")
+        return self
+
+
+class ClusterPolicy(_Strict):
+    """The part of a cluster's record that plans are made from."""
+
+    flavours: tuple[FlavourName, ...] = ("gardener", "cluster-api", "openshift")
+    namespaces: tuple[KubernetesName, ...] = ()
+    discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
+    strategy: StrategyName = Strategy.BALANCED
+    on_failure: OnFailureName = OnFailure.RELEASE
+    pools: tuple[PoolEntry, ...] = ()
+    backoff: BackoffEntry = BackoffEntry()
+
+    @property
+    def discoveries(self) -> tuple[Discovery, ...]:
+        """The discovery strings, read."""
+        return tuple(Discovery.read(text) for text in self.discovery)
+
+    def policy(self) -> Policy:
+        """The same in the domain's words."""
+        return Policy(
+            strategy=self.strategy,
+            on_failure=self.on_failure,
+            pools=tuple(PoolRule(**dict(entry)) for entry in self.pools),
+            backoff=BackoffPolicy(
+                initial=timedelta(seconds=self.backoff.initial),
+                longest=timedelta(seconds=self.backoff.longest),
+                forget_after=timedelta(seconds=self.backoff.forget_after),
+            ),
+        )
+
+
+class ClusterRecord(ClusterPolicy):
+    """A registered cluster."""
+
+    id: ClusterId
+    flavours: tuple[FlavourName, ...] = Field(min_length=1)
+    access: Annotated[EksAccess | KubeconfigAccess, Field(discriminator="kind")]
+    dry_run: bool | None = None  # None: what the stack says
+    scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
+    paused: bool = False
+    paused_until: AwareDatetime | None = None  # None while paused: until resumed
+
+    @model_validator(mode="after")
+    def _whole_minutes(self) -> Self:
+        if self.scan_interval >= 60 and self.scan_interval % 60:
+            raise ValueError("scan_interval of a minute or more must be whole minutes")
+        return self
+
+
+class ClusterFile(ClusterPolicy):
+    """A record as ``evenkeel plan --cluster`` takes it: what only the deployed system needs may be left out."""
+
+    id: ClusterId | None = None
+    access: dict[str, Any] | None = None
+    dry_run: bool | None = None
+    scan_interval: int | None = None
+    paused: bool = False
+    paused_until: AwareDatetime | None = None
+
+
+class GroupRecord(_Strict):
+    """A node group's backoff as it is stored, and as ``--state`` files have it."""
+
+    failures: Count = 1
+    backoff_until: AwareDatetime | None = None
+    last_failure: AwareDatetime | None = None
+    failure_class: FailureClass = Field(default=FailureClass.UNKNOWN, alias="class")
+    message: str = ""
+    last_success: AwareDatetime | None = None
+    running_seen: Count | None = None
+    reports: tuple[AwareDatetime, ...] = ()
+
+    def state(self) -> GroupState:
+        """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
+        last = self.last_failure
+        if last is None and self.backoff_until is not None:
+            last = self.backoff_until - BackoffPolicy().initial
+        return GroupState(**{**dict(self), "last_failure": last})
+
+    @classmethod
+    def of(cls, state: GroupState) -> Self:
+        """The record of a state."""
+        return cls(**{name: getattr(state, name) for name in state.__dataclass_fields__})
+
+
+class ZoneRecord(_Strict):
+    """An impaired zone."""
+
+    impaired_until: AwareDatetime
+
+
+class StateFile(_Strict):
+    """What ``evenkeel plan --state`` reads."""
+
+    groups: dict[str, GroupRecord] = {}
+    zones: dict[str, ZoneRecord] = {}
+
+    @model_validator(mode="after")
+    def _keys(self) -> Self:
+        for key in self.groups:
+            try:
+                GroupKey.read(key)
+            except BadValueError as error:
+                raise ValueError(f"groups has key {shown(key)}: {error}") from None
+        return self
+
+    def state(self) -> ClusterState:
+        """The same in the domain's words."""
+        return ClusterState(
+            groups={GroupKey.read(key): record.state() for key, record in self.groups.items()},
+            zones={zone: record.impaired_until for zone, record in self.zones.items()},
+        )

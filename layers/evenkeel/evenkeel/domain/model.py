@@ -1,0 +1,238 @@
+"""What is observed and what is wished: node groups, their bounds, and the policy of a cluster.
+
+The words are those of the docs: a *node group* is one scalable (MachineDeployment or MachineSet), normally one zone
+of one *pool*; *bounds* are the (min, max) that Cluster Autoscaler reads; *requested* is ``spec.replicas``; *running*
+counts the machines that have a node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from evenkeel.domain.values import BadValueError, Fault
+
+
+class State(StrEnum):
+    """What a node group may do now."""
+
+    HEALTHY = "healthy"
+    FENCED = "fenced"  # in backoff, or its zone is impaired: no growth
+    PROBING = "probing"  # backoff is over, success not yet seen: may grow by one
+    FROZEN = "frozen"  # read and counted, never written
+
+
+def _fold(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+class Strategy(StrEnum):
+    """How a pool's numbers become bounds. GEP-24 section 3; Balanced is our own."""
+
+    LAX_GREEDY = "Lax-Greedy"
+    BACKWARD_COMPATIBLE = "Backward-Compatible"
+    ADAPTIVE = "Adaptive"
+    BALANCED = "Balanced"
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """A strategy from its name, in any case, with or without hyphens; GEP-24's ``Equitable`` is an alias.
+
+        Raises:
+            BadValueError: no such strategy.
+        """
+        names = {_fold(member.value): member for member in cls}
+        names["equitable"] = cls("Backward-Compatible")
+        try:
+            return names[_fold(str(value))]
+        except KeyError:
+            known = ", ".join(member.value for member in cls)
+            raise BadValueError(f"no such strategy: choose one of {known}") from None
+
+
+class OnFailure(StrEnum):
+    """What happens to replicas that a failing zone does not deliver."""
+
+    RELEASE = "release"  # requested := running; Cluster Autoscaler places the pods again
+    HOLD = "hold"  # replicas stay as they are; the group is only fenced
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Raises BadValueError for a word that is none of them."""
+        try:
+            return cls(str(value).lower())
+        except ValueError:
+            known = ", ".join(member.value for member in cls)
+            raise BadValueError(f"no such treatment of failures: choose one of {known}") from None
+
+
+@dataclass(frozen=True, order=True)
+class GroupKey:
+    """A node group's name in state, messages and answers: ``<flavour>/<namespace>/<name>``."""
+
+    flavour: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.flavour}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Raises BadValueError where the text has not three parts."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise BadValueError("a node group is written <flavour>/<namespace>/<name>")
+        return cls(*parts)
+
+
+@dataclass(frozen=True, order=True)
+class PoolId:
+    """Pools of one name in two namespaces, or of two workload clusters in one namespace, are two pools."""
+
+    flavour: str
+    namespace: str
+    cluster: str  # workload cluster; empty where the flavour has one per namespace
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The (min, max) of a node group. Unlike what is found on objects, always 0 <= min <= max."""
+
+    min: int
+    max: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min <= self.max:
+            raise ValueError(f"bounds ({self.min}, {self.max}) are not 0 <= min <= max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What we last published on an object: the max, and the target it was published for."""
+
+    max: int
+    target: int
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine of a node group, as far as redistribution needs to know it."""
+
+    name: str
+    has_node: bool
+    created_at: datetime
+    marked: bool = False  # carries the flavour's delete mark
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """``maxSurge`` and ``maxUnavailable`` of a rolling update: a count, or a percentage as text."""
+
+    max_surge: int | str
+    max_unavailable: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """One scalable that takes part, as one look at the API found it.
+
+    Numbers that could not be read are None, and ``faults`` says why; a pool with such a member is invalid.
+    """
+
+    key: GroupKey
+    kind: str
+    cluster: str = ""
+    pool_label: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    zone: str | None = None
+    zone_index: int | None = None  # N-1 of a name that ends in -z<N>
+    requested: int = 0
+    running: int = 0
+    machines: tuple[Machine, ...] | None = None  # None: not listed
+    bounds: Bounds | None = None
+    adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
+    has_adopted: bool = False  # whether the annotation is there
+    offer: Offer | None = None
+    floor_max: int = 0  # least max that the owner of the bounds accepts
+    limits: Bounds | None = None  # replicas that the owner of the replicas lets stand
+    two_objects: bool = False  # bounds and replicas live on two objects
+    frozen_because: str | None = None
+    fence: bool = True  # evenkeel.dev/fence
+    weight: int = 1  # evenkeel.dev/weight
+    zone_max: int | None = None  # evenkeel.dev/zone-max
+    pool_min: int | None = None  # evenkeel.dev/pool-min
+    pool_max: int | None = None
+    strategy: Strategy | None = None
+    on_failure: OnFailure | None = None
+    rolling: Rolling | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """Requested replicas that have no node yet."""
+        return max(0, self.requested - self.running)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """An object that is no node group of ours, and why."""
+
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One complete look at a cluster. A look that broke off half-way is an error, never an Observation."""
+
+    groups: tuple[NodeGroup, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolRule:
+    """A pool as the cluster's record describes it: who belongs to it, and its numbers."""
+
+    name: str
+    selector: Mapping[str, str] = field(default_factory=dict)  # empty: only numbers for a pool found by label
+    namespace: str | None = None
+    min: int | None = None
+    max: int | None = None
+    strategy: Strategy | None = None
+    on_failure: OnFailure | None = None
+
+    def selects(self, group: NodeGroup) -> bool:
+        """Whether the rule's selector picks this group."""
+        return (
+            bool(self.selector)
+            and self.namespace in (None, group.key.namespace)
+            and all(group.labels.get(key) == value for key, value in self.selector.items())
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackoffPolicy:
+    """Cluster Autoscaler's own constants (config/flags/flags.go:193-198)."""
+
+    initial: timedelta = timedelta(minutes=5)
+    longest: timedelta = timedelta(minutes=30)
+    forget_after: timedelta = timedelta(hours=3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a cluster's record asks for, where the objects themselves do not say."""
+
+    strategy: Strategy = Strategy.BALANCED
+    on_failure: OnFailure = OnFailure.RELEASE
+    pools: tuple[PoolRule, ...] = ()
+    backoff: BackoffPolicy = BackoffPolicy()

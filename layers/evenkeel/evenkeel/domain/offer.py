@@ -1,0 +1,61 @@
+"""The annotation ``evenkeel.dev/decision``: what was published last, for whom, and why.
+
+It is written in the same patch as the bounds, so that the two can never disagree, and read back at the next look:
+a group that has grown to the max it was offered is *at its bound*. `kubectl get -o yaml` shows it to people.
+"""
+
+import json
+from datetime import datetime
+
+from evenkeel.domain.model import Bounds, Offer, State
+from evenkeel.domain.values import BadValueError, read_count
+
+
+def write_decision(offer: Offer, at: datetime, why: str) -> str:
+    """The annotation's text: one JSON object."""
+    return json.dumps(
+        {
+            "at": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "state": offer.state.value,
+            "target": offer.target,
+            "max": offer.max,
+            "why": why[:1024],
+        },
+        ensure_ascii=False,
+    )
+
+
+def write_adopted(bounds: Bounds | None) -> str:
+    """The text of annotation ``evenkeel.dev/adopted-bounds``: ``"<min>,<max>"``, or ``"none"``."""
+    return "none" if bounds is None else f"{bounds.min},{bounds.max}"
+
+
+def read_adopted(text: str) -> Bounds | None:
+    """The bounds that a group had before us; None where it had none.
+
+    Raises:
+        BadValueError: somebody has edited it beyond reading. Then ``restore`` could not put the bounds back.
+    """
+    if text == "none":
+        return None
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise BadValueError('neither "none" nor "<min>,<max>"')
+    minimum, maximum = read_count(parts[0]), read_count(parts[1])
+    if minimum > maximum:
+        raise BadValueError("min is larger than max")
+    return Bounds(minimum, maximum)
+
+
+def read_offer(text: str | None) -> Offer | None:
+    """The offer in an annotation, or None where there is none or somebody has edited it beyond reading.
+
+    An unreadable one is not an error: without it, the group's own bounds stand in for what was published.
+    """
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        return Offer(max=read_count(found["max"]), target=read_count(found["target"]), state=State(found["state"]))
+    except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
+        return None

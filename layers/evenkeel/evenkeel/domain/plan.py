@@ -1,0 +1,335 @@
+"""``plan()``: from what is observed, remembered and wished to what should be written, and why.
+
+One pure function, called by the deployed worker, by dry run, by ``operator plan`` and by ``evenkeel plan``. It has a
+reason for every group, written or left alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from evenkeel.domain.backoff import GroupState, observe_running, state_at
+from evenkeel.domain.distribute import distribute_rolling, pool_rolling
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import (
+    Bounds,
+    GroupKey,
+    NodeGroup,
+    Observation,
+    Offer,
+    Policy,
+    PoolId,
+    Rolling,
+    Skipped,
+    State,
+    Strategy,
+)
+from evenkeel.domain.pools import Pool, PoolState, adopted_bounds, find_pools, tie_of
+from evenkeel.domain.safety import safe_bounds
+from evenkeel.domain.sizing import FORMULAS, Seat
+from evenkeel.domain.targets import (
+    Target,
+    raise_to_minimum,
+    raise_to_own_minimum,
+    release_stuck,
+    take_back_overshoot,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterState:
+    """What is remembered of a cluster between two looks."""
+
+    groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
+    pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
+    zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """What should become of one group. ``bounds`` None: they are not ours to write."""
+
+    group: NodeGroup
+    state: State
+    requested: int
+    bounds: Bounds | None
+    reasons: tuple[str, ...]
+    rolling: Rolling | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything would be written to this group."""
+        return self.requested != self.group.requested or self.bounds != self.group.bounds
+
+    @property
+    def offer(self) -> Offer:
+        """What the annotation remembers of this plan."""
+        return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """What should become of one pool."""
+
+    id: PoolId
+    strategy: Strategy
+    min: int | None
+    max: int | None
+    valid: bool
+    problems: tuple[str, ...]
+    starved: int
+    overcommitted: bool
+    groups: tuple[GroupPlan, ...]
+    adopted: Mapping[str, Bounds | None]
+
+    @property
+    def changes(self) -> tuple[GroupPlan, ...]:
+        """The groups that would be written."""
+        return tuple(group for group in self.groups if group.changes)
+
+    @property
+    def imbalance(self) -> int:
+        """Running nodes in the fullest zone less those in the emptiest."""
+        running = [plan.group.running for plan in self.groups]
+        return max(running, default=0) - min(running, default=0)
+
+    def digest(self, *, applied: bool) -> str:
+        """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
+        news = {
+            "problems": self.problems if not self.valid else (),
+            "starved": self.starved,
+            "overcommitted": self.overcommitted,
+            "changes": []
+            if applied
+            else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
+        }
+        if not any(news.values()):
+            return ""
+        return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that one look at a cluster leads to."""
+
+    now: datetime
+    pools: tuple[PoolPlan, ...]
+    skipped: tuple[Skipped, ...]
+    states: Mapping[GroupKey, GroupState]  # only those that the look has changed
+
+    @property
+    def changes(self) -> tuple[GroupPlan, ...]:
+        """All groups that would be written, in pool order."""
+        return tuple(group for pool in self.pools for group in pool.changes)
+
+
+def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
+    """What to write, and why, for every pool of a cluster.
+
+    Args:
+        observation: One complete look at the cluster.
+        state: Backoffs, impaired zones and adopted bounds, as remembered.
+        policy: The cluster record's wishes.
+        now: An aware datetime; the only clock there is.
+    """
+    looked_at = {
+        group.key: observe_running(state.groups[group.key], group.running, now)
+        for group in observation.groups
+        if group.key in state.groups
+        and state_at(state.groups[group.key], now, None, policy.backoff) is not State.HEALTHY
+    }
+    pools, in_none = find_pools(observation.groups, policy, state.pools)
+    remembered = replace(state, groups={**state.groups, **looked_at})
+    return Plan(
+        now=now,
+        pools=tuple(_plan_pool(pool, remembered, policy, now) for pool in pools),
+        skipped=observation.skipped + tuple(in_none),
+        states={key: seen for key, seen in looked_at.items() if seen != state.groups[key]},
+    )
+
+
+def _state_of(group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> State:
+    if group.frozen_because is not None:
+        return State.FROZEN
+    return state_at(state.groups.get(group.key), now, state.zones.get(group.zone or ""), policy.backoff)
+
+
+def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
+    """Why a group is not healthy, in one sentence."""
+    if found is State.FROZEN:
+        return [f"frozen: {group.frozen_because}"]
+    impaired = state.zones.get(group.zone or "")
+    if found is State.FENCED and impaired is not None and now < impaired:
+        return [f"fenced: zone {group.zone} is impaired until {impaired:%Y-%m-%dT%H:%M:%SZ}"]
+    backoff = state.groups.get(group.key)
+    if backoff is None or found is State.HEALTHY:
+        return []
+    what = f"{backoff.failure_class.value} failure {backoff.failures}"
+    if found is State.FENCED:
+        return [f"fenced: {what}, in backoff until {backoff.backoff_until:%Y-%m-%dT%H:%M:%SZ}"]
+    return [f"probing: backoff after {what} is over, no new node seen yet"]
+
+
+def _untouched(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -> PoolPlan:
+    """An invalid pool: every group stays as it is."""
+    groups = []
+    for group in pool.groups:
+        found = _state_of(group, state, policy, now)
+        reasons = [*_why_state(group, found, state, now), "left alone: its pool is invalid"]
+        groups.append(
+            GroupPlan(group=group, state=found, requested=group.requested, bounds=group.bounds, reasons=tuple(reasons))
+        )
+    return PoolPlan(
+        id=pool.id,
+        strategy=pool.strategy,
+        min=pool.min,
+        max=pool.max,
+        valid=False,
+        problems=pool.problems + pool.warnings,
+        starved=0,
+        overcommitted=False,
+        groups=tuple(groups),
+        adopted={},
+    )
+
+
+def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -> PoolPlan:
+    if pool.problems or pool.min is None or pool.max is None:
+        return _untouched(pool, state, policy, now)
+    targets = [_target(pool, group, state, policy, now) for group in pool.groups]
+    counted = [
+        min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
+        for target in targets
+    ]
+    release_stuck(targets, pool.on_failure)
+    take_back_overshoot(targets, pool.max)
+    own_minima = pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE)
+    missing = 0 if own_minima else raise_to_minimum(targets, pool.min)
+
+    formula = FORMULAS[pool.strategy]
+    sizes = formula(pool.min, pool.max, [_seat(t, c, pool.strategy) for t, c in zip(targets, counted, strict=True)])
+    if own_minima:
+        # In this order: nodes levelled first would mostly stand elsewhere than the minima want them, and be paid twice.
+        raise_to_own_minimum(targets, [size.min for size in sizes], pool.max)
+        missing = raise_to_minimum(targets, pool.min)
+
+    rolling = _rolling(pool)
+    groups = []
+    for target, size, share in zip(targets, sizes, rolling, strict=True):
+        reasons = _why_state(target.group, target.state, state, now) + target.reasons
+        if target.state is State.FROZEN:
+            bounds = target.group.bounds
+        else:
+            maximum = size.max
+            if target.state is State.FENCED and target.group.fence:
+                maximum = target.requested
+                reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
+            else:
+                reasons.append(size.why)
+                if target.state is State.PROBING and target.group.fence and maximum > target.requested + target.probe:
+                    maximum = target.requested + target.probe
+                    reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
+            bounds, cuts = safe_bounds(
+                size.min,
+                maximum,
+                target=target.requested,
+                floor_max=target.group.floor_max,
+                zone_max=target.group.zone_max,
+            )
+            reasons += cuts
+        if share is not None:
+            reasons.append(
+                f"rolling update: this zone's share is maxSurge {share.max_surge}, "
+                f"maxUnavailable {share.max_unavailable} (reported, not written)"
+            )
+        planned = GroupPlan(
+            group=target.group,
+            state=target.state,
+            requested=target.requested,
+            bounds=bounds,
+            reasons=tuple(reasons),
+            rolling=share,
+        )
+        if not planned.changes:
+            planned = replace(planned, reasons=(*planned.reasons, "left alone: it is as it should be"))
+        groups.append(planned)
+    requested = sum(target.requested for target in targets)
+    starved = missing + sum(target.stuck_kept for target in targets)
+    problems = list(pool.warnings)
+    if requested > pool.max:
+        problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
+    if starved:
+        problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
+    adopted = state.pools.get(pool.id, PoolState())
+    return PoolPlan(
+        id=pool.id,
+        strategy=pool.strategy,
+        min=pool.min,
+        max=pool.max,
+        valid=True,
+        problems=tuple(problems),
+        starved=starved,
+        overcommitted=requested > pool.max,
+        groups=tuple(groups),
+        adopted={str(group.key): adopted_bounds(group, adopted) for group in pool.groups},
+    )
+
+
+def _target(pool: Pool, group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> Target:
+    backoff = state.groups.get(group.key)
+    impaired = state.zones.get(group.zone or "")
+    by_zone = impaired is not None and now < impaired
+    kind = backoff.failure_class if backoff is not None else FailureClass.UNKNOWN
+    return Target(
+        group=group,
+        state=_state_of(group, state, policy, now),
+        requested=group.requested,
+        moves_elsewhere=by_zone or kind.moves_elsewhere,
+        tie=tie_of(pool.id, group),
+    )
+
+
+def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
+    group = target.group
+    state = target.state
+    if state in (State.FENCED, State.PROBING) and not group.fence and strategy is Strategy.BALANCED:
+        # evenkeel.dev/fence is "false": its autoscaler backs off by itself, so it is sized as if it were healthy.
+        state = State.HEALTHY
+    return Seat(
+        counted=counted,
+        target=target.requested,
+        running=group.running,
+        probe=target.probe,
+        state=state,
+        bounds=group.bounds,
+        at_bound=_at_bound(target),
+        weight=group.weight,
+        zone_max=group.zone_max,
+        floor_max=group.floor_max,
+        tie=target.tie,
+    )
+
+
+def _at_bound(target: Target) -> bool:
+    """Whether the group has used up the headroom that it was last offered.
+
+    A group that was offered none has used up nothing: else the last free node of a pool would wander from zone to
+    zone at every scan. Before we have published anything, its own bounds stand in for our offer.
+    """
+    group, requested = target.group, target.requested
+    if group.offer is not None:
+        offered = group.offer.state is State.HEALTHY and group.offer.max > group.offer.target
+        return offered and requested >= group.offer.max
+    return group.bounds is not None and 0 < group.bounds.max <= requested
+
+
+def _rolling(pool: Pool) -> list[Rolling | None]:
+    """Each group's share of the pool's rolling-update numbers, where its members have any."""
+    members = [group.rolling for group in pool.groups if group.rolling is not None]
+    total = pool_rolling(members) if len(members) == len(pool.groups) else None
+    if total is None or pool.min is None or pool.max is None:
+        return [None] * len(pool.groups)
+    zones = len(pool.groups)
+    return [distribute_rolling(total, i, zones, minimum=pool.min, maximum=pool.max) for i in range(zones)]

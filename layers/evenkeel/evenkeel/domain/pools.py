@@ -1,0 +1,152 @@
+"""Which node groups make a pool, and which numbers it has.
+
+A group belongs to a pool by, in this order: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
+the cluster's record. PoolMinimum, PoolMaximum and strategy: annotations on any member, else the record, else the sums
+of the bounds found at adoption.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Skipped, Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolState:
+    """What is remembered of a pool: the bounds each member had before us (None: it had none), and the last digest."""
+
+    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
+    digest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """A pool with its numbers. ``problems`` make it invalid; ``warnings`` are said and lived with."""
+
+    id: PoolId
+    groups: tuple[NodeGroup, ...]  # by zone index
+    min: int | None
+    max: int | None
+    strategy: Strategy
+    on_failure: OnFailure
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def zones(self) -> int:
+        """Number of distinct zones."""
+        return len({group.zone for group in self.groups})
+
+
+def tie_of(pool: PoolId, group: NodeGroup) -> int:
+    """A group's place among equals: a stable hash of pool and zone, so that it is not always the first zone."""
+    seed = f"{pool}/{group.zone}/{group.key.name}"
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
+
+
+def find_pools(
+    groups: Iterable[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
+) -> tuple[list[Pool], list[Skipped]]:
+    """All pools, by id, and the groups that are in none, each with the reason."""
+    members: dict[PoolId, list[NodeGroup]] = {}
+    skipped: list[Skipped] = []
+    for group in groups:
+        name = group.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
+        if name is None:
+            reason = "in no pool: label it evenkeel.dev/pool, or select it in the cluster's record"
+            skipped.append(Skipped(namespace=group.key.namespace, name=group.key.name, reason=reason))
+            continue
+        pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
+        members.setdefault(pool, []).append(group)
+    pools = []
+    for id, found in sorted(members.items()):
+        pool_or_reason = _pool(id, found, policy, states.get(id, PoolState()))
+        if isinstance(pool_or_reason, Pool):
+            pools.append(pool_or_reason)
+        else:
+            skipped += [
+                Skipped(namespace=group.key.namespace, name=group.key.name, reason=pool_or_reason) for group in found
+            ]
+    return pools, skipped
+
+
+def _by_zone(groups: Iterable[NodeGroup]) -> tuple[NodeGroup, ...]:
+    """Zone order: the index in the names where all have one, else the zones' names. Never the order of a list."""
+    found = list(groups)
+    if all(group.zone_index is not None for group in found):
+        return tuple(sorted(found, key=lambda group: (group.zone_index, group.key)))
+    return tuple(sorted(found, key=lambda group: (group.zone or "", group.key)))
+
+
+_Value = TypeVar("_Value", int, Strategy, OnFailure)
+
+
+def _agreed(
+    groups: Iterable[NodeGroup], annotation: str, read: Callable[[NodeGroup], _Value | None], problems: list[str]
+) -> _Value | None:
+    """What the members' annotations say, where they say it and agree."""
+    said: dict[_Value, NodeGroup] = {}
+    for group in groups:
+        value = read(group)
+        if value is not None:
+            said.setdefault(value, group)
+    if len(said) > 1:
+        each = ", ".join(f"{value} on {group.key}" for value, group in said.items())
+        problems.append(f"members disagree on {annotation}: {each}: make them equal, or keep it on one member")
+    return next(iter(said), None)
+
+
+def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
+    """The bounds that a group had before us: from the state, else from the annotation, else as they are now."""
+    if str(group.key) in state.adopted:
+        return state.adopted[str(group.key)]
+    return group.adopted if group.has_adopted else group.bounds
+
+
+def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) -> Pool | str:
+    """The pool, or the reason why these groups are none of ours."""
+    groups = _by_zone(found)
+    problems = [str(fault) for group in groups for fault in group.faults]
+    rules = [rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)]
+    rule = rules[0] if rules else PoolRule(name=id.name)
+    minimum = _agreed(groups, "evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
+    maximum = _agreed(groups, "evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
+    strategy = _agreed(groups, "evenkeel.dev/strategy", lambda group: group.strategy, problems)
+    on_failure = _agreed(groups, "evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
+    minimum = minimum if minimum is not None else rule.min
+    maximum = maximum if maximum is not None else rule.max
+    adopted = [bounds for group in groups if (bounds := adopted_bounds(group, state)) is not None]
+    if maximum is None and not adopted and not problems:
+        return "takes no part: it has neither bounds nor pool numbers (evenkeel.dev/pool-min, evenkeel.dev/pool-max)"
+    if not problems:
+        minimum = minimum if minimum is not None else sum(bounds.min for bounds in adopted)
+        maximum = maximum if maximum is not None else sum(bounds.max for bounds in adopted)
+        if minimum > maximum:
+            problems.append(f"PoolMinimum {minimum} is larger than PoolMaximum {maximum}: lower one or raise the other")
+    problems += [
+        f"{group.key}: has no zone: set the flavour's zone field, or label topology.kubernetes.io/zone"
+        for group in groups
+        if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
+    ]
+    warnings: list[str] = []
+    pool = Pool(
+        id=id,
+        groups=groups,
+        min=minimum,
+        max=maximum,
+        strategy=strategy or rule.strategy or policy.strategy,
+        on_failure=on_failure or rule.on_failure or policy.on_failure,
+        problems=tuple(problems),
+    )
+    if problems or maximum is None:
+        return pool
+    if maximum < pool.zones:
+        fewer = f"PoolMaximum {maximum} is smaller than the number of zones, {pool.zones}"
+        existed = bool(state.adopted) or any(group.bounds is not None or group.requested for group in groups)
+        if existed:
+            warnings.append(f"{fewer}: sized all the same, because the pool exists; raise it to {pool.zones}")
+        else:
+            problems.append(f"{fewer}: some zone could never have a node; raise it to {pool.zones}")
+    return replace(pool, problems=tuple(problems), warnings=tuple(warnings))

@@ -1,0 +1,139 @@
+"""How many replicas each group should request: release, take-back, and the raise to PoolMinimum.
+
+Cluster Autoscaler does none of the three: it keeps asking a dead zone until its timeout, never raises a group to a
+minimum unless told to, and never lowers one to a maximum.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evenkeel.domain.levelling import Vessel, level
+from evenkeel.domain.model import NodeGroup, OnFailure, State
+from evenkeel.domain.values import LARGEST_COUNT
+
+
+@dataclass(kw_only=True)
+class Target:
+    """A group on its way from what is requested to what should be."""
+
+    group: NodeGroup
+    state: State
+    requested: int
+    moves_elsewhere: bool  # the failure's scope is the zone: other zones may take its stuck replicas
+    tie: int
+    stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
+    reasons: list[str] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        """How far the group may be raised: the operator's cap, and what the owner of the replicas lets stand."""
+        cap = LARGEST_COUNT if self.group.zone_max is None else self.group.zone_max
+        if self.group.limits is not None:
+            cap = min(cap, self.group.limits.max)
+        return max(0, cap - self.requested)
+
+    @property
+    def probe(self) -> int:
+        """How far a probing group may grow: by one machine, unless one is on its way already."""
+        return 0 if self.group.running < self.requested else 1
+
+    @property
+    def least(self) -> int:
+        """The least that the owner of the replicas lets stand."""
+        return self.group.limits.min if self.group.limits else 0
+
+
+def release_stuck(targets: Sequence[Target], on_failure: OnFailure) -> None:
+    """Fenced groups give up the replicas that have no machine running, if another zone can take them.
+
+    Cluster Autoscaler then forgets its order and places the pods in its next loop within the new bounds: measured,
+    13 s from the patch to running pods, and nothing ordered twice.
+    """
+    takers = [target for target in targets if target.state is State.HEALTHY and target.room > 0]
+    for target in targets:
+        stuck = target.group.waiting
+        if target.state is not State.FENCED or not stuck:
+            continue
+        if on_failure is OnFailure.HOLD:
+            target.reasons.append(f"{stuck} stuck replicas stay: evenkeel.dev/on-failure is hold")
+        elif not target.moves_elsewhere:
+            target.reasons.append(f"{stuck} stuck replicas stay: another zone would fail the same way")
+        elif not takers:
+            target.stuck_kept = stuck
+            target.reasons.append(f"{stuck} stuck replicas stay: no healthy zone can take them")
+        else:
+            lowest = max(target.group.running, min(target.least, target.requested))
+            if lowest > target.group.running:
+                target.reasons.append(
+                    f"{lowest - target.group.running} stuck replicas stay: the Worker wants {lowest} in this zone"
+                )
+            if lowest < target.requested:
+                target.reasons.append(
+                    f"released {target.requested - lowest} stuck replicas: only the {target.group.running} running stay"
+                )
+                target.requested = lowest
+
+
+def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:
+    """Above PoolMaximum, replicas without a running machine go, the newest first. What runs is left to scale-down."""
+    surplus = sum(target.requested for target in targets) - maximum
+    if surplus <= 0:
+        return
+    waiting: list[tuple[float, int, int]] = []
+    for i, target in enumerate(targets):
+        if target.state not in (State.HEALTHY, State.PROBING):
+            continue
+        spare = max(0, target.requested - max(target.group.running, target.least))
+        machines = target.group.machines or ()
+        ages = sorted(
+            (machine.created_at.timestamp() for machine in machines if not machine.has_node and not machine.deleting),
+            reverse=True,
+        )
+        # A replica that has not even a Machine object yet is the newest of all.
+        newest = [float("inf")] * max(0, target.group.waiting - len(ages)) + ages
+        waiting += [(age, target.tie, i) for age in newest[:spare]]
+    for _, _, i in sorted(waiting, reverse=True)[:surplus]:
+        targets[i].requested -= 1
+    for target in targets:
+        if target.state in (State.HEALTHY, State.PROBING) and target.requested < target.group.requested:
+            target.reasons.append(
+                f"took back {target.group.requested - target.requested} replicas without a machine: "
+                f"the pool requests more than PoolMaximum {maximum}"
+            )
+
+
+def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
+    """Below PoolMinimum, healthy groups are raised, levelled. Returns how many nodes could not be placed."""
+    missing = minimum - sum(target.requested for target in targets)
+    healthy = [target for target in targets if target.state is State.HEALTHY]
+    vessels = [
+        Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
+        for target in healthy
+    ]
+    for target, more in zip(healthy, level(vessels, missing), strict=True):
+        if more:
+            target.requested += more
+            missing -= more
+            target.reasons.append(f"raised by {more}: the pool requests less than PoolMinimum {minimum}")
+    return max(0, missing)
+
+
+def raise_to_own_minimum(targets: Sequence[Target], minima: Sequence[int], maximum: int) -> None:
+    """Healthy groups below their own min are raised to it, as far as PoolMaximum allows.
+
+    Backward-Compatible and Adaptive publish a min per zone; Cluster Autoscaler does not enforce it by default.
+    """
+    healthy = [i for i, target in enumerate(targets) if target.state is State.HEALTHY]
+    allowed = maximum - sum(target.requested for target in targets)
+    vessels = [
+        Vessel(
+            level=targets[i].requested,
+            room=min(targets[i].room, max(0, minima[i] - targets[i].requested)),
+            tie=targets[i].tie,
+        )
+        for i in healthy
+    ]
+    for i, more in zip(healthy, level(vessels, allowed), strict=True):
+        if more:
+            targets[i].requested += more
+            targets[i].reasons.append(f"raised by {more} to its own min {minima[i]}")

@@ -1,0 +1,327 @@
+"""AWS endpoints for the demo and the tests, and our table, queues and bus on them, made from template.yaml.
+
+Without more ado the endpoints are moto's server, in this process, on a free loopback port. Whoever sets
+AWS_ENDPOINT_URL (and AWS_ENDPOINT_URL_DYNAMODB or any other service's) uses that emulator instead.
+
+    with AwsEndpoints() as aws, aws.deploy() as deployment:
+        environment = deployment.environment("RebalanceFunction")   # exactly the variables of the deployment
+        aws.client("sqs").send_message(QueueUrl=environment["EVENKEEL_REBALANCE_QUEUE_URL"], ...)
+
+Nothing global is changed: no environment variable, no default session.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+
+from sandbox.template import TEMPLATE, Function, Template
+
+REGION = "eu-central-1"
+_LOOPBACK = {"127.0.0.1", "localhost", "::1", "host.docker.internal", "localhost.localstack.cloud"}
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A queue that the template maps to a function."""
+
+    function: str
+    queue_url: str
+    queue_arn: str
+    batch_size: int
+    partial_responses: bool
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A rule of the template. What it matches arrives on a queue of the sandbox: emulators cannot call functions."""
+
+    function: str
+    event: str
+    bus: str
+    pattern: Mapping[str, Any]
+    queue_url: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule of the template; `input` still holds the scheduler's own placeholders."""
+
+    function: str
+    expression: str
+    input: str
+
+
+class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
+    """Endpoints that answer like AWS. `region` and `account` are what they believe to be in."""
+
+    def __init__(self, *, region: str = REGION, endpoint: str | None = None) -> None:
+        self.region = region
+        self._given = endpoint or os.environ.get("AWS_ENDPOINT_URL")
+        self._stack = ExitStack()
+        self._clients: dict[str, Any] = {}
+        self.url = ""
+        self.account = ""
+
+    def __enter__(self) -> AwsEndpoints:
+        self.url = self._given or self._stack.enter_context(_moto_server())
+        if urlsplit(self.url).hostname not in _LOOPBACK and not os.environ.get("EVENKEEL_SANDBOX_REMOTE"):
+            raise ValueError(
+                f"AWS_ENDPOINT_URL is {self.url}: the sandbox makes and deletes tables and queues, so it only talks "
+                "to this machine; set EVENKEEL_SANDBOX_REMOTE=1 for an emulator elsewhere"
+            )
+        self.account = self.client("sts").get_caller_identity()["Account"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        self._stack.close()
+
+    def session(self) -> boto3.Session:
+        """A boto3 session with made-up credentials."""
+        return boto3.Session(aws_access_key_id="sandbox", aws_secret_access_key="sandbox", region_name=self.region)
+
+    def client(self, service: str) -> Any:
+        """A boto3 client for one service at these endpoints; made once."""
+        if service not in self._clients:
+            self._clients[service] = self.session().client(
+                service,
+                endpoint_url=os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}", self.url),
+                config=Config(retries={"mode": "standard", "max_attempts": 2}, connect_timeout=3, read_timeout=30),
+            )
+        return self._clients[service]
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which a process, or our own code in this one, ends up at these endpoints."""
+        own = {name: value for name, value in os.environ.items() if name.startswith("AWS_ENDPOINT_URL_")}
+        return own | {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "sandbox",
+            "AWS_SECRET_ACCESS_KEY": "sandbox",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+
+    @contextmanager
+    def deploy(
+        self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
+    ) -> Iterator[Deployment]:
+        """Our table, queues, bus and rules, for as long as the block lasts; `parameters` as at `sam deploy`."""
+        deployment = self.create_from_template(path, parameters=parameters, stack=stack)
+        try:
+            yield deployment
+        finally:
+            deployment.delete()
+
+    def create_from_template(
+        self, path: Path = TEMPLATE, *, parameters: Mapping[str, str] | None = None, stack: str | None = None
+    ) -> Deployment:
+        """The same without an end. Names carry a random part, so that runs beside each other do not meet."""
+        template = Template(path, parameters=parameters)
+        return Deployment(self, template, stack or f"evenkeel-{uuid.uuid4().hex[:8]}")
+
+
+class Deployment:
+    """What the template describes, made on the endpoints: the resources a function's variables and triggers lead to."""
+
+    def __init__(self, aws: AwsEndpoints, template: Template, stack: str) -> None:
+        self.aws = aws
+        self.template = template
+        self.stack = stack
+        self._made: dict[str, dict[str | None, str]] = {}
+        self._rules: list[tuple[str, str]] = []
+        self._listeners: list[str] = []
+        for kind in ("AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::Events::EventBus"):
+            for logical_id in template.of_type(kind):
+                self._lookup(logical_id, None)
+        self.subscriptions: list[Subscription] = [
+            self._subscribe(function, name, event["Properties"])
+            for function in template.functions().values()
+            for name, event in function.events.items()
+            if event["Type"] == "EventBridgeRule"
+        ]
+
+    # ------------------------------------------------------------ what there is
+    def physical(self, logical_id: str, attribute: str | None = None) -> str:
+        """What Ref (or GetAtt) of a resource gives: a table's name, a queue's URL, a bus's name."""
+        return self._lookup(logical_id, attribute)
+
+    @property
+    def table(self) -> str:
+        return self.physical(next(iter(self.template.of_type("AWS::DynamoDB::Table"))))
+
+    @property
+    def bus(self) -> str:
+        return self.physical(next(iter(self.template.of_type("AWS::Events::EventBus"))))
+
+    def function(self, logical_id: str) -> Function:
+        functions = self.template.functions()
+        if logical_id not in functions:
+            raise KeyError(f"{self.template.path.name} has no function {logical_id}; it has {', '.join(functions)}")
+        return functions[logical_id]
+
+    def environment(self, logical_id: str) -> dict[str, str]:
+        """Everything that a function finds in its environment: its own variables and the way to the endpoints."""
+        own = self.template.resolve(self.function(logical_id).variables, self._lookup)
+        return self.aws.environment() | {name: str(value) for name, value in own.items()}
+
+    def event_source_mappings(self) -> list[Mapped]:
+        mapped = []
+        for function in self.template.functions().values():
+            for event in function.events.values():
+                if event["Type"] != "SQS":
+                    continue
+                properties = self.template.resolve(event["Properties"], self._lookup)
+                mapped.append(
+                    Mapped(
+                        function=function.logical_id,
+                        queue_url=self._queue_url(properties["Queue"]),
+                        queue_arn=properties["Queue"],
+                        batch_size=properties.get("BatchSize", 10),
+                        partial_responses="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", []),
+                    )
+                )
+        return mapped
+
+    def schedules(self) -> list[Schedule]:
+        found = []
+        for function in self.template.functions().values():
+            for event in function.events.values():
+                if event["Type"] == "ScheduleV2":
+                    properties = self.template.resolve(event["Properties"], self._lookup)
+                    found.append(Schedule(function.logical_id, properties["ScheduleExpression"], properties["Input"]))
+        return found
+
+    def on_failure(self, logical_id: str) -> tuple[int, str | None]:
+        """How often Lambda retries an asynchronous event of this function, and the queue for what fails for good."""
+        config = self.template.resolve(self.function(logical_id).invoke_config, self._lookup) or {}
+        arn = config.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
+        return config.get("MaximumRetryAttempts", 2), self._queue_url(arn) if arn else None
+
+    def listen(self, pattern: Mapping[str, Any]) -> str:
+        """The URL of a new queue that receives what our bus matches against `pattern`, decision events for example."""
+        return self._route(self.bus, pattern)
+
+    def delete(self) -> None:
+        """Takes everything away again; matters with an emulator that outlives the run."""
+        events, sqs = self.aws.client("events"), self.aws.client("sqs")
+        for bus, rule in self._rules:
+            events.remove_targets(Rule=rule, EventBusName=bus, Ids=["queue"])
+            events.delete_rule(Name=rule, EventBusName=bus)
+        for url in self._listeners:
+            sqs.delete_queue(QueueUrl=url)
+        for logical_id, names in self._made.items():
+            name = names[None]
+            match self.template.resources[logical_id]["Type"]:
+                case "AWS::DynamoDB::Table":
+                    self.aws.client("dynamodb").delete_table(TableName=name)
+                case "AWS::SQS::Queue":
+                    sqs.delete_queue(QueueUrl=name)
+                case "AWS::Events::EventBus":
+                    events.delete_event_bus(Name=name)
+        self._made.clear()
+
+    # ------------------------------------------------------------ how it is made
+    def _lookup(self, logical_id: str, attribute: str | None) -> str:
+        pseudo = {
+            "AWS::Region": self.aws.region,
+            "AWS::AccountId": self.aws.account,
+            "AWS::Partition": "aws",
+            "AWS::StackName": self.stack,
+        }
+        if logical_id in pseudo:
+            return pseudo[logical_id]
+        if logical_id not in self.template.resources:
+            raise KeyError(f"{self.template.path.name} refers to {logical_id}, which it does not declare")
+        if logical_id not in self._made:  # made when first asked for, so a queue's dead-letter queue comes before it
+            self._made[logical_id] = self._make(logical_id)
+        return self._made[logical_id][attribute]
+
+    def _make(self, logical_id: str) -> dict[str | None, str]:
+        resource = self.template.resources[logical_id]
+        properties = self.template.resolve(resource.get("Properties", {}), self._lookup)
+        match resource["Type"]:
+            case "AWS::DynamoDB::Table":
+                return self._make_table(f"{self.stack}-{logical_id}", properties)
+            case "AWS::SQS::Queue":
+                return self._make_queue(f"{self.stack}-{logical_id}", properties)
+            case "AWS::Events::EventBus":
+                made = self.aws.client("events").create_event_bus(Name=properties["Name"])
+                return {None: properties["Name"], "Name": properties["Name"], "Arn": made["EventBusArn"]}
+        raise ValueError(f"{logical_id}: the sandbox cannot make a {resource['Type']}")
+
+    def _make_table(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
+        dynamodb = self.aws.client("dynamodb")
+        # Same names and shapes as in the API. Recovery, encryption and protection mean nothing on an emulator.
+        shared = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
+        made = dynamodb.create_table(TableName=name, **{key: properties[key] for key in shared if key in properties})
+        dynamodb.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
+        if "TimeToLiveSpecification" in properties:
+            dynamodb.update_time_to_live(TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"])
+        return {None: name, "Arn": made["TableDescription"]["TableArn"]}
+
+    def _make_queue(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
+        sqs = self.aws.client("sqs")
+        # CloudFormation's property names are the API's attribute names; the API wants all values as text.
+        attributes = {
+            key: json.dumps(value)
+            if isinstance(value, dict)
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+            for key, value in properties.items()
+        }
+        if not properties.get("FifoQueue"):
+            attributes.pop("FifoQueue", None)
+        name += ".fifo" if properties.get("FifoQueue") else ""
+        url = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        return {None: url, "Arn": arn, "QueueName": name}
+
+    def _queue_url(self, arn: str) -> str:
+        return str(self.aws.client("sqs").get_queue_url(QueueName=arn.rsplit(":", 1)[1])["QueueUrl"])
+
+    def _subscribe(self, function: Function, name: str, raw: Mapping[str, Any]) -> Subscription:
+        properties = self.template.resolve(raw, self._lookup)
+        bus = properties.get("EventBusName", "default")
+        return Subscription(
+            function.logical_id, name, bus, properties["Pattern"], self._route(bus, properties["Pattern"])
+        )
+
+    def _route(self, bus: str, pattern: Mapping[str, Any]) -> str:
+        events, sqs = self.aws.client("events"), self.aws.client("sqs")
+        name = f"{self.stack}-listener-{len(self._listeners)}"
+        url: str = sqs.create_queue(QueueName=name)["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        self._listeners.append(url)
+        events.put_rule(Name=name, EventBusName=bus, EventPattern=json.dumps(pattern), State="ENABLED")
+        events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": "queue", "Arn": arn}])
+        self._rules.append((bus, name))
+        return url
+
+
+@contextmanager
+def _moto_server() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer  # half a second that users of another emulator need not spend
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request would drown the demo
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()

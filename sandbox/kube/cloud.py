@@ -1,0 +1,135 @@
+"""The cloud under the simulated clusters: zones that have machines to give, and zones that do not.
+
+Refusals carry the code, the HTTP status and the words that EC2's RunInstances answers with, because each machine API
+passes them on in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+
+@dataclass(kw_only=True)
+class LaunchError(Exception):
+    """A refused launch, as EC2 words it. `status` is the HTTP status: 4xx is the caller's fault, 5xx the zone's."""
+
+    code: str
+    message: str
+    status: int
+    request_id: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}\n\tstatus code: {self.status}, request id: {self.request_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A virtual machine. One that does not `join` runs for ever and never becomes a node."""
+
+    id: str
+    zone: str
+    joins: bool
+
+
+@dataclass(kw_only=True)
+class Cloud:
+    """Zones of one region. A limit counts machines; None is without limit."""
+
+    zones: Iterable[str]
+    machine_type: str = "m5.xlarge"
+    vcpus: int = 4
+    limits: dict[str, int | None] = field(default_factory=dict)
+    #: machines of the whole region that the account's vCPU quota allows
+    quota: int | None = None
+
+    def __post_init__(self) -> None:
+        self.zones = tuple(self.zones)
+        self.limits = {zone: self.limits.get(zone) for zone in self.zones}
+        self._taken: dict[str, int | None] = {}
+        self._refusals: dict[str, tuple[str, str, int]] = {}
+        self._lame: dict[str, int] = {}
+        self._instances: dict[str, Instance] = {}
+        self._ids = count(1)
+
+    def take_away(self, zone: str) -> None:
+        """Give out no more machines in a zone; those that run go on running."""
+        self._check(zone)
+        if zone not in self._taken:
+            self._taken[zone] = self.limits[zone]
+            self.limits[zone] = 0
+
+    def give_back(self, zone: str) -> None:
+        """Undo `take_away`."""
+        self._check(zone)
+        if zone in self._taken:
+            self.limits[zone] = self._taken.pop(zone)
+
+    def refuse(self, zone: str, *, code: str, message: str, status: int) -> None:
+        """Answer every launch in a zone with an error of choice, until `accept`."""
+        self._check(zone)
+        self._refusals[zone] = (code, message, status)
+
+    def accept(self, zone: str) -> None:
+        self._refusals.pop(zone, None)
+
+    def never_join(self, zone: str, machines: int) -> None:
+        """The next `machines` instances of a zone start and never become nodes."""
+        self._check(zone)
+        self._lame[zone] = self._lame.get(zone, 0) + machines
+
+    def used(self) -> Mapping[str, int]:
+        """Instances per zone."""
+        zones = [instance.zone for instance in self._instances.values()]
+        return {zone: zones.count(zone) for zone in self.zones}
+
+    def launch(self, zone: str) -> Instance:
+        """Start one machine, or LaunchError."""
+        if zone not in self.limits:
+            raise self._error(
+                "InvalidParameterValue",
+                f"Invalid availability zone: [{zone}]",
+                400,
+            )
+        if zone in self._refusals:
+            raise self._error(*self._refusals[zone])
+        if self.quota is not None and len(self._instances) >= self.quota:
+            raise self._error(
+                "VcpuLimitExceeded",
+                "You have requested more vCPU capacity than your current vCPU limit of "
+                f"{self.quota * self.vcpus} allows for the instance bucket that the specified instance type belongs to. Please visit "
+                "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
+                400,
+            )
+        limit = self.limits[zone]
+        if limit is not None and self.used()[zone] >= limit:
+            others = ", ".join(other for other in self.zones if other != zone)
+            raise self._error(
+                "InsufficientInstanceCapacity",
+                f"We currently do not have sufficient {self.machine_type} capacity in the Availability Zone you "
+                f"requested ({zone}). Our system will be working on provisioning additional capacity. You can "
+                f"currently get {self.machine_type} capacity by not specifying an Availability Zone in your request or choosing "
+                f"{others}.",
+                500,
+            )
+        lame = self._lame.get(zone, 0)
+        if lame:
+            self._lame[zone] = lame - 1
+        instance = Instance(id=f"i-{next(self._ids):017x}", zone=zone, joins=not lame)
+        self._instances[instance.id] = instance
+        return instance
+
+    def terminate(self, instance_id: str) -> None:
+        """Stop a machine; one that is gone already is no error."""
+        self._instances.pop(instance_id, None)
+
+    def _check(self, zone: str) -> None:
+        if zone not in self.limits:
+            raise ValueError(f"zone {zone!r}: this cloud has {', '.join(self.limits)}")
+
+    def _error(self, code: str, message: str, status: int) -> LaunchError:
+        number = next(self._ids)
+        return LaunchError(
+            code=code, message=message, status=status, request_id=f"{number:08x}-0000-4000-8000-{number:012x}"
+        )

@@ -1,0 +1,64 @@
+"""Label and field selectors of list requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from sandbox.kube.errors import ApiError
+from sandbox.kube.schema import Json
+
+Labels = Mapping[str, str]
+
+_KEY = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
+_SET = re.compile(rf"^({_KEY})\s+(in|notin)\s+\(([^()]*)\)$")
+_EQUAL = re.compile(rf"^({_KEY})\s*(==|=|!=)\s*([A-Za-z0-9._-]*)$")
+_EXISTS = re.compile(rf"^(!?)\s*({_KEY})$")
+
+
+def parse_label_selector(text: str) -> Callable[[Labels], bool]:
+    """A predicate over labels; equality and set based terms, joined by commas. ApiError 400 for anything else."""
+    # a comma inside parentheses belongs to the set
+    terms = [term.strip() for term in re.split(r",(?![^()]*\))", text) if text.strip()]
+    checks = [_label_term(term) for term in terms]
+    return lambda labels: all(check(labels) for check in checks)
+
+
+def _label_term(term: str) -> Callable[[Labels], bool]:
+    if match := _SET.match(term):
+        key, operator, values = match[1], match[2], {value.strip() for value in match[3].split(",")}
+        if operator == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if match := _EQUAL.match(term):
+        key, operator, value = match[1], match[2], match[3]
+        if operator == "!=":
+            return lambda labels: labels.get(key) != value
+        return lambda labels: labels.get(key) == value
+    if match := _EXISTS.match(term):
+        key, absent = match[2], bool(match[1])
+        return lambda labels: (key in labels) != absent
+    raise ApiError(400, f"unable to parse requirement: {term!r} is no label requirement")
+
+
+def parse_field_selector(text: str, *, any_field: bool) -> Callable[[Json], bool]:
+    """A predicate over objects. Custom resources know metadata.name and metadata.namespace only (`any_field` False)."""
+    checks: list[Callable[[Json], bool]] = []
+    for term in filter(None, (part.strip() for part in text.split(","))):
+        match = re.match(r"^([A-Za-z0-9_.\[\]-]+)(!=|==|=)(.*)$", term)
+        if match is None:
+            raise ApiError(400, f"invalid selector: '{term}'; can't understand '{term}'")
+        path, negated, value = match[1], match[2] == "!=", match[3]
+        if not any_field and path not in ("metadata.name", "metadata.namespace"):
+            raise ApiError(400, f"field label not supported: {path}")
+        checks.append(_field_check(path.split("."), negated, value))
+    return lambda item: all(check(item) for check in checks)
+
+
+def _field_check(path: list[str], negated: bool, value: str) -> Callable[[Json], bool]:
+    def check(item: Json) -> bool:
+        for part in path:
+            item = item.get(part, "") if isinstance(item, dict) else ""
+        return (str(item) == value) != negated
+
+    return check

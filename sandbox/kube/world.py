@@ -1,0 +1,478 @@
+"""Three simulated clusters, one of each flavour, that a scenario can shake.
+
+A world has no threads of its own besides the API servers' and no clock but the one it is given: `step` moves
+controllers and autoscalers on, and everything in between stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Self
+
+from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, BoundsError, ClusterAutoscaler, Settings, read_bounds
+from sandbox.kube.cloud import Cloud
+from sandbox.kube.controllers import CONTROLLERS, MachineControllers, Timing, distribute
+from sandbox.kube.schema import load_crds
+from sandbox.kube.store import Clock
+
+REGION = "eu-central-1"
+ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """A pool to build: `minimum` and `maximum` are its pool-min and pool-max, `replicas` the start of each zone."""
+
+    name: str
+    minimum: int
+    maximum: int
+    replicas: Sequence[int] = (1, 1, 1)
+    zones: Sequence[str] = ZONES
+    #: further annotations of every member, such as evenkeel.dev/strategy
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupView:
+    """One node group as a table shows it. Bounds are None where they do not parse."""
+
+    cluster: str
+    pool: str
+    namespace: str
+    name: str
+    zone: str
+    requested: int
+    running: int
+    minimum: int | None
+    maximum: int | None
+    annotations: dict[str, str]
+
+
+POOLS = {
+    "gardener": (Pool(name="main", minimum=3, maximum=12),),
+    "cluster-api": (Pool(name="workers", minimum=3, maximum=12),),
+    "openshift": (Pool(name="worker", minimum=3, maximum=12),),
+}
+
+
+class Cluster:
+    """One cluster: its API server, its cloud, its controllers and its autoscaler."""
+
+    def __init__(
+        self,
+        flavour: str,
+        *,
+        pools: Sequence[Pool],
+        clock: Clock,
+        timing: Timing,
+        settings: Settings | None,
+        cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
+        seed: int = 0,
+    ) -> None:
+        self.flavour = flavour
+        self.pools = {pool.name: pool for pool in pools}
+        self.api = KubernetesAPI(crds=load_crds(cluster_api_versions=cluster_api_versions), clock=clock, seed=seed)
+        self.store = self.api.store
+        self.cloud = Cloud(zones=tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones)))
+        self.controllers: MachineControllers = CONTROLLERS[flavour](self.store, self.cloud, timing=timing, seed=seed)
+        self.autoscaler: ClusterAutoscaler | None = None
+        if settings is not None:
+            self.autoscaler = ClusterAutoscaler(store=self.store, controllers=self.controllers, settings=settings)
+        self.namespace = {"gardener": "shoot--demo--main", "cluster-api": "demo", "openshift": "openshift-machine-api"}[
+            flavour
+        ]
+        self.store.create("namespaces", {"metadata": {"name": self.namespace}})
+        _BUILDERS[flavour](self)
+        for pool in pools:
+            self.set_demand(pool.name, sum(pool.replicas))
+
+    def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:
+        """How many nodes the pods of a pool need. Without an autoscaler nobody acts on it."""
+        if pool not in self.pools:
+            raise ValueError(f"pool {pool!r}: cluster {self.flavour} has {', '.join(self.pools)}")
+        if self.autoscaler is not None:
+            self.autoscaler.set_demand(pool, pods, zone)
+
+    def step(self, now: datetime) -> None:
+        """One loop of the autoscaler, then what the controllers make of it."""
+        if self.autoscaler is not None:
+            self.autoscaler.step(now)
+        self.controllers.step(now)
+
+    def settle(self, now: datetime) -> None:
+        """Bring up the machines of the start without any delay, so that a scenario begins with a running cluster."""
+        timing, self.controllers.timing = (
+            self.controllers.timing,
+            replace(self.controllers.timing, provision=timedelta(0)),
+        )
+        try:
+            for _ in range(3):
+                self.controllers.step(now)
+        finally:
+            self.controllers.timing = timing
+
+    def groups(self) -> list[GroupView]:
+        """Every node group, in order of pool and zone."""
+        flavour = FLAVOURS[self.flavour]
+        reader = self.autoscaler or ClusterAutoscaler(store=self.store, controllers=self.controllers)
+        running = {group.key: group for group in reader.every_group()}
+        views = []
+        for item in self.store.list(flavour.scalables):
+            metadata = item["metadata"]
+            group = running.get(f"{metadata['namespace']}/{metadata['name']}")
+            annotations = metadata.get("annotations") or {}
+            low: int | None
+            high: int | None
+            try:
+                low, high = read_bounds(annotations, flavour.prefix)
+            except BoundsError:
+                low = high = None
+            if group is None:
+                continue
+            views.append(
+                GroupView(
+                    cluster=self.flavour,
+                    pool=group.pool,
+                    namespace=metadata["namespace"],
+                    name=metadata["name"],
+                    zone=group.zone,
+                    requested=item["spec"].get("replicas", 0),
+                    running=len(group.running),
+                    minimum=low,
+                    maximum=high,
+                    annotations=annotations,
+                )
+            )
+        return sorted(views, key=lambda view: (view.pool, view.zone, view.name))
+
+
+def _bounds(cluster: Cluster, pool: Pool, index: int) -> dict[str, str]:
+    """The annotations of a member: its share of the pool as someone set it up by hand, and the pool's numbers."""
+    prefix = FLAVOURS[cluster.flavour].prefix
+    zones = len(pool.zones)
+    return {
+        f"{prefix}/cluster-api-autoscaler-node-group-min-size": str(distribute(index, pool.minimum, zones)),
+        f"{prefix}/cluster-api-autoscaler-node-group-max-size": str(
+            max(pool.replicas[index], distribute(index, pool.maximum, zones))
+        ),
+        "evenkeel.dev/pool-min": str(pool.minimum),
+        "evenkeel.dev/pool-max": str(pool.maximum),
+        **pool.annotations,
+    }
+
+
+def _build_gardener(cluster: Cluster) -> None:
+    namespace = cluster.namespace
+    cluster.store.create(
+        "workers.extensions.gardener.cloud",
+        {
+            "metadata": {"name": "main", "namespace": namespace},
+            "spec": {
+                "type": "aws",
+                "region": REGION,
+                "pools": [
+                    {
+                        "name": pool.name,
+                        "minimum": pool.minimum,
+                        "maximum": pool.maximum,
+                        "maxSurge": 1,
+                        "maxUnavailable": 0,
+                        "machineType": cluster.cloud.machine_type,
+                        "zones": list(pool.zones),
+                    }
+                    for pool in cluster.pools.values()
+                ],
+            },
+        },
+        manager="gardenlet",
+    )
+    for pool in cluster.pools.values():
+        for index, zone in enumerate(pool.zones):
+            name = f"{namespace}-{pool.name}-z{index + 1}"
+            labels = {"worker.gardener.cloud/pool": pool.name}
+            cluster.store.create(
+                "machineclasses.machine.sapcloud.io",
+                {
+                    "metadata": {"name": f"{name}-5b1c9", "namespace": namespace, "labels": labels},
+                    "nodeTemplate": {
+                        "architecture": "amd64",
+                        "capacity": {"cpu": "4", "gpu": "0", "memory": "16Gi"},
+                        "instanceType": cluster.cloud.machine_type,
+                        "region": REGION,
+                        "zone": zone,
+                    },
+                    "provider": "AWS",
+                    "providerSpec": {"machineType": cluster.cloud.machine_type, "region": REGION},
+                },
+                manager="gardener-extension-provider-aws",
+            )
+            cluster.store.create(
+                "machinedeployments.machine.sapcloud.io",
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "labels": labels,
+                        "annotations": _bounds(cluster, pool, index),
+                    },
+                    "spec": {
+                        "replicas": pool.replicas[index],
+                        "minReadySeconds": 500,
+                        "selector": {"matchLabels": {"name": name}},
+                        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                        "template": {
+                            "metadata": {"labels": {"name": name}},
+                            "spec": {
+                                "class": {"kind": "MachineClass", "name": f"{name}-5b1c9"},
+                                "nodeTemplate": {
+                                    "metadata": {
+                                        "labels": {
+                                            **labels,
+                                            "topology.kubernetes.io/zone": zone,
+                                            "topology.ebs.csi.aws.com/zone": zone,
+                                            "node.kubernetes.io/role": "node",
+                                        }
+                                    }
+                                },
+                            },
+                        },
+                    },
+                },
+                manager="gardener-extension-provider-aws",
+            )
+
+
+def _build_cluster_api(cluster: Cluster) -> None:
+    namespace = cluster.namespace
+    cluster.store.create(
+        "clusters.cluster.x-k8s.io",
+        {"metadata": {"name": "demo", "namespace": namespace}, "spec": {}},
+        manager="kubectl-client-side-apply",
+    )
+    new = cluster.store.resource("machinedeployments.cluster.x-k8s.io").storage == "v1beta2"
+    for pool in cluster.pools.values():
+        template = f"demo-{pool.name}"
+        made = cluster.store.create(
+            "awsmachinetemplates.infrastructure.cluster.x-k8s.io",
+            {
+                "metadata": {"name": template, "namespace": namespace},
+                "spec": {"template": {"spec": {"instanceType": cluster.cloud.machine_type}}},
+            },
+            manager="kubectl-client-side-apply",
+        )
+        cluster.store.patch(
+            "awsmachinetemplates.infrastructure.cluster.x-k8s.io",
+            namespace,
+            made["metadata"]["name"],
+            {
+                "status": {
+                    "capacity": {"cpu": "4", "memory": "16Gi"},
+                    "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
+                }
+            },
+            subresource="status",
+            manager="manager",
+        )
+        reference = {"kind": "AWSMachineTemplate", "name": template}
+        if new:
+            reference |= {"apiGroup": "infrastructure.cluster.x-k8s.io"}
+        else:
+            reference |= {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": namespace}
+        for index, zone in enumerate(pool.zones):
+            name = f"demo-{pool.name}-{zone}"
+            labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": name}
+            cluster.store.create(
+                "machinedeployments.cluster.x-k8s.io",
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "labels": {"cluster.x-k8s.io/cluster-name": "demo", POOL_LABEL: pool.name},
+                        "annotations": _bounds(cluster, pool, index),
+                    },
+                    "spec": {
+                        "clusterName": "demo",
+                        "replicas": pool.replicas[index],
+                        "selector": {"matchLabels": labels},
+                        "template": {
+                            "metadata": {"labels": labels},
+                            "spec": {
+                                "clusterName": "demo",
+                                "failureDomain": zone,
+                                "version": "v1.34.1",
+                                "bootstrap": {"dataSecretName": f"{template}-bootstrap"},
+                                "infrastructureRef": reference,
+                            },
+                        },
+                    },
+                },
+                manager="kubectl-client-side-apply",
+            )
+
+
+def _build_openshift(cluster: Cluster) -> None:
+    namespace, infrastructure = cluster.namespace, "demo-x7k2p"
+    prefix = "machine.openshift.io"
+    for pool in cluster.pools.values():
+        for index, zone in enumerate(pool.zones):
+            name = f"{infrastructure}-{pool.name}-{zone}"
+            labels = {f"{prefix}/cluster-api-cluster": infrastructure, f"{prefix}/cluster-api-machineset": name}
+            bounds = _bounds(cluster, pool, index)
+            low, high = (
+                int(bounds.pop(f"{prefix}/cluster-api-autoscaler-node-group-{end}-size")) for end in ("min", "max")
+            )
+            cluster.store.create(
+                "machinesets.machine.openshift.io",
+                {
+                    "metadata": {
+                        "name": name,
+                        "namespace": namespace,
+                        "labels": {f"{prefix}/cluster-api-cluster": infrastructure, POOL_LABEL: pool.name},
+                        "annotations": {
+                            **bounds,
+                            f"{prefix}/vCPU": "4",
+                            f"{prefix}/memoryMb": "16384",
+                            f"{prefix}/GPU": "0",
+                        },
+                    },
+                    "spec": {
+                        "replicas": pool.replicas[index],
+                        "selector": {"matchLabels": labels},
+                        "template": {
+                            "metadata": {
+                                "labels": {
+                                    **labels,
+                                    f"{prefix}/cluster-api-machine-role": "worker",
+                                    f"{prefix}/cluster-api-machine-type": "worker",
+                                }
+                            },
+                            "spec": {
+                                "providerSpec": {
+                                    "value": {
+                                        "apiVersion": "machine.openshift.io/v1beta1",
+                                        "kind": "AWSMachineProviderConfig",
+                                        "instanceType": cluster.cloud.machine_type,
+                                        "placement": {"availabilityZone": zone, "region": REGION},
+                                    }
+                                }
+                            },
+                        },
+                    },
+                },
+                manager="cluster-bootstrap",
+            )
+            cluster.store.create(
+                "machineautoscalers.autoscaling.openshift.io",
+                {
+                    "metadata": {"name": f"{pool.name}-{zone}", "namespace": namespace},
+                    "spec": {
+                        "minReplicas": low,
+                        "maxReplicas": max(1, high),
+                        "scaleTargetRef": {
+                            "apiVersion": "machine.openshift.io/v1beta1",
+                            "kind": "MachineSet",
+                            "name": name,
+                        },
+                    },
+                },
+                manager="kubectl-client-side-apply",
+            )
+
+
+_BUILDERS: dict[str, Callable[[Cluster], None]] = {
+    "gardener": _build_gardener,
+    "cluster-api": _build_cluster_api,
+    "openshift": _build_openshift,
+}
+
+
+class World:
+    """The clusters of a scenario. A context manager: inside it every API server answers on a port of its own.
+
+    `clusters` are flavours, which are the clusters' names too. `clock` dates everything; without one, time is what the
+    last `step` said. `settings` None leaves the autoscalers out.
+    """
+
+    def __init__(
+        self,
+        *,
+        clusters: Iterable[str] = tuple(POOLS),
+        pools: dict[str, Sequence[Pool]] | None = None,
+        clock: Clock | None = None,
+        timing: Timing | None = None,
+        settings: Settings | None = Settings(),  # noqa: B008 (frozen)
+        cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
+        seed: int = 0,
+    ) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+        self._clock: Clock = clock or (lambda: self._now)
+        self.clusters = {
+            flavour: Cluster(
+                flavour,
+                pools=(pools or {}).get(flavour, POOLS[flavour]),
+                clock=self._clock,
+                timing=timing or Timing(),
+                settings=settings,
+                cluster_api_versions=cluster_api_versions,
+                seed=seed,
+            )
+            for flavour in clusters
+        }
+        for cluster in self.clusters.values():
+            cluster.settle(self.now)
+        self._stack = ExitStack()
+
+    @property
+    def now(self) -> datetime:
+        return self._clock()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for cluster in self.clusters.values():
+                stack.enter_context(cluster.api)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def step(self, now: datetime | None = None) -> None:
+        """One loop of every autoscaler and of every controller, at `now` (default: the clock's present)."""
+        if now is not None:
+            self._now = now
+        for cluster in self.clusters.values():
+            cluster.step(now or self.now)
+
+    def run(self, duration: timedelta, *, every: timedelta = timedelta(seconds=10)) -> None:
+        """Steps over a span of simulated time. For worlds without a clock of their own."""
+        end = self._now + duration
+        while self._now < end:
+            self.step(min(end, self._now + every))
+
+    def take_away(self, cluster: str, zone: str) -> None:
+        """A zone gives no more machines to a cluster."""
+        self.clusters[cluster].cloud.take_away(zone)
+
+    def give_back(self, cluster: str, zone: str) -> None:
+        """The zone delivers again."""
+        self.clusters[cluster].cloud.give_back(zone)
+
+    def set_demand(self, cluster: str, pool: str, pods: int, zone: str | None = None) -> None:
+        """How many pods, one per node, want to run in a pool; `zone` binds them to a zone."""
+        self.clusters[cluster].set_demand(pool, pods, zone)
+
+    def groups(self) -> list[GroupView]:
+        """Every node group of every cluster, for a table."""
+        return [view for cluster in self.clusters.values() for view in cluster.groups()]
+
+    def pending(self, cluster: str, pool: str) -> int:
+        """Pods of a pool that have no node to run on."""
+        autoscaler = self.clusters[cluster].autoscaler
+        return autoscaler.pending(pool) if autoscaler is not None else 0

@@ -1,0 +1,213 @@
+"""Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import (
+    Bounds,
+    GroupKey,
+    Machine,
+    NodeGroup,
+    Observation,
+    Offer,
+    OnFailure,
+    Policy,
+    PoolId,
+    PoolRule,
+    State,
+    Strategy,
+)
+from evenkeel.domain.offer import read_offer, write_decision
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
+from evenkeel.domain.pools import PoolState
+
+NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+POOL = "workers"
+
+
+def key(zone: str, *, pool: str = POOL, namespace: str = "default", flavour: str = "cluster-api") -> GroupKey:
+    """The name of the group that :func:`group` makes for this zone."""
+    return GroupKey(flavour, namespace, f"{pool}-{zone}")
+
+
+def group(
+    zone: str = "a",
+    requested: int = 0,
+    *,
+    running: int | None = None,
+    bounds: tuple[int, int] | None = None,
+    pool: str | None = POOL,
+    **fields: Any,
+) -> NodeGroup:
+    """A node group; running is requested unless said otherwise, bounds are absent."""
+    return NodeGroup(
+        key=fields.pop("key", None) or key(zone, pool=pool or "loose"),
+        kind=fields.pop("kind", "MachineDeployment"),
+        pool_label=pool,
+        zone=fields.pop("in_zone", zone),
+        requested=requested,
+        running=requested if running is None else running,
+        bounds=None if bounds is None else Bounds(*bounds),
+        **fields,
+    )
+
+
+def zones(
+    requested: Sequence[int],
+    running: Sequence[int] | None = None,
+    bounds: Sequence[tuple[int, int]] | None = None,
+    **fields: Any,
+) -> list[NodeGroup]:
+    """One group per zone a, b, c... of one pool; further fields go to all of them."""
+    return [
+        group(
+            "abcdefghijklmnop"[i],
+            nodes,
+            running=None if running is None else running[i],
+            bounds=None if bounds is None else bounds[i],
+            **fields,
+        )
+        for i, nodes in enumerate(requested)
+    ]
+
+
+def numbers(
+    minimum: int | None = None,
+    maximum: int | None = None,
+    strategy: Strategy = Strategy.BALANCED,
+    on_failure: OnFailure = OnFailure.RELEASE,
+) -> Policy:
+    """A cluster record that gives the pool its numbers."""
+    return Policy(pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),))
+
+
+def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
+    """A group whose backoff still runs at NOW."""
+    return GroupState(
+        failures=failures,
+        backoff_until=NOW + 4 * MINUTE,
+        last_failure=NOW - MINUTE,
+        failure_class=failure_class,
+        reports=(NOW - MINUTE,),
+    )
+
+
+def after_backoff(
+    failure_class: FailureClass = FailureClass.CAPACITY, *, running_seen: int | None = None
+) -> GroupState:
+    """A group whose backoff is over at NOW, with no success seen yet."""
+    return GroupState(
+        failures=1,
+        backoff_until=NOW - MINUTE,
+        last_failure=NOW - 6 * MINUTE,
+        failure_class=failure_class,
+        running_seen=running_seen,
+        reports=(NOW - 6 * MINUTE,),
+    )
+
+
+def machines(group: NodeGroup, *ages: timedelta) -> NodeGroup:
+    """The group with its machines listed: the running ones, and one without a node per age."""
+    found = [
+        Machine(name=f"{group.key.name}-run-{i}", has_node=True, created_at=NOW - timedelta(days=1))
+        for i in range(group.running)
+    ] + [Machine(name=f"{group.key.name}-new-{i}", has_node=False, created_at=NOW - age) for i, age in enumerate(ages)]
+    return replace(group, machines=tuple(found))
+
+
+def offered(maximum: int, target: int, state: State = State.HEALTHY) -> Offer:
+    """What was published last: this max, when this many were requested."""
+    return Offer(max=maximum, target=target, state=state)
+
+
+def plan_of(
+    groups: Iterable[NodeGroup],
+    policy: Policy | None = None,
+    *,
+    fenced: Collection[str] = (),
+    probing: Collection[str] = (),
+    states: Mapping[GroupKey, GroupState] | None = None,
+    impaired: Collection[str] = (),
+    adopted: Mapping[PoolId, PoolState] | None = None,
+) -> Plan:
+    """``plan()`` at NOW; fenced, probing and impaired name zones."""
+    groups = list(groups)
+    known = dict(states or {})
+    known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
+    known.update({found.key: after_backoff() for found in groups if found.zone in probing})
+    state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
+    return plan(Observation(groups=tuple(groups)), state, policy or Policy(), NOW)
+
+
+def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:
+    """The plan of the only pool there is."""
+    found = plan_of(groups, policy, **state)
+    assert len(found.pools) == 1, f"expected one pool: {found.pools}, skipped {found.skipped}"
+    return found.pools[0]
+
+
+def maxima(found: PoolPlan) -> tuple[int, ...]:
+    """Planned max per group, in zone order."""
+    return tuple(plan.bounds.max for plan in found.groups if plan.bounds is not None)
+
+
+def minima(found: PoolPlan) -> tuple[int, ...]:
+    """Planned min per group, in zone order."""
+    return tuple(plan.bounds.min for plan in found.groups if plan.bounds is not None)
+
+
+def requested(found: PoolPlan) -> tuple[int, ...]:
+    """Planned replicas per group, in zone order."""
+    return tuple(plan.requested for plan in found.groups)
+
+
+def reasons(found: PoolPlan, zone: str) -> str:
+    """All reasons of one zone's group, as one text to look into."""
+    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in plan.reasons)
+
+
+def written(planned: GroupPlan, adopted: Bounds | None = None) -> NodeGroup:
+    """The group as the next look finds it once its patch has been applied: bounds, replicas and annotation.
+
+    Running machines stay; where replicas went down, the newest machines without a node are gone. ``adopted`` is what
+    the annotation of that name carries from then on.
+    """
+    if not planned.changes:
+        return planned.group
+    before = planned.group
+    left = before.machines
+    if left is not None and planned.requested < before.requested:
+        waiting = sorted((m for m in left if not m.has_node), key=lambda m: m.created_at)
+        left = tuple(m for m in left if m.has_node) + tuple(waiting[: max(0, planned.requested - before.running)])
+    return replace(
+        before,
+        requested=planned.requested,
+        bounds=planned.bounds,
+        machines=left,
+        adopted=adopted,
+        has_adopted=True,
+        offer=read_offer(write_decision(planned.offer, NOW, "; ".join(planned.reasons))),
+    )
+
+
+def applied(found: Plan, state: ClusterState) -> tuple[Observation, ClusterState]:
+    """The world after every patch of a plan, and what is remembered then. Groups that are in no pool are left out."""
+    return (
+        Observation(
+            groups=tuple(
+                written(planned, pool.adopted.get(str(planned.group.key)))
+                for pool in found.pools
+                for planned in pool.groups
+            )
+        ),
+        replace(
+            state,
+            groups={**state.groups, **found.states},
+            pools={**state.pools, **{pool.id: PoolState(adopted=pool.adopted) for pool in found.pools if pool.valid}},
+        ),
+    )

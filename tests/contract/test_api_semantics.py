@@ -1,0 +1,718 @@
+"""What Evenkeel relies on in a Kubernetes API, on the simulated one and on a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from sandbox.kube.access import Rule
+from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.real import HOW_TO_GET_THEM, RealKubernetesAPI, find_assets
+
+Api = KubernetesAPI | RealKubernetesAPI
+Json = dict[str, Any]
+MACHINE_SETS = ("machine.openshift.io", "v1beta1", "machinesets")
+
+
+def machine_set(name: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "MachineSet",
+        "metadata": {"name": name, "labels": {"pool": "main", "name": name}},
+        "spec": {"replicas": 2, **spec},
+    }
+
+
+def refused(call: Callable[[], Any]) -> tuple[int, Json]:
+    """The code and the Status of a call that must fail."""
+    with pytest.raises(ApiException) as caught:
+        call()
+    try:
+        status = json.loads(caught.value.body)
+    except ValueError:
+        status = {"message": caught.value.body}
+    return int(caught.value.status), status
+
+
+def version(item: Json) -> str:
+    return str(item["metadata"]["resourceVersion"])
+
+
+def owners(item: Json, *path: str) -> set[str]:
+    """The managers whose fieldsV1 hold a path."""
+    found = set()
+    for entry in item["metadata"]["managedFields"]:
+        node: Any = entry["fieldsV1"]
+        for part in path:
+            node = node.get(f"f:{part}") if isinstance(node, dict) else None
+        if node is not None:
+            found.add(entry["manager"])
+    return found
+
+
+@pytest.mark.real_api
+@pytest.mark.skipif(find_assets() is None, reason=HOW_TO_GET_THEM)
+def test_every_test_here_runs_against_a_real_api_server_as_well(request: pytest.FixtureRequest) -> None:
+    mine = [item for item in request.session.items if item.path == request.path]
+    assert any("[real" in item.name for item in mine)
+
+
+class TestDiscovery:
+    def test_the_served_versions_of_a_group_are_found_and_the_newest_is_preferred(self, connect: Any) -> None:
+        group = next(g for g in client.ApisApi(connect()).get_api_versions().groups if g.name == "cluster.x-k8s.io")
+        assert [v.version for v in group.versions] == ["v1beta2", "v1beta1"]
+        assert group.preferred_version.version == "v1beta2"
+
+    def test_a_version_lists_its_resources_with_their_subresources(self, connect: Any) -> None:
+        listed = client.CustomObjectsApi(connect()).get_api_resources("cluster.x-k8s.io", "v1beta1")
+        by_name = {resource.name: resource for resource in listed.resources}
+        assert {"machinedeployments", "machinedeployments/status", "machinedeployments/scale"} <= set(by_name)
+        assert by_name["machinedeployments"].kind == "MachineDeployment"
+        assert by_name["machinedeployments"].namespaced is True
+        assert by_name["machinedeployments/scale"].kind == "Scale"
+
+    def test_the_server_tells_its_version(self, connect: Any) -> None:
+        assert client.VersionApi(connect()).get_code().git_version.startswith("v")
+
+    def test_an_unknown_group_version_and_resource_are_404(self, connect: Any, namespace: str) -> None:
+        custom = client.CustomObjectsApi(connect())
+        for group, api_version, plural in (
+            ("unknown.example", "v1", "things"),
+            ("machine.openshift.io", "v9", "machinesets"),
+            ("machine.openshift.io", "v1beta1", "unknowns"),
+        ):
+            code, status = refused(
+                lambda where=(group, api_version, namespace, plural): custom.list_namespaced_custom_object(*where)
+            )
+            assert code == 404
+            assert status["message"] == "404 page not found\n"
+
+
+class TestLists:
+    @pytest.fixture
+    def seven(self, machine_sets: Any) -> Any:
+        for index in range(7):
+            machine_sets.create(machine_set(f"ms-{index}"))
+        return machine_sets
+
+    def test_pages_together_hold_each_object_once_in_order(self, seven: Any) -> None:
+        names, token, pages = [], "", 0
+        while True:
+            page = seven.list(limit=3, **({"_continue": token} if token else {}))
+            names += [item["metadata"]["name"] for item in page["items"]]
+            pages += 1
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                break
+        assert names == [f"ms-{index}" for index in range(7)]
+        assert pages == 3
+
+    def test_a_page_says_how_many_are_left(self, seven: Any) -> None:
+        assert seven.list(limit=3)["metadata"]["remainingItemCount"] == 4
+
+    def test_later_pages_show_the_moment_of_the_first(self, seven: Any) -> None:
+        first = seven.list(limit=5)
+        seven.delete("ms-5")
+        seven.merge("ms-6", {"spec": {"replicas": 9}})
+        second = seven.list(limit=5, _continue=first["metadata"]["continue"])
+        assert [(i["metadata"]["name"], i["spec"]["replicas"]) for i in second["items"]] == [("ms-5", 2), ("ms-6", 2)]
+        assert version(second) == version(first)
+
+    def test_a_continue_token_that_is_too_old_is_410_expired(self, kube_api: Api, seven: Any) -> None:
+        token = seven.list(limit=2)["metadata"]["continue"]
+        kube_api.expire_continue_tokens()
+        code, status = refused(lambda: seven.list(limit=2, _continue=token))
+        assert (code, status["reason"]) == (410, "Expired")
+        rest = seven.list(_continue=status["metadata"]["continue"])
+        assert [item["metadata"]["name"] for item in rest["items"]] == [f"ms-{index}" for index in range(2, 7)]
+
+    def test_a_garbled_continue_token_is_400(self, seven: Any) -> None:
+        code, status = refused(lambda: seven.list(limit=2, _continue="garbled"))
+        assert (code, status["reason"]) == (400, "BadRequest")
+
+    @pytest.mark.parametrize(
+        ("selector", "expected"),
+        [
+            ("name=ms-1", {"ms-1"}),
+            ("name==ms-1", {"ms-1"}),
+            ("name!=ms-1", {"ms-0", "ms-2", "ms-3", "ms-4", "ms-5", "ms-6"}),
+            ("name in (ms-1, ms-2)", {"ms-1", "ms-2"}),
+            ("name notin (ms-0,ms-1,ms-2,ms-3),pool=main", {"ms-4", "ms-5", "ms-6"}),
+            ("pool,name=ms-3", {"ms-3"}),
+            ("!pool", set()),
+            ("absent!=x,name=ms-0", {"ms-0"}),
+        ],
+    )
+    def test_label_selectors_choose(self, seven: Any, selector: str, expected: set[str]) -> None:
+        found = seven.list(label_selector=selector)["items"]
+        assert {item["metadata"]["name"] for item in found} == expected
+
+    def test_a_malformed_label_selector_is_400(self, seven: Any) -> None:
+        code, status = refused(lambda: seven.list(label_selector="name in ms-1)"))
+        assert (code, status["reason"]) == (400, "BadRequest")
+
+    def test_custom_resources_select_by_name_and_by_no_other_field(self, seven: Any) -> None:
+        assert len(seven.list(field_selector="metadata.name=ms-2")["items"]) == 1
+        code, status = refused(lambda: seven.list(field_selector="spec.replicas=2"))
+        assert code == 400
+        assert status["message"] == "field label not supported: spec.replicas"
+
+    def test_selectors_work_over_pages(self, seven: Any) -> None:
+        first = seven.list(label_selector="name notin (ms-0,ms-2)", limit=2)
+        second = seven.list(label_selector="name notin (ms-0,ms-2)", limit=9, _continue=first["metadata"]["continue"])
+        names = [item["metadata"]["name"] for item in first["items"] + second["items"]]
+        assert names == ["ms-1", "ms-3", "ms-4", "ms-5", "ms-6"]
+        assert "remainingItemCount" not in first["metadata"]
+
+    def test_a_cluster_wide_list_holds_all_namespaces(self, seven: Any) -> None:
+        seen = seven.custom.list_cluster_custom_object(*MACHINE_SETS)["items"]
+        mine = [item for item in seen if item["metadata"]["namespace"] == seven.namespace]
+        assert len(mine) == 7
+
+    def test_a_list_carries_a_version_that_rises_with_every_write(self, seven: Any) -> None:
+        before = int(version(seven.list()))
+        seven.merge("ms-0", {"spec": {"replicas": 5}})
+        assert int(version(seven.list())) > before
+
+
+class TestCreate:
+    def test_a_new_object_gets_identity_version_and_generation(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        metadata = made["metadata"]
+        assert metadata["namespace"] == machine_sets.namespace
+        assert metadata["generation"] == 1
+        assert metadata["uid"]
+        assert metadata["creationTimestamp"].endswith("Z")
+        assert machine_sets.get("a") == made
+
+    def test_defaults_of_the_schema_are_filled_in(self, machine_sets: Any) -> None:
+        body = machine_set("a")
+        del body["spec"]["replicas"]
+        assert machine_sets.create(body)["spec"] == {"replicas": 1, "authoritativeAPI": "MachineAPI"}
+
+    def test_unknown_fields_are_pruned_and_free_form_fields_are_kept(self, machine_sets: Any) -> None:
+        free = {"placement": {"availabilityZone": "eu-central-1a"}, "anything": [1, {"a": None}]}
+        body = machine_set("a", unknown=1, template={"spec": {"providerSpec": {"value": free, "nope": 1}}})
+        body["alien"] = {}
+        made = machine_sets.create(body)
+        assert "alien" not in made
+        assert "unknown" not in made["spec"]
+        assert made["spec"]["template"]["spec"]["providerSpec"] == {"value": free}
+
+    def test_status_cannot_be_set_at_creation(self, machine_sets: Any) -> None:
+        assert "status" not in machine_sets.create(machine_set("a") | {"status": {"replicas": 7}})
+
+    def test_the_same_name_twice_is_409_already_exists(self, machine_sets: Any) -> None:
+        machine_sets.create(machine_set("a"))
+        code, status = refused(lambda: machine_sets.create(machine_set("a")))
+        assert (code, status["reason"]) == (409, "AlreadyExists")
+        assert status["message"] == 'machinesets.machine.openshift.io "a" already exists'
+
+    def test_a_missing_namespace_is_404(self, machine_sets: Any) -> None:
+        code, status = refused(
+            lambda: machine_sets.custom.create_namespaced_custom_object(
+                "machine.openshift.io", "v1beta1", "no-such-namespace", "machinesets", machine_set("a")
+            )
+        )
+        assert code == 404
+        assert status["message"] == 'namespaces "no-such-namespace" not found'
+
+    def test_a_generated_name_starts_as_asked(self, machine_sets: Any) -> None:
+        body = machine_set("a")
+        body["metadata"] = {"generateName": "worker-"}
+        name = machine_sets.create(body)["metadata"]["name"]
+        assert name.startswith("worker-")
+        assert len(name) == len("worker-") + 5
+
+    @pytest.mark.parametrize(
+        ("spec", "field", "message"),
+        [
+            (
+                {"replicas": "three"},
+                "spec.replicas",
+                'Invalid value: "string": spec.replicas in body must be of type integer: "string"',
+            ),
+            (
+                {"deletePolicy": "Foo"},
+                "spec.deletePolicy",
+                'Unsupported value: "Foo": supported values: "Random", "Newest", "Oldest"',
+            ),
+            ({"replicas": -1}, ".spec.replicas", "Invalid value: -1: should be a non-negative integer"),
+        ],
+    )
+    def test_a_schema_error_is_422_with_the_field_and_the_reason(
+        self, machine_sets: Any, spec: Json, field: str, message: str
+    ) -> None:
+        code, status = refused(lambda: machine_sets.create(machine_set("a", **spec)))
+        assert (code, status["reason"]) == (422, "Invalid")
+        assert status["message"].startswith('MachineSet.machine.openshift.io "a" is invalid: ')
+        assert (field, message) in {(cause["field"], cause["message"]) for cause in status["details"]["causes"]}
+
+    def test_every_fault_is_named_in_one_answer(self, kind_of: Any) -> None:
+        autoscalers = kind_of("autoscaling.openshift.io", "v1beta1", "machineautoscalers")
+        body = {
+            "apiVersion": "autoscaling.openshift.io/v1beta1",
+            "kind": "MachineAutoscaler",
+            "metadata": {"name": "a"},
+            "spec": {"minReplicas": -1, "maxReplicas": 0},
+        }
+        code, status = refused(lambda: autoscalers.create(body))
+        assert code == 422
+        assert {(cause["field"], cause["reason"]) for cause in status["details"]["causes"]} == {
+            ("spec.minReplicas", "FieldValueInvalid"),
+            ("spec.maxReplicas", "FieldValueInvalid"),
+            ("spec.scaleTargetRef", "FieldValueRequired"),
+        }
+        assert (
+            "spec.maxReplicas: Invalid value: 0: spec.maxReplicas in body should be greater than or equal to 1"
+        ) in status["message"]
+
+    def test_a_bad_name_is_422(self, machine_sets: Any) -> None:
+        code, status = refused(lambda: machine_sets.create(machine_set("Not_a_name")))
+        assert code == 422
+        assert status["details"]["causes"][0]["field"] == "metadata.name"
+
+    def test_a_wrong_kind_is_422(self, machine_sets: Any) -> None:
+        code, status = refused(lambda: machine_sets.create(machine_set("a") | {"kind": "Machine"}))
+        assert code == 422
+        assert status["details"]["causes"][0]["message"] == 'Invalid value: "Machine": must be MachineSet'
+
+
+class TestMergePatch:
+    @pytest.fixture
+    def made(self, machine_sets: Any) -> Json:
+        return dict(machine_sets.create(machine_set("a")))
+
+    def test_bounds_replicas_and_decision_change_together_under_the_version_read(
+        self, machine_sets: Any, made: Json
+    ) -> None:
+        patch = {
+            "metadata": {"resourceVersion": version(made), "annotations": {"x/min": "1", "x/max": "5"}},
+            "spec": {"replicas": 4},
+        }
+        new = machine_sets.merge("a", patch)
+        assert new["metadata"]["annotations"] == {"x/min": "1", "x/max": "5"}
+        assert new["spec"]["replicas"] == 4
+        assert int(version(new)) > int(version(made))
+        assert machine_sets.get("a") == new
+
+    def test_null_removes_a_field(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.merge("a", {"metadata": {"annotations": {"x/min": "1", "x/max": "5"}}})
+        assert machine_sets.merge("a", {"metadata": {"annotations": {"x/min": None}}})["metadata"]["annotations"] == {
+            "x/max": "5"
+        }
+
+    def test_a_stale_version_is_409_and_changes_nothing(self, machine_sets: Any, made: Json) -> None:
+        now = machine_sets.merge("a", {"spec": {"replicas": 3}})
+        patch = {"metadata": {"resourceVersion": version(made)}, "spec": {"replicas": 9}}
+        code, status = refused(lambda: machine_sets.merge("a", patch))
+        assert (code, status["reason"]) == (409, "Conflict")
+        assert status["details"] == {"name": "a", "group": "machine.openshift.io", "kind": "machinesets"}
+        assert status["message"].startswith('Operation cannot be fulfilled on machinesets.machine.openshift.io "a": ')
+        assert machine_sets.get("a") == now
+
+    def test_a_stale_version_is_409_even_if_the_patch_is_invalid_as_well(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.merge("a", {"spec": {"replicas": 3}})
+        patch = {"metadata": {"resourceVersion": version(made)}, "spec": {"replicas": "x"}}
+        assert refused(lambda: machine_sets.merge("a", patch))[0] == 409
+
+    def test_a_patch_that_changes_nothing_keeps_the_version(self, machine_sets: Any, made: Json) -> None:
+        assert version(machine_sets.merge("a", {"spec": {"replicas": 2}})) == version(made)
+        assert version(machine_sets.merge("a", {})) == version(made)
+        assert machine_sets.get("a") == made
+
+    def test_without_a_version_the_last_writer_wins(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.merge("a", {"spec": {"replicas": 3}})
+        assert machine_sets.merge("a", {"spec": {"replicas": 4}})["spec"]["replicas"] == 4
+
+    def test_generation_rises_with_the_spec_only(self, machine_sets: Any, made: Json) -> None:
+        annotated = machine_sets.merge("a", {"metadata": {"annotations": {"k": "1"}, "labels": {"l": "2"}}})
+        assert annotated["metadata"]["generation"] == 1
+        assert machine_sets.status("a", {"status": {"replicas": 2}})["metadata"]["generation"] == 1
+        assert machine_sets.merge("a", {"spec": {"replicas": 3}})["metadata"]["generation"] == 2
+
+    def test_a_schema_error_is_422_and_changes_nothing(self, machine_sets: Any, made: Json) -> None:
+        code, status = refused(lambda: machine_sets.merge("a", {"spec": {"replicas": "x"}}))
+        assert (code, status["reason"]) == (422, "Invalid")
+        assert machine_sets.get("a") == made
+
+    def test_an_annotation_that_is_no_string_is_422(self, machine_sets: Any, made: Json) -> None:
+        code, status = refused(lambda: machine_sets.merge("a", {"metadata": {"annotations": {"k": 2}}}))
+        assert (code, status["reason"]) == (422, "Invalid")
+
+    def test_unknown_fields_are_pruned_and_so_change_nothing(self, machine_sets: Any, made: Json) -> None:
+        assert version(machine_sets.merge("a", {"spec": {"unknown": 1}})) == version(made)
+
+    def test_identity_cannot_be_changed(self, machine_sets: Any, made: Json) -> None:
+        assert refused(lambda: machine_sets.merge("a", {"metadata": {"uid": "another"}}))[0] == 422
+        code, status = refused(lambda: machine_sets.merge("a", {"metadata": {"name": "b"}}))
+        assert code == 400
+        assert status["message"] == "the name of the object (b) does not match the name on the URL (a)"
+
+    def test_status_is_not_reached_through_the_object(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.status("a", {"status": {"replicas": 2}})
+        new = machine_sets.merge("a", {"status": {"replicas": 9}, "spec": {"replicas": 3}})
+        assert new["status"]["replicas"] == 2
+        assert new["spec"]["replicas"] == 3
+
+    def test_an_unknown_object_is_404(self, machine_sets: Any) -> None:
+        code, status = refused(lambda: machine_sets.merge("absent", {"spec": {"replicas": 1}}))
+        assert (code, status["reason"]) == (404, "NotFound")
+        assert status["message"] == 'machinesets.machine.openshift.io "absent" not found'
+
+    def test_a_dry_run_answers_and_stores_nothing(self, machine_sets: Any, made: Json) -> None:
+        assert machine_sets.merge("a", {"spec": {"replicas": 9}}, dry_run="All")["spec"]["replicas"] == 9
+        assert machine_sets.get("a") == made
+
+    def test_a_version_that_is_no_number_is_an_error(self, machine_sets: Any, made: Json) -> None:
+        assert refused(lambda: machine_sets.merge("a", {"metadata": {"resourceVersion": "abc"}}))[0] == 500
+
+
+class TestJsonPatch:
+    @pytest.fixture
+    def made(self, machine_sets: Any) -> Json:
+        return dict(machine_sets.create(machine_set("a")))
+
+    def test_operations_apply_together(self, machine_sets: Any, made: Json) -> None:
+        new = machine_sets.json_patch(
+            "a",
+            [
+                {"op": "test", "path": "/metadata/resourceVersion", "value": version(made)},
+                {"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}},
+                {"op": "replace", "path": "/metadata/annotations/a~1b", "value": "2"},
+                {"op": "copy", "from": "/metadata/annotations/a~1b", "path": "/metadata/annotations/c"},
+                {"op": "move", "from": "/metadata/labels/pool", "path": "/metadata/labels/moved"},
+                {"op": "remove", "path": "/metadata/labels/name"},
+                {"op": "replace", "path": "/spec/replicas", "value": 7},
+            ],
+        )
+        assert new["metadata"]["annotations"] == {"a/b": "2", "c": "2"}
+        assert new["metadata"]["labels"] == {"moved": "main"}
+        assert new["spec"]["replicas"] == 7
+
+    @pytest.mark.parametrize(
+        "operations",
+        [
+            [
+                {"op": "replace", "path": "/spec/replicas", "value": 7},
+                {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+            ],
+            [{"op": "replace", "path": "/spec/nope/deeper", "value": 1}],
+            [{"op": "remove", "path": "/spec/nope"}],
+            [{"op": "invent", "path": "/spec/replicas", "value": 1}],
+        ],
+        ids=["failing test", "missing parent", "missing field", "unknown operation"],
+    )
+    def test_one_that_does_not_fit_is_422_and_changes_nothing(
+        self, machine_sets: Any, made: Json, operations: list[Json]
+    ) -> None:
+        code, status = refused(lambda: machine_sets.json_patch("a", operations))
+        assert (code, status["reason"]) == (422, "Invalid")
+        assert machine_sets.get("a") == made
+
+    def test_a_stale_version_written_instead_of_tested_is_409(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.merge("a", {"spec": {"replicas": 3}})
+        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version(made)}]
+        assert refused(lambda: machine_sets.json_patch("a", operations))[0] == 409
+
+
+class TestPut:
+    def test_a_full_object_replaces(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        made["metadata"]["labels"] = {"new": "one"}
+        made["spec"]["replicas"] = 5
+        new = machine_sets.put("a", made)
+        assert new["metadata"]["labels"] == {"new": "one"}
+        assert new["spec"]["replicas"] == 5
+        assert new["metadata"]["uid"] == made["metadata"]["uid"]
+
+    def test_a_stale_one_is_409_and_one_without_version_422(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        machine_sets.merge("a", {"spec": {"replicas": 5}})
+        assert refused(lambda: machine_sets.put("a", made))[0] == 409
+        del made["metadata"]["resourceVersion"]
+        code, status = refused(lambda: machine_sets.put("a", made))
+        assert code == 422
+        assert status["details"]["causes"][0]["field"] == "metadata.resourceVersion"
+
+    def test_another_name_in_the_body_is_400(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        made["metadata"]["name"] = "b"
+        assert refused(lambda: machine_sets.put("a", made))[0] == 400
+
+
+class TestStatus:
+    def test_the_subresource_writes_status_and_nothing_else(self, machine_sets: Any) -> None:
+        machine_sets.create(machine_set("a"))
+        new = machine_sets.status(
+            "a",
+            {"status": {"replicas": 1, "kept": 1}, "spec": {"replicas": 9}, "metadata": {"annotations": {"k": "v"}}},
+        )
+        assert new["status"] == {"replicas": 1, "kept": 1}
+        assert new["spec"]["replicas"] == 2
+        assert "annotations" not in new["metadata"]
+
+    def test_a_stale_version_is_409(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        machine_sets.merge("a", {"spec": {"replicas": 5}})
+        patch = {"metadata": {"resourceVersion": version(made)}, "status": {"replicas": 1}}
+        assert refused(lambda: machine_sets.status("a", patch))[0] == 409
+
+
+class TestScale:
+    @pytest.fixture
+    def made(self, machine_sets: Any) -> Json:
+        return dict(machine_sets.create(machine_set("a")))
+
+    def test_it_shows_wanted_and_present_replicas(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.status("a", {"status": {"replicas": 1, "labelSelector": "pool=main"}})
+        scale = machine_sets.get_scale("a")
+        assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
+        assert scale["spec"] == {"replicas": 2}
+        assert scale["status"] == {"replicas": 1, "selector": "pool=main"}
+        assert version(scale) == version(machine_sets.get("a"))
+
+    def test_a_write_without_a_version_always_lands(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.merge("a", {"metadata": {"annotations": {"k": "1"}}, "spec": {"replicas": 0}})
+        assert machine_sets.scale("a", 3)["spec"]["replicas"] == 3
+        new = machine_sets.get("a")
+        assert new["spec"]["replicas"] == 3
+        assert new["metadata"]["annotations"] == {"k": "1"}
+        assert new["metadata"]["generation"] == 3
+
+    def test_it_makes_our_version_stale(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.scale("a", 3)
+        patch = {"metadata": {"resourceVersion": version(made)}, "spec": {"replicas": 0}}
+        assert refused(lambda: machine_sets.merge("a", patch))[0] == 409
+
+    def test_a_stale_version_is_409(self, machine_sets: Any, made: Json) -> None:
+        machine_sets.scale("a", 3)
+        assert refused(lambda: machine_sets.scale("a", 4, resourceVersion=version(made)))[0] == 409
+
+    def test_negative_and_non_integer_replicas_are_422(self, machine_sets: Any, made: Json) -> None:
+        code, status = refused(lambda: machine_sets.scale("a", -1))
+        assert code == 422
+        assert status["details"]["causes"][0]["message"] == "Invalid value: -1: should be a non-negative integer"
+        assert refused(lambda: machine_sets.scale("a", "many"))[0] == 422
+        assert machine_sets.get("a") == made
+
+    def test_absent_replicas_are_an_error_to_read_and_can_be_written(self, kind_of: Any) -> None:
+        deployments = kind_of("cluster.x-k8s.io", "v1beta1", "machinedeployments")
+        deployments.create(
+            {
+                "apiVersion": "cluster.x-k8s.io/v1beta1",
+                "kind": "MachineDeployment",
+                "metadata": {"name": "a"},
+                "spec": {"clusterName": "c", "selector": {}, "template": {}},
+            }
+        )
+        code, status = refused(lambda: deployments.get_scale("a"))
+        assert code == 500
+        assert 'the spec replicas field ".spec.replicas" does not exist' in status["message"]
+        assert deployments.scale("a", 2)["spec"]["replicas"] == 2
+
+    def test_a_kind_without_it_is_404(self, kind_of: Any) -> None:
+        machines = kind_of("machine.openshift.io", "v1beta1", "machines")
+        machines.create(
+            {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": "m"}, "spec": {}}
+        )
+        assert refused(lambda: machines.get_scale("m"))[0] == 404
+
+
+class TestDelete:
+    def test_an_object_without_finalizers_is_gone_at_once(self, machine_sets: Any) -> None:
+        made = machine_sets.create(machine_set("a"))
+        answer = machine_sets.delete("a")
+        assert (answer["kind"], answer["status"]) == ("Status", "Success")
+        assert answer["details"]["uid"] == made["metadata"]["uid"]
+        assert refused(lambda: machine_sets.get("a"))[0] == 404
+        assert refused(lambda: machine_sets.delete("a"))[0] == 404
+
+    def test_a_finalizer_holds_it_until_it_is_taken_off(self, machine_sets: Any) -> None:
+        body = machine_set("a")
+        body["metadata"]["finalizers"] = ["example.com/hold"]
+        machine_sets.create(body)
+        machine_sets.delete("a")
+        marked = machine_sets.get("a")
+        assert marked["metadata"]["deletionTimestamp"].endswith("Z")
+        assert marked["metadata"]["generation"] == 2
+        machine_sets.delete("a")
+        assert machine_sets.get("a") == marked
+        assert machine_sets.merge("a", {"spec": {"replicas": 5}})["spec"]["replicas"] == 5
+        machine_sets.merge("a", {"metadata": {"finalizers": []}})
+        assert refused(lambda: machine_sets.get("a"))[0] == 404
+
+    def test_no_finalizer_can_be_added_while_it_goes(self, machine_sets: Any) -> None:
+        body = machine_set("a")
+        body["metadata"]["finalizers"] = ["example.com/hold"]
+        machine_sets.create(body)
+        machine_sets.delete("a")
+        patch = {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}
+        code, status = refused(lambda: machine_sets.merge("a", patch))
+        assert code == 422
+        assert status["details"]["causes"][0]["field"] == "metadata.finalizers"
+
+    @pytest.mark.parametrize("precondition", [{"resourceVersion": "1"}, {"uid": "another"}])
+    def test_a_precondition_that_does_not_hold_is_409(self, machine_sets: Any, precondition: Json) -> None:
+        machine_sets.create(machine_set("a"))
+        code, status = refused(lambda: machine_sets.delete("a", body={"preconditions": precondition}))
+        assert (code, status["reason"]) == (409, "Conflict")
+        assert machine_sets.get("a")
+
+
+class TestAccess:
+    def test_a_wrong_token_is_401(self, connect: Any) -> None:
+        code, status = refused(
+            lambda: client.CustomObjectsApi(connect(token="wrong")).list_cluster_custom_object(*MACHINE_SETS)
+        )
+        assert (code, status["reason"], status["message"]) == (401, "Unauthorized", "Unauthorized")
+
+    def test_a_user_without_rights_is_403_and_told_which_right_is_missing(
+        self, kind_of: Any, machine_sets: Any
+    ) -> None:
+        machine_sets.create(machine_set("a"))
+        stranger = kind_of(*MACHINE_SETS, user="nobody")
+        code, status = refused(lambda: stranger.custom.list_cluster_custom_object(*MACHINE_SETS))
+        assert (code, status["reason"]) == (403, "Forbidden")
+        assert status["message"] == (
+            'machinesets.machine.openshift.io is forbidden: User "nobody" cannot list resource "machinesets" '
+            'in API group "machine.openshift.io" at the cluster scope'
+        )
+        assert refused(lambda: stranger.merge("a", {}))[1]["message"] == (
+            'machinesets.machine.openshift.io "a" is forbidden: User "nobody" cannot patch resource "machinesets" '
+            f'in API group "machine.openshift.io" in the namespace "{machine_sets.namespace}"'
+        )
+        assert 'resource "machinesets/scale"' in refused(lambda: stranger.scale("a", 1))[1]["message"]
+
+    def test_what_does_not_exist_is_403_too_for_a_user_without_rights(self, kind_of: Any) -> None:
+        assert refused(lambda: kind_of("unknown.example", "v1", "things", user="nobody").list())[0] == 403
+
+    def test_granted_verbs_are_allowed_and_the_others_are_not(self, kube_api: Api, kind_of: Any, connect: Any) -> None:
+        admin = kind_of(*MACHINE_SETS)
+        admin.create(machine_set("a"))
+        kube_api.grant(
+            "evenkeel",
+            [Rule(verbs=("get", "list", "patch"), groups=("machine.openshift.io",), resources=("machinesets",))],
+        )
+        evenkeel = kind_of(*MACHINE_SETS, user="evenkeel")
+        # the real server learns of a new binding a moment later
+        for _ in range(200):
+            with contextlib.suppress(ApiException):
+                evenkeel.list()
+                break
+        assert evenkeel.merge("a", {"spec": {"replicas": 3}})["spec"]["replicas"] == 3
+        assert refused(lambda: evenkeel.scale("a", 3))[0] == 403
+        assert refused(lambda: evenkeel.delete("a"))[0] == 403
+        assert refused(lambda: evenkeel.create(machine_set("b")))[0] == 403
+
+    @pytest.mark.parametrize("content_type", ["application/json", "application/strategic-merge-patch+json"])
+    def test_a_patch_of_another_media_type_is_415(self, machine_sets: Any, content_type: str) -> None:
+        machine_sets.create(machine_set("a"))
+        code, status = refused(lambda: machine_sets.merge("a", {"spec": {}}, _content_type=content_type))
+        assert (code, status["reason"]) == (415, "UnsupportedMediaType")
+
+    def test_a_method_that_a_resource_lacks_is_405(self, connect: Any) -> None:
+        api = connect()
+        sent = api.param_serialize("DELETE", "/api/v1/nodes/x/status", auth_settings=["BearerToken"])
+        answer = api.call_api(*sent)
+        assert answer.status == 405
+        assert json.loads(answer.read())["reason"] == "MethodNotAllowed"
+
+
+class TestManagedFields:
+    def test_each_field_names_its_last_writer(self, kind_of: Any) -> None:
+        people, evenkeel = kind_of(*MACHINE_SETS, manager="kubectl"), kind_of(*MACHINE_SETS, manager="evenkeel")
+        people.create(machine_set("a"))
+        new = evenkeel.merge("a", {"metadata": {"annotations": {"x/max": "5"}}, "spec": {"replicas": 4}})
+        assert owners(new, "spec", "replicas") == {"evenkeel"}
+        assert owners(new, "metadata", "annotations", "x/max") == {"evenkeel"}
+        assert owners(new, "metadata", "labels", "pool") == {"kubectl"}
+        taken = people.merge("a", {"metadata": {"annotations": {"x/max": "9"}}})
+        assert owners(taken, "metadata", "annotations", "x/max") == {"kubectl"}
+        assert owners(taken, "spec", "replicas") == {"evenkeel"}
+
+    def test_writing_the_value_that_is_there_takes_nothing_over(self, kind_of: Any) -> None:
+        people, evenkeel = kind_of(*MACHINE_SETS, manager="kubectl"), kind_of(*MACHINE_SETS, manager="evenkeel")
+        people.create(machine_set("a"))
+        assert owners(evenkeel.merge("a", {"spec": {"replicas": 2}}), "spec", "replicas") == {"kubectl"}
+
+    def test_an_entry_tells_manager_operation_version_and_time(self, kind_of: Any) -> None:
+        made = kind_of(*MACHINE_SETS, manager="evenkeel").create(machine_set("a"))
+        (entry,) = made["metadata"]["managedFields"]
+        assert (entry["manager"], entry["operation"]) == ("evenkeel", "Update")
+        assert entry["apiVersion"] == "machine.openshift.io/v1beta1"
+        assert entry["fieldsType"] == "FieldsV1"
+        assert entry["time"].endswith("Z")
+
+    def test_the_field_manager_of_the_request_wins_over_the_user_agent(self, kind_of: Any) -> None:
+        sets = kind_of(*MACHINE_SETS, manager="someone")
+        sets.create(machine_set("a"))
+        new = sets.merge("a", {"spec": {"replicas": 4}}, field_manager="evenkeel")
+        assert owners(new, "spec", "replicas") == {"evenkeel"}
+
+    def test_a_removed_field_has_no_writer(self, kind_of: Any) -> None:
+        sets = kind_of(*MACHINE_SETS, manager="evenkeel")
+        sets.create(machine_set("a"))
+        sets.merge("a", {"metadata": {"annotations": {"k": "1", "l": "2"}}})
+        new = sets.merge("a", {"metadata": {"annotations": {"k": None}}})
+        assert owners(new, "metadata", "annotations", "k") == set()
+
+
+class TestVersions:
+    def test_one_object_is_read_and_written_through_both_served_versions(self, kind_of: Any) -> None:
+        old = kind_of("cluster.x-k8s.io", "v1beta1", "machinedeployments")
+        new = kind_of("cluster.x-k8s.io", "v1beta2", "machinedeployments")
+        old.create(
+            {
+                "apiVersion": "cluster.x-k8s.io/v1beta1",
+                "kind": "MachineDeployment",
+                "metadata": {"name": "a"},
+                "spec": {
+                    "clusterName": "c",
+                    "replicas": 1,
+                    "selector": {},
+                    "template": {"spec": {"failureDomain": "z"}},
+                },
+            }
+        )
+        seen = new.get("a")
+        assert seen["apiVersion"] == "cluster.x-k8s.io/v1beta2"
+        assert seen["spec"]["template"]["spec"]["failureDomain"] == "z"
+        new.merge("a", {"spec": {"replicas": 3}})
+        again = old.get("a")
+        assert again["apiVersion"] == "cluster.x-k8s.io/v1beta1"
+        assert again["spec"]["replicas"] == 3
+        assert version(again) == version(new.get("a"))
+
+
+class TestCore:
+    def test_nodes_and_events_are_served(self, connect: Any, namespace: str) -> None:
+        core = client.CoreV1Api(connect())
+        core.create_node({"metadata": {"name": f"node-{namespace}", "labels": {"case": namespace}}})
+        assert [n.metadata.name for n in core.list_node(label_selector=f"case={namespace}").items] == [
+            f"node-{namespace}"
+        ]
+        core.create_namespaced_event(
+            namespace,
+            {
+                "metadata": {"name": "e"},
+                "involvedObject": {"kind": "Machine", "namespace": namespace, "name": "m"},
+                "reason": "FailedCreate",
+                "type": "Warning",
+                "message": "no room",
+            },
+        )
+        (event,) = core.list_namespaced_event(namespace, field_selector="involvedObject.name=m").items
+        assert (event.reason, event.message) == ("FailedCreate", "no room")
+
+    def test_a_config_map_can_be_patched(self, connect: Any, namespace: str) -> None:
+        core = client.CoreV1Api(connect())
+        core.create_namespaced_config_map(namespace, {"metadata": {"name": "c"}, "data": {"a": "1"}})
+        patched = core.patch_namespaced_config_map("c", namespace, {"data": {"b": "2"}})
+        assert patched.data == {"a": "1", "b": "2"}

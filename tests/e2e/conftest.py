@@ -1,0 +1,60 @@
+"""Built artefacts for the end-to-end tests: the deployable one, and its twin for this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.lambda_runtime import HostBuild, host_build
+from sandbox.template import ROOT
+
+
+@pytest.fixture(scope="session")
+def twin() -> HostBuild:
+    """The layers as deployed, for this machine's processor; the interpreter is 3.13 where there is one."""
+    return host_build()
+
+
+@pytest.fixture(scope="session")
+def sam() -> Path:
+    command = ROOT / ".venv-sam" / "bin" / "sam"
+    if not command.exists():
+        pytest.skip("the SAM CLI is not set up: `make test` does it (.venv-sam)")
+    return command
+
+
+@pytest.fixture(scope="session")
+def deployable(sam: Path) -> Path:
+    """The folder that `make build` fills: what `sam deploy` would upload."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / ".sam.lock").open("w") as lock:  # one build at a time, whichever test worker comes first
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = subprocess.run(
+            ["make", "build"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+    if "needs Python 3.13" in made.stdout + made.stderr:
+        pytest.skip(
+            "no Python 3.13 here, so the deployable artefact cannot be compiled; its twin is tested all the same"
+        )
+    assert made.returncode == 0, made.stdout + made.stderr
+    return ROOT / ".aws-sam" / "build"
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[AwsEndpoints]:
+    with AwsEndpoints() as endpoints:
+        yield endpoints
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """Our own table, queues and bus, empty, made from template.yaml for this one test; clusters are really written."""
+    with aws.deploy(parameters={"DryRun": "false"}) as made:
+        yield made

@@ -1,0 +1,247 @@
+"""template.yaml, held to what the documents promise: least privilege, nowhere to lose a message, careful defaults."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from evenkeel.config import Settings
+from sandbox.template import ROOT, Template
+
+TEMPLATE = Template()
+ROLES = TEMPLATE.of_type("AWS::IAM::Role")
+QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
+FUNCTIONS = TEMPLATE.functions()
+
+# The only actions that AWS knows no resource for.
+WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+
+STATE = {
+    f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem")
+}
+TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}
+LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+
+# What each function may do, and to what (Ref and GetAtt are written as the logical id).
+ALLOWED: dict[str, set[tuple[str, str]]] = {
+    "ScanRole": {
+        ("dynamodb:Query", "Table/index/due"),
+        ("sqs:SendMessage", "RebalanceQueue"),
+        ("sqs:SendMessage", "RecheckQueue"),
+        ("sqs:SendMessage", "EventDeadLetters"),
+        *((action, "RecheckQueue") for action in TAKE),
+        *((action, "ScanLogGroup") for action in LOGS),
+    },
+    "ProvisioningFailureRole": {
+        *((action, "Table") for action in STATE),
+        ("sqs:SendMessage", "RebalanceQueue"),
+        ("sqs:SendMessage", "EventDeadLetters"),
+        *((action, "ProvisioningFailureLogGroup") for action in LOGS),
+    },
+    "RebalanceRole": {
+        *((action, "Table") for action in STATE),
+        *((action, "RebalanceQueue") for action in TAKE),
+        ("sqs:SendMessage", "RecheckQueue"),
+        ("sqs:SendMessage", "RebalanceDeadLetters"),
+        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        ("events:PutEvents", "EventBus"),
+        *((action, "RebalanceLogGroup") for action in LOGS),
+    },
+    "OperatorRole": {
+        *((action, "Table") for action in STATE),
+        ("dynamodb:Query", "Table/index/due"),
+        ("sqs:SendMessage", "RebalanceQueue"),
+        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        *((action, "OperatorLogGroup") for action in LOGS),
+    },
+}
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def target(resource: Any) -> str:
+    """`!GetAtt Table.Arn` -> Table, `!Sub ${Table.Arn}/index/due` -> Table/index/due, secrets -> SecretPrefix*."""
+    match resource:
+        case {"Fn::GetAtt": [name, "Arn"]}:
+            return str(name)
+        case {"Fn::Sub": text}:
+            own = re.sub(r"^arn:.*:secret:", "", text)
+            return re.sub(r"\$\{(\w+)(\.Arn)?\}", r"\1", own)
+    return str(resource)
+
+
+def statements(role: str) -> Iterator[dict[str, Any]]:
+    for policy in ROLES[role]["Policies"]:
+        yield from policy["PolicyDocument"]["Statement"]
+
+
+@pytest.mark.parametrize("role", sorted(ALLOWED))
+def test_a_role_allows_exactly_what_its_function_does(role: str) -> None:
+    granted = {
+        (action, target(resource))
+        for statement in statements(role)
+        for action in as_list(statement["Action"])
+        for resource in as_list(statement["Resource"])
+    }
+    assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
+    assert {action for action, resource in granted if resource == "*"} == WITHOUT_RESOURCE
+    assert all("*" not in action for action, _ in granted)
+
+
+def test_every_function_has_a_role_of_its_own_and_no_managed_policy_beyond_the_vpcs() -> None:
+    functions = TEMPLATE.of_type("AWS::Serverless::Function")
+    roles = {name: properties["Role"]["Fn::GetAtt"][0] for name, properties in functions.items()}
+    assert set(roles.values()) == set(ROLES) == set(ALLOWED)
+    for name, role in ROLES.items():
+        managed = TEMPLATE.resolve(role["ManagedPolicyArns"], lambda *_: "x")
+        assert managed == [], f"{name} has {managed} without a VPC"
+        assert "PermissionsBoundary" in role
+    assert all("Policies" not in properties for properties in functions.values())
+
+
+def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> None:
+    read = {
+        event["Properties"]["Queue"]["Fn::GetAtt"][0]
+        for function in FUNCTIONS.values()
+        for event in function.events.values()
+        if event["Type"] == "SQS"
+    }
+    assert read == {"RebalanceQueue", "RecheckQueue"}
+    targets = []
+    for name in read:
+        redrive = QUEUES[name]["RedrivePolicy"]
+        dead = redrive["deadLetterTargetArn"]["Fn::GetAtt"][0]
+        targets.append(dead)
+        assert QUEUES[dead].get("FifoQueue") == QUEUES[name].get("FifoQueue")
+        assert QUEUES[dead]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
+        assert redrive["maxReceiveCount"] == 5
+    assert len(set(targets)) == 2
+    assert set(QUEUES) - read - set(targets) == {"EventDeadLetters"}
+
+
+def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
+    for function in FUNCTIONS.values():
+        kinds = {event["Type"]: event["Properties"] for event in function.events.values()}
+        for kind in ("ScheduleV2", "EventBridgeRule"):
+            if kind in kinds:
+                assert kinds[kind]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
+                assert kinds[kind]["RetryPolicy"]["MaximumRetryAttempts"] >= 1
+                assert function.invoke_config["DestinationConfig"]["OnFailure"]["Type"] == "SQS"
+
+
+def test_a_message_stays_hidden_for_six_times_as_long_as_its_function_may_run() -> None:
+    for function in FUNCTIONS.values():
+        for event in function.events.values():
+            if event["Type"] == "SQS":
+                queue = QUEUES[event["Properties"]["Queue"]["Fn::GetAtt"][0]]
+                assert queue["VisibilityTimeout"] >= 6 * function.timeout
+                assert event["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_the_rebalance_queue_keeps_one_cluster_in_order_and_the_others_free() -> None:
+    queue = QUEUES["RebalanceQueue"]
+    assert queue["FifoQueue"] is True
+    assert queue["ContentBasedDeduplication"] is False
+    assert queue["DeduplicationScope"] == "messageGroup"
+    assert queue["FifoThroughputLimit"] == "perMessageGroupId"
+    message = FUNCTIONS["RebalanceFunction"].events["Message"]["Properties"]
+    assert message["BatchSize"] == 1
+    assert TEMPLATE.resolve(message["ScalingConfig"], lambda *_: "x") == {"MaximumConcurrency": 10}
+
+
+def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
+    assert all(queue["SqsManagedSseEnabled"] is True for queue in QUEUES.values())
+    table = TEMPLATE.resources["Table"]
+    assert table["DeletionPolicy"] == table["UpdateReplacePolicy"] == "Retain"
+    assert table["Properties"]["SSESpecification"] == {"SSEEnabled": True}
+    assert table["Properties"]["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert TEMPLATE.resolve(table["Properties"]["DeletionProtectionEnabled"], lambda *_: "x") == "true"
+
+
+def test_the_functions_get_every_variable_that_the_settings_read() -> None:
+    wanted = {f"EVENKEEL_{field.upper()}" for field in Settings.model_fields}
+    for name, function in FUNCTIONS.items():
+        own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
+        assert own == wanted, name
+        resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
+        assert Settings.from_env(resolved).dry_run is True
+
+
+def test_a_first_deployment_writes_to_no_cluster() -> None:
+    assert TEMPLATE.parameters["DryRun"] == "true"
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    assert "DryRun=true" in config["default"]["deploy"]["parameters"]["parameter_overrides"]
+
+
+def test_sams_profiles_name_parameters_that_exist_and_values_that_are_allowed() -> None:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    assert {"default", "staging", "prod", "local"} <= config.keys()
+    for profile in ("default", "staging", "prod", "local"):
+        overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
+        for name, value in (override.split("=", 1) for override in overrides):
+            declared = TEMPLATE.body["Parameters"][name]
+            assert value in [str(allowed) for allowed in declared.get("AllowedValues", [value])]
+            assert re.fullmatch(declared.get("AllowedPattern", ".*"), value)
+
+
+def test_every_parameter_is_explained_grouped_and_bounded() -> None:
+    interface = TEMPLATE.body["Metadata"]["AWS::CloudFormation::Interface"]
+    grouped = [name for group in interface["ParameterGroups"] for name in group["Parameters"]]
+    assert sorted(grouped) == sorted(TEMPLATE.parameters) == sorted(interface["ParameterLabels"])
+    for name, spec in TEMPLATE.body["Parameters"].items():
+        assert spec["Description"].endswith("."), name
+        if spec["Type"] == "String":
+            assert "AllowedValues" in spec or "AllowedPattern" in spec, name
+        if spec["Type"] == "Number":
+            assert "AllowedValues" in spec or {"MinValue", "MaxValue"} <= spec.keys(), name
+
+
+def test_the_tick_carries_the_scheduled_time() -> None:
+    tick = FUNCTIONS["ScanFunction"].events["Tick"]["Properties"]
+    event = json.loads(tick["Input"])
+    assert event == {"source": "evenkeel.schedule", "time": "<aws.scheduler.scheduled-time>"}
+
+
+def test_silence_of_the_schedule_is_an_alarm_and_silence_of_everything_else_is_not() -> None:
+    alarms = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
+    breaching = {name for name, alarm in alarms.items() if alarm["TreatMissingData"] == "breaching"}
+    assert breaching == {"ScansStoppedAlarm"}
+    # Each tick gives one sample, also with zero clusters: samples are counted, not clusters.
+    assert alarms["ScansStoppedAlarm"]["Statistic"] == "SampleCount"
+    assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms.values())
+
+
+def test_metrics_of_two_stacks_do_not_mix() -> None:
+    stack = {"Ref": "AWS::StackName"}
+    for function in FUNCTIONS.values():
+        assert function.variables["POWERTOOLS_SERVICE_NAME"] == stack
+    for alarm in TEMPLATE.of_type("AWS::CloudWatch::Alarm").values():
+        if alarm.get("Namespace") == "Evenkeel":
+            assert alarm["Dimensions"] == [{"Name": "service", "Value": stack}]
+
+
+def test_the_dashboard_is_json_and_shows_every_alarm() -> None:
+    body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
+    text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
+    widgets = json.loads(text)["widgets"]
+    (shown,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
+    assert shown == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
+
+
+def test_every_reference_in_the_template_leads_somewhere() -> None:
+    pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName"}
+
+    def lookup(name: str, attribute: str | None) -> str:
+        assert name in pseudo or name in TEMPLATE.resources, name
+        return f"{name}.{attribute}"
+
+    for resource in TEMPLATE.resources.values():
+        TEMPLATE.resolve(resource.get("Properties", {}), lookup)
+    TEMPLATE.resolve(TEMPLATE.body["Outputs"], lookup)

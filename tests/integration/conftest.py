@@ -1,0 +1,43 @@
+"""AWS endpoints for the integration tests: moto's server here, or whatever AWS_ENDPOINT_URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.triggers import InProcess, Triggers
+
+
+@pytest.fixture(scope="session")
+def aws() -> Iterator[AwsEndpoints]:
+    with AwsEndpoints() as endpoints:
+        yield endpoints
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """Our own table, queues and bus, empty, made from template.yaml for this one test; clusters are really written."""
+    with aws.deploy(parameters={"DryRun": "false"}) as made:
+        yield made
+
+
+@pytest.fixture
+def dry_deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """The same with the template's own defaults: nothing is written to a cluster."""
+    with aws.deploy() as made:
+        yield made
+
+
+@pytest.fixture
+def functions(deployment: Deployment) -> Iterator[InProcess]:
+    """The four handlers, callable by their logical id in the template."""
+    with InProcess(deployment) as handlers:
+        yield handlers
+
+
+@pytest.fixture
+def triggers(deployment: Deployment, functions: InProcess) -> Triggers:
+    """Schedules, rules and queues of the template, leading to the handlers."""
+    return Triggers(deployment, functions)

@@ -1,0 +1,175 @@
+"""The sandbox plays Lambda's part; these tests hold it to Lambda's rules, with small functions of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.template import Template
+from sandbox.triggers import InProcess, Triggers
+
+TEMPLATE = """
+Parameters:
+  Colour: {Type: String, Default: blue}
+Conditions:
+  IsBlue: !Equals [!Ref Colour, blue]
+Globals:
+  Function:
+    Handler: app.handler
+    Timeout: 3
+    MemorySize: 128
+    Environment:
+      Variables:
+        INBOX: !Ref Inbox
+        COLOUR: !If [IsBlue, !Sub '${Colour} in ${AWS::Region}', other]
+Resources:
+  Worker:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: worker
+      EventInvokeConfig:
+        MaximumRetryAttempts: 1
+        DestinationConfig: {OnFailure: {Type: SQS, Destination: !GetAtt Dead.Arn}}
+      Events:
+        Message:
+          Type: SQS
+          Properties: {Queue: !GetAtt Inbox.Arn, BatchSize: 10, FunctionResponseTypes: [ReportBatchItemFailures]}
+        Tick:
+          Type: ScheduleV2
+          Properties: {ScheduleExpression: rate(1 minute), Input: '{"at": "<aws.scheduler.scheduled-time>"}'}
+        Rule: {Type: EventBridgeRule, Properties: {EventBusName: !Ref Bus, Pattern: {source: [toy]}}}
+  Inbox:
+    Type: AWS::SQS::Queue
+    Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt Dead.Arn, maxReceiveCount: 2}}
+  Dead: {Type: AWS::SQS::Queue}
+  Bus: {Type: AWS::Events::EventBus, Properties: {Name: !Ref AWS::StackName}}
+"""
+
+# Remembers what it got, refuses bodies that say so, and fails where asked to.
+WORKER = """
+import json, os
+seen = []
+def handler(event, context):
+    seen.append((event, dict(os.environ), context.get_remaining_time_in_millis()))
+    if event.get("detail", {}).get("fail"):
+        raise RuntimeError("as asked")
+    print("a line of the handler")
+    failed = [r["messageId"] for r in event.get("Records", []) if r["body"] == "refuse"]
+    return {"batchItemFailures": [{"itemIdentifier": i} for i in failed]}
+"""
+
+
+class Toy:
+    def __init__(self, deployment: Deployment, functions: InProcess) -> None:
+        self.deployment = deployment
+        self.functions = functions
+        self.triggers = Triggers(deployment, functions)
+        self.sqs = deployment.aws.client("sqs")
+
+    def seen(self) -> list[Any]:
+        seen: list[Any] = self.functions._load("Worker").seen
+        return seen
+
+    def bodies(self) -> list[str]:
+        return sorted(record["body"] for event, _, _ in self.seen() for record in event.get("Records", []))
+
+    def dead(self) -> list[str]:
+        answer = self.sqs.receive_message(QueueUrl=self.deployment.physical("Dead"), MaxNumberOfMessages=10)
+        return [message["Body"] for message in answer.get("Messages", [])]
+
+
+@pytest.fixture
+def toy(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Toy]:
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "app.py").write_text(WORKER)
+    (tmp_path / "template.yaml").write_text(TEMPLATE)
+    with aws.deploy(tmp_path / "template.yaml") as deployment, InProcess(deployment) as functions:
+        yield Toy(deployment, functions)
+
+
+def test_handled_messages_are_deleted_and_a_refused_one_ends_in_the_dead_letters(toy: Toy) -> None:
+    inbox = toy.deployment.physical("Inbox")
+    for body in ("first", "refuse", "second"):
+        toy.sqs.send_message(
+            QueueUrl=inbox, MessageBody=body, MessageAttributes={"k": {"DataType": "String", "StringValue": "v"}}
+        )
+    toy.triggers.drain()
+    assert toy.bodies() == ["first", "refuse", "refuse", "second"]
+    assert toy.dead() == ["refuse"]
+    record = toy.seen()[0][0]["Records"][0]
+    assert record["eventSource"] == "aws:sqs"
+    assert record["messageAttributes"]["k"]["stringValue"] == "v"
+    assert record["attributes"]["ApproximateReceiveCount"] == "1"
+
+
+def test_a_tick_carries_the_scheduled_time_in_the_input_that_the_template_gives(toy: Toy) -> None:
+    toy.triggers.tick(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert toy.seen()[0][0] == {"at": "2026-01-02T03:04:05Z"}
+
+
+def test_only_events_that_match_the_rule_reach_the_function(toy: Toy) -> None:
+    events = toy.deployment.aws.client("events")
+    entry = {"EventBusName": toy.deployment.bus, "DetailType": "t", "Detail": json.dumps({"n": 1})}
+    events.put_events(Entries=[{**entry, "Source": "toy"}, {**entry, "Source": "someone else"}])
+    toy.triggers.drain()
+    assert [event["source"] for event, _, _ in toy.seen()] == ["toy"]
+    assert toy.seen()[0][0]["detail"] == {"n": 1}
+
+
+def test_an_event_that_keeps_failing_is_retried_and_then_kept_with_its_reason(toy: Toy) -> None:
+    toy.deployment.aws.client("events").put_events(
+        Entries=[{"EventBusName": toy.deployment.bus, "Source": "toy", "DetailType": "t", "Detail": '{"fail": true}'}]
+    )
+    toy.triggers.drain()
+    assert len(toy.seen()) == 2
+    (kept,) = [json.loads(body) for body in toy.dead()]
+    assert kept["requestPayload"]["detail"] == {"fail": True}
+    assert kept["responsePayload"]["errorMessage"] == "as asked"
+    assert [str(failure.error) for failure in toy.triggers.failures] == ["as asked", "as asked"]
+
+
+def test_handlers_find_the_templates_variables_and_leave_the_environment_as_it_was(toy: Toy) -> None:
+    before = dict(os.environ)
+    with InProcess(toy.deployment) as functions:
+        functions("Worker", {})
+        ((_, environment, remaining),) = functions._load("Worker").seen
+    assert environment["INBOX"] == toy.deployment.physical("Inbox")
+    assert environment["COLOUR"] == f"blue in {toy.deployment.aws.region}"
+    assert environment["AWS_ENDPOINT_URL"] == toy.deployment.aws.url
+    assert 0 < remaining <= 3000
+    assert dict(os.environ) == before
+
+
+def test_an_emulator_elsewhere_needs_a_word_of_consent() -> None:
+    with pytest.raises(ValueError, match="only talks to this machine"), AwsEndpoints(endpoint="https://example.com"):
+        pass
+
+
+def test_a_parameter_or_a_function_that_the_template_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text("Resources: {}\nParameters: {}\n")
+    with pytest.raises(ValueError, match="no parameter Sise"):
+        Template(tmp_path / "template.yaml", parameters={"Sise": "1"})
+
+
+def test_our_own_template_can_be_made_on_the_endpoints(deployment: Deployment) -> None:
+    sqs = deployment.aws.client("sqs")
+    environments = {name: deployment.environment(name) for name in deployment.template.functions()}
+    for environment in environments.values():
+        for queue in ("EVENKEEL_REBALANCE_QUEUE_URL", "EVENKEEL_REBALANCE_DLQ_URL", "EVENKEEL_RECHECK_QUEUE_URL"):
+            sqs.get_queue_attributes(QueueUrl=environment[queue], AttributeNames=["QueueArn"])
+        assert environment["EVENKEEL_DRY_RUN"] == "false"
+    table = deployment.aws.client("dynamodb").describe_table(TableName=deployment.table)["Table"]
+    assert [index["IndexName"] for index in table["GlobalSecondaryIndexes"]] == ["due"]
+    ttl = deployment.aws.client("dynamodb").describe_time_to_live(TableName=deployment.table)
+    assert ttl["TimeToLiveDescription"]["AttributeName"] == "expires_at"
+    mapped = {m.function: m for m in deployment.event_source_mappings()}
+    assert mapped["RebalanceFunction"].batch_size == 1
+    assert mapped["ScanFunction"].queue_url == deployment.physical("RecheckQueue")
+    assert len(deployment.subscriptions) >= 1

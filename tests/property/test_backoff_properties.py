@@ -1,0 +1,99 @@
+"""Failure reports are lossy, doubled, late and out of order: what is made of them must not depend on that."""
+
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.backoff import GroupState, observe_running, record_failure, state_at
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, State
+from tests.builders import NOW
+
+POLICY = BackoffPolicy()
+
+# Minutes; long enough for backoffs to end, to be forgotten, and to begin again.
+streams = st.lists(st.integers(0, 600), min_size=1, max_size=20, unique=True)
+
+
+def _at(minute: int) -> datetime:
+    return NOW + timedelta(minutes=minute)
+
+
+def _fold(minutes: list[int], state: GroupState = GroupState()) -> GroupState:  # noqa: B008 - frozen
+    for minute in minutes:
+        state = record_failure(state, _at(minute), FailureClass.CAPACITY, f"at {minute}", POLICY)
+    return state
+
+
+@given(streams.flatmap(lambda stream: st.tuples(st.just(sorted(stream)), st.permutations(stream))))
+def test_late_reports_count_as_if_they_had_come_in_time(streams: tuple[list[int], list[int]]):
+    in_order, shuffled = map(_fold, streams)
+    assert shuffled.failures == in_order.failures
+    assert shuffled.last_failure == in_order.last_failure
+    assert shuffled.message == in_order.message
+    assert shuffled.reports == in_order.reports
+    assert in_order.backoff_until is not None
+    assert shuffled.backoff_until is not None
+    assert shuffled.backoff_until >= in_order.backoff_until
+
+
+@given(streams, st.data())
+def test_a_report_that_comes_twice_changes_nothing(stream: list[int], data: st.DataObject):
+    state = _fold(stream)
+    again = data.draw(st.lists(st.sampled_from(stream)))
+    assert _fold(again, state) == state
+
+
+@given(streams)
+def test_no_report_ever_shortens_a_backoff(stream: list[int]):
+    state = GroupState()
+    for minute in stream:
+        after = _fold([minute], state)
+        assert after.backoff_until is not None
+        if state.backoff_until is not None:
+            assert after.backoff_until >= state.backoff_until
+        state = after
+
+
+@given(streams)
+def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]):
+    state = _fold(sorted(stream))
+    assert state.last_failure is not None
+    assert state.backoff_until is not None
+    begun = [_at(minute) for minute in stream if _at(minute) <= state.backoff_until]
+    lasts = state.backoff_until - max(at for at in begun if at + timedelta(minutes=5) <= state.backoff_until)
+    assert timedelta(minutes=5) <= lasts <= timedelta(minutes=30)
+    assert state.backoff_until <= state.last_failure + timedelta(minutes=30)
+
+
+@given(streams, st.integers(0, 600))
+def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], minute: int):
+    stuck = observe_running(_fold(stream), 3, _at(600))
+    recovered = observe_running(stuck, 4, _at(601))
+    assert recovered.last_success == _at(601)
+    assert _fold([minute], recovered) == recovered
+
+
+@given(streams, st.integers(0, 1000))
+def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgotten(stream: list[int], minute: int):
+    state = _fold(stream)
+    assert state.backoff_until is not None
+    assert state.last_failure is not None
+    found = state_at(state, _at(minute), None, POLICY)
+    if _at(minute) > state.last_failure + POLICY.forget_after:
+        assert found is State.HEALTHY
+    elif _at(minute) <= state.backoff_until:
+        assert found is State.FENCED
+    else:
+        assert found is State.PROBING
+
+
+@given(st.integers(70, 200))
+def test_a_zone_that_fails_for_days_keeps_its_count_and_a_bounded_record(failures: int):
+    state = GroupState()
+    for turn in range(failures):
+        state = _fold([turn * 31], state)
+    assert state.failures == failures
+    assert len(state.reports) <= 64
+    assert state.backoff_until == _at((failures - 1) * 31 + 30)

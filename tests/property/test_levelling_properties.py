@@ -1,0 +1,51 @@
+"""The closed form deals out exactly what a loop over single nodes would."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.levelling import Vessel, level
+
+vessels = st.lists(
+    st.builds(
+        Vessel,
+        level=st.integers(0, 12),
+        room=st.integers(-2, 12),
+        weight=st.sampled_from([1, 1, 1, 2, 3, 5, 1000]),
+        tie=st.integers(0, 3),
+    ),
+    max_size=6,
+)
+
+
+def _node_by_node(found: list[Vessel], amount: int) -> list[int]:
+    """Each node to the vessel that stands lowest after it; equals by tie, then by position."""
+    dealt = [0] * len(found)
+    for _ in range(amount):
+        open_ = [i for i, vessel in enumerate(found) if dealt[i] < vessel.room]
+        if not open_:
+            break
+        lowest = min(open_, key=lambda i: ((found[i].level + dealt[i] + 1) / found[i].weight, found[i].tie, i))
+        dealt[lowest] += 1
+    return dealt
+
+
+@given(vessels, st.integers(-3, 60))
+def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Vessel], amount: int):
+    assert level(found, amount) == _node_by_node(found, amount)
+
+
+@given(vessels, st.integers(-3, 60))
+def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list[Vessel], amount: int):
+    dealt = level(found, amount)
+    room = [max(0, vessel.room) for vessel in found]
+    assert sum(dealt) == max(0, min(amount, sum(room)))
+    assert all(0 <= given_ <= most for given_, most in zip(dealt, room, strict=True))
+
+
+@given(st.lists(st.builds(Vessel, level=st.integers(0, 2**31), room=st.just(2**31)), min_size=1), st.integers(0, 2**31))
+def test_levelling_makes_no_open_vessel_higher_than_another_by_more_than_one(found: list[Vessel], amount: int):
+    dealt = level(found, amount)
+    given_to = [vessel.level + more for vessel, more in zip(found, dealt, strict=True) if more]
+    stands = [vessel.level + more for vessel, more in zip(found, dealt, strict=True)]
+    if given_to:
+        assert max(given_to) - min(stands) <= 1

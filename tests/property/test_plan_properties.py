@@ -1,0 +1,250 @@
+"""What must hold for every plan, whatever the cluster looks like."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.model import Observation, State, Strategy
+from evenkeel.domain.offer import read_offer, write_decision
+from evenkeel.domain.plan import GroupPlan, PoolPlan
+from evenkeel.domain.writes import in_safe_order, patches
+from tests.builders import NOW, applied
+from tests.property.worlds import World, clusters, pools
+
+
+def _written(found: PoolPlan) -> list[GroupPlan]:
+    """The groups that Evenkeel may write."""
+    return [planned for planned in found.groups if planned.state is not State.FROZEN]
+
+
+@given(pools())
+def test_published_bounds_are_ordered_and_hold_the_requested(world: World):
+    for planned in _written(world.pool()):
+        assert planned.bounds is not None
+        assert 0 <= planned.bounds.min <= planned.requested <= planned.bounds.max
+
+
+@given(pools())
+def test_a_running_node_is_never_given_up(world: World):
+    for planned in world.pool().groups:
+        assert planned.requested >= min(planned.group.running, planned.group.requested)
+
+
+@given(pools())
+def test_the_requested_of_a_pool_are_never_raised_past_its_maximum(world: World):
+    found = world.pool()
+    before = sum(planned.group.requested for planned in found.groups)
+    after = sum(planned.requested for planned in found.groups)
+    assert found.max is not None
+    assert after <= max(before, found.max)
+
+
+@given(pools())
+def test_a_pool_is_never_shrunk_below_its_minimum_by_us(world: World):
+    found = world.pool()
+    assert found.min is not None
+    before = sum(planned.group.requested for planned in found.groups)
+    after = sum(planned.requested for planned in found.groups)
+    if after < min(before, found.min):
+        # Only where no healthy zone has room for what the fenced ones gave up.
+        assert found.starved >= min(before, found.min) - after
+
+
+@given(pools())
+def test_frozen_groups_stay_as_they_are(world: World):
+    for planned in world.pool().groups:
+        if planned.group.frozen_because is not None:
+            assert planned.state is State.FROZEN
+            assert not planned.changes
+            assert patches(planned) == []
+
+
+@given(pools())
+def test_fenced_groups_get_no_growth(world: World):
+    for planned in _written(world.pool()):
+        if planned.state is State.FENCED:
+            assert planned.requested <= planned.group.requested
+            if planned.group.fence:
+                assert planned.bounds is not None
+                assert planned.bounds.max == max(planned.requested, planned.group.floor_max)
+
+
+@given(pools())
+def test_probing_groups_may_grow_by_one_machine(world: World):
+    for planned in _written(world.pool()):
+        if planned.state is State.PROBING and planned.group.fence:
+            assert planned.bounds is not None
+            waits_for_one = planned.group.running < planned.requested
+            allowed = planned.requested + (0 if waits_for_one else 1)
+            assert planned.bounds.max <= max(allowed, planned.group.floor_max)
+
+
+@given(pools())
+def test_the_operators_cap_is_kept_for_growth(world: World):
+    for planned in _written(world.pool()):
+        cap = planned.group.zone_max
+        if cap is not None:
+            assert planned.requested <= max(planned.group.requested, cap)
+            assert planned.bounds is not None
+            assert planned.bounds.max <= max(planned.requested, cap, planned.group.floor_max)
+
+
+@given(pools())
+def test_replicas_stay_within_what_their_owner_lets_stand(world: World):
+    for planned in world.pool().groups:
+        limits = planned.group.limits
+        if limits is not None:
+            assert planned.requested <= max(planned.group.requested, limits.max)
+            assert planned.requested >= min(planned.group.requested, limits.min)
+
+
+@given(pools(strategies=(Strategy.BALANCED,)))
+def test_balanced_maxima_never_pass_the_pool_maximum(world: World):
+    """Exactly: PoolMaximum, or what stands already where that is more.
+
+    What stands already: the targets, the room that frozen groups keep, and the one node that the owner of the bounds
+    insists on (OpenShift: a max of 0 is refused). None of the three is ours to take.
+    """
+    found = world.pool()
+    assert found.max is not None
+    targets = sum(planned.requested for planned in found.groups)
+    kept = sum(
+        max(0, planned.group.bounds.max - planned.requested) if planned.group.bounds is not None else 0
+        for planned in found.groups
+        if planned.state is State.FROZEN
+    )
+    insisted = sum(max(0, planned.group.floor_max - planned.requested) for planned in _written(found))
+    total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in found.groups)
+    assert total <= max(found.max, targets + kept + insisted)
+    free = any(planned.state is State.HEALTHY and planned.group.zone_max is None for planned in found.groups)
+    if free:
+        event("a healthy zone without a cap")
+        assert total == max(found.max, targets + kept + insisted)
+
+
+@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+def test_balanced_hands_out_exactly_the_pool_maximum(world: World):
+    found = world.pool()
+    assert found.max is not None
+    targets = sum(planned.requested for planned in found.groups)
+    assume(targets <= found.max)
+    assume(any(planned.state is State.HEALTHY for planned in found.groups))
+    assert sum(planned.bounds.max for planned in found.groups if planned.bounds is not None) == found.max
+
+
+@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+def test_balanced_minima_are_the_pool_minimum_as_far_as_there_are_nodes_to_count(world: World):
+    found = world.pool()
+    assert found.min is not None
+    solid = [
+        min(planned.group.running, planned.requested) if planned.state is State.FENCED else planned.requested
+        for planned in found.groups
+    ]
+    assert sum(planned.bounds.min for planned in found.groups if planned.bounds) == min(found.min, sum(solid))
+
+
+@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+def test_balanced_leaves_no_healthy_zone_without_room_while_there_is_enough_for_all(world: World):
+    found = world.pool()
+    assert found.max is not None
+    headroom = found.max - sum(planned.requested for planned in found.groups)
+    assume(headroom >= 2 * len(found.groups))
+    for planned in found.groups:
+        if planned.state is State.HEALTHY:
+            assert planned.bounds is not None
+            assert planned.bounds.max > planned.requested
+
+
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_order_in_which_groups_are_listed_changes_nothing(world: World, random):
+    shuffled = list(world.observation.groups)
+    random.shuffle(shuffled)
+    again = replace(world, observation=Observation(groups=tuple(shuffled)))
+    assert again.plan().pools == world.plan().pools
+
+
+@given(clusters())
+def test_the_same_look_gives_the_same_plan(world: World):
+    assert world.plan() == world.plan()
+
+
+@given(clusters())
+def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World):
+    found = world.plan()
+    placed = Counter((planned.group.key.namespace, planned.group.key.name) for p in found.pools for planned in p.groups)
+    placed += Counter((skipped.namespace, skipped.name) for skipped in found.skipped)
+    assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
+    for pool in found.pools:
+        assert all(planned.reasons and all(planned.reasons) for planned in pool.groups)
+        assert pool.valid or (pool.problems and not pool.changes)
+    assert all(skipped.reason for skipped in found.skipped)
+
+
+@given(clusters())
+def test_a_quiet_world_is_never_patched(world: World):
+    """Applied, and looked at again without anything having moved, a plan settles within three rounds and stays so."""
+    for rounds in range(4):
+        found = world.plan()
+        if not found.changes:
+            break
+        assert rounds < 3, [(str(g.group.key), g.group.bounds, g.bounds, g.reasons) for g in found.changes]
+        observation, state = applied(found, world.state)
+        world = replace(world, observation=observation, state=state)
+    event(f"{rounds} rounds")
+    for _ in range(3):
+        observation, state = applied(found, world.state)
+        world = replace(world, observation=observation, state=state)
+        assert not world.plan().changes
+
+
+@given(clusters())
+def test_without_any_memory_a_quiet_world_is_never_patched_either(world: World):
+    """The command line plans from objects alone: what the annotations carry must be enough."""
+    world = replace(world, state=replace(world.state, pools={}))
+    for _ in range(4):
+        found = world.plan()
+        observation, state = applied(found, world.state)
+        world = replace(world, observation=observation, state=replace(state, pools={}))
+    assert not world.plan().changes
+
+
+@given(pools())
+def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_the_new_sum(world: World):
+    found = world.pool()
+    now = {planned.group.key: (planned.group.bounds, planned.group.requested) for planned in found.groups}
+    # Where a group starts with a max below its replicas, no order of writes could make that moment good.
+    assume(all(bounds is None or bounds.max >= requested for bounds, requested in now.values()))
+    end = {planned.group.key: (planned.bounds, planned.requested) for planned in found.groups}
+
+    def total(look: dict) -> int:
+        return sum(bounds.max for bounds, _ in look.values() if bounds is not None)
+
+    limit = max(total(now), total(end))
+    for planned in in_safe_order(found.changes):
+        for patch in patches(planned):
+            bounds, requested = now[planned.group.key]
+            bounds = patch.bounds or bounds
+            requested = requested if patch.requested is None else patch.requested
+            now[planned.group.key] = bounds, requested
+            if bounds is not None:
+                assert 0 <= bounds.min <= bounds.max
+                assert bounds.max >= requested
+            assert total(now) <= limit
+    assert now == end
+
+
+@given(pools())
+def test_what_the_annotation_remembers_is_what_was_planned(world: World):
+    for planned in world.pool().groups:
+        text = write_decision(planned.offer, NOW, "; ".join(planned.reasons))
+        assert read_offer(text) == planned.offer
+
+
+@settings(max_examples=60)
+@given(clusters())
+def test_what_was_applied_and_changed_nothing_has_no_news(world: World):
+    for pool in world.plan().pools:
+        if pool.valid and not pool.changes and not pool.starved and not pool.overcommitted:
+            assert pool.digest(applied=False) == ""

@@ -1,0 +1,277 @@
+"""The admission policy, evaluated in CEL over pairs of objects: what Evenkeel does passes, all else is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import celpy
+import pytest
+import yaml
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
+MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+
+Change = Callable[[dict[str, Any]], object]
+
+
+class Policy:
+    """A ValidatingAdmissionPolicy, evaluated as the API server does: variables in order, then every validation."""
+
+    def __init__(self, name: str) -> None:
+        documents = yaml.safe_load_all((FOLDER / "admission-policy.yaml").read_text())
+        self.spec = next(d["spec"] for d in documents if d["kind"].endswith("Policy") and d["metadata"]["name"] == name)
+        environment = celpy.Environment()
+
+        def program(source: str) -> celpy.Runner:
+            return environment.program(environment.compile(source))
+
+        self.conditions = [program(c["expression"]) for c in self.spec["matchConditions"]]
+        self.variables = {v["name"]: program(v["expression"]) for v in self.spec["variables"]}
+        self.validations = [(v["message"], program(v["expression"])) for v in self.spec["validations"]]
+
+    def refusals(self, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+        """Messages of the validations that do not hold; one that fails to evaluate does not (failurePolicy Fail)."""
+        variables = celpy.celtypes.MapType()
+        context = {"object": celpy.json_to_cel(new), "oldObject": celpy.json_to_cel(old), "variables": variables}
+        for name, program in self.variables.items():
+            variables[celpy.celtypes.StringType(name)] = program.evaluate(context)
+        return [message for message, program in self.validations if not _holds(program, context)]
+
+    def applies_to(self, *groups: str) -> bool:
+        request = celpy.json_to_cel({"userInfo": {"username": "someone", "groups": list(groups)}})
+        return all(_holds(program, {"request": request}) for program in self.conditions)
+
+
+def _holds(program: celpy.Runner, context: dict[str, Any]) -> bool:
+    try:
+        return bool(program.evaluate(context))
+    except celpy.CELEvalError:
+        return False
+
+
+def node_group() -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "workers-a",
+            "labels": {"pool": "workers"},
+            "annotations": {MIN: "1", MAX: "4", "owner": "team"},
+            "ownerReferences": [{"kind": "Cluster", "name": "c"}],
+            "resourceVersion": "1",
+            "generation": 1,
+        },
+        "spec": {"replicas": 2, "clusterName": "c", "template": {"spec": {"failureDomain": "a"}}},
+        "status": {"replicas": 2},
+    }
+
+
+def machine() -> dict[str, Any]:
+    return {"metadata": {"name": "m", "annotations": {"x": "y"}}, "spec": {"providerID": "aws:///a/i-1"}}
+
+
+def machine_autoscaler() -> dict[str, Any]:
+    return {
+        "metadata": {"name": "workers-a"},
+        "spec": {"minReplicas": 1, "maxReplicas": 4, "scaleTargetRef": {"kind": "MachineSet", "name": "workers-a"}},
+    }
+
+
+def cluster() -> dict[str, Any]:
+    def deployment(name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "class": "worker",
+            "replicas": 2,
+            "metadata": {"labels": {"a": "b"}, "annotations": {MIN: "1", MAX: "4", "owner": "team"}},
+        }
+
+    return {
+        "metadata": {"name": "c", "annotations": {"owner": "team"}},
+        "spec": {
+            "controlPlaneEndpoint": {"host": "h"},
+            "topology": {
+                "class": "k",
+                "version": "v1.33.0",
+                "workers": {"machineDeployments": [deployment("a"), deployment("b")], "machinePools": []},
+            },
+        },
+    }
+
+
+def annotations(changes: dict[str, str | None]) -> Change:
+    def change(o: dict[str, Any]) -> None:
+        kept = o["metadata"].setdefault("annotations", {})
+        for key, value in changes.items():
+            if value is None:
+                kept.pop(key)
+            else:
+                kept[key] = value
+
+    return change
+
+
+def spec(**changes: Any) -> Change:
+    return lambda o: o["spec"].update(changes)
+
+
+def topology(change: Callable[[list[dict[str, Any]]], object]) -> Change:
+    return lambda o: change(o["spec"]["topology"]["workers"]["machineDeployments"])
+
+
+OBJECTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "evenkeel-node-groups": node_group,
+    "evenkeel-machines": machine,
+    "evenkeel-machineautoscalers": machine_autoscaler,
+    "evenkeel-clusters": cluster,
+}
+
+ALLOWED: list[tuple[str, str, Change]] = [
+    ("evenkeel-node-groups", "replicas", spec(replicas=0)),
+    ("evenkeel-node-groups", "both bounds and a decision", annotations({MIN: "0", MAX: "9", "evenkeel.dev/d": "x"})),
+    ("evenkeel-node-groups", "bounds taken away", annotations({MIN: None, MAX: None})),
+    ("evenkeel-node-groups", "resourceVersion and generation", lambda o: o["metadata"].update(generation=2)),
+    ("evenkeel-machines", "Cluster API's delete mark", annotations({"cluster.x-k8s.io/delete-machine": "now"})),
+    ("evenkeel-machines", "OpenShift's delete mark", annotations({"machine.openshift.io/delete-machine": "now"})),
+    ("evenkeel-machines", "Gardener's priority", annotations({"machinepriority.machine.sapcloud.io": "1"})),
+    ("evenkeel-machineautoscalers", "both bounds", spec(minReplicas=0, maxReplicas=1)),
+    ("evenkeel-machineautoscalers", "a decision", annotations({"evenkeel.dev/decision": "x"})),
+    ("evenkeel-clusters", "replicas of one deployment", topology(lambda d: d[1].update(replicas=5))),
+    ("evenkeel-clusters", "bounds of one", topology(lambda d: d[0]["metadata"]["annotations"].update({MAX: "7"}))),
+    (
+        "evenkeel-clusters",
+        "a decision on one",
+        topology(lambda d: d[0]["metadata"]["annotations"].update({"evenkeel.dev/d": "x"})),
+    ),
+    ("evenkeel-clusters", "a decision on the cluster", annotations({"evenkeel.dev/decision": "x"})),
+]
+
+REFUSED: list[tuple[str, str, Change, str]] = [
+    ("evenkeel-node-groups", "another spec field", spec(paused=True), "spec but replicas"),
+    ("evenkeel-node-groups", "the template", spec(template={"spec": {"failureDomain": "b"}}), "spec but replicas"),
+    ("evenkeel-node-groups", "a field removed", lambda o: o["spec"].pop("clusterName"), "spec but replicas"),
+    ("evenkeel-node-groups", "negative replicas", spec(replicas=-1), "negative"),
+    ("evenkeel-node-groups", "replicas removed", lambda o: o["spec"].pop("replicas"), "removed"),
+    ("evenkeel-node-groups", "a foreign annotation", annotations({"cluster.x-k8s.io/paused": ""}), "no annotations"),
+    ("evenkeel-node-groups", "a foreign annotation removed", annotations({"owner": None}), "no annotations"),
+    ("evenkeel-node-groups", "a bound that is no number", annotations({MAX: "many"}), "whole numbers"),
+    ("evenkeel-node-groups", "a negative bound", annotations({MIN: "-1"}), "whole numbers"),
+    ("evenkeel-node-groups", "bounds the wrong way round", annotations({MIN: "5"}), "above the upper"),
+    ("evenkeel-node-groups", "a label", lambda o: o["metadata"]["labels"].update(pool="x"), "labels, finalizers"),
+    ("evenkeel-node-groups", "finalizers", lambda o: o["metadata"].update(finalizers=["x"]), "labels, finalizers"),
+    ("evenkeel-node-groups", "owners", lambda o: o["metadata"].pop("ownerReferences"), "labels, finalizers"),
+    ("evenkeel-machines", "its spec", spec(providerID="aws:///a/i-2"), "machine's spec"),
+    ("evenkeel-machines", "another annotation", annotations({"x": "z"}), "delete mark"),
+    ("evenkeel-machines", "finalizers", lambda o: o["metadata"].update(finalizers=["x"]), "labels, finalizers"),
+    ("evenkeel-machineautoscalers", "its target", spec(scaleTargetRef={"name": "b"}), "minReplicas and maxReplicas"),
+    ("evenkeel-machineautoscalers", "no room at all", spec(minReplicas=0, maxReplicas=0), "1 or more"),
+    ("evenkeel-machineautoscalers", "min above max", spec(minReplicas=5), "not below minReplicas"),
+    ("evenkeel-machineautoscalers", "another annotation", annotations({"x": "z"}), "but its own"),
+    ("evenkeel-clusters", "pausing it", spec(paused=True), "but its topology"),
+    ("evenkeel-clusters", "losing its topology", lambda o: o["spec"].pop("topology"), "but its topology"),
+    ("evenkeel-clusters", "an upgrade", lambda o: o["spec"]["topology"].update(version="v1.34.0"), "but its workers"),
+    (
+        "evenkeel-clusters",
+        "machine pools",
+        lambda o: o["spec"]["topology"]["workers"].update(machinePools=[{"name": "p"}]),
+        "workers but machineDeployments",
+    ),
+    ("evenkeel-clusters", "one deployment less", topology(lambda d: d.pop()), "add, remove, rename"),
+    ("evenkeel-clusters", "another order", topology(lambda d: d.reverse()), "add, remove, rename"),
+    (
+        "evenkeel-clusters",
+        "another class",
+        topology(lambda d: d[0].update({"class": "gpu"})),
+        "replicas and annotations",
+    ),
+    (
+        "evenkeel-clusters",
+        "a new field",
+        topology(lambda d: d[0].update(failureDomain="b")),
+        "replicas and annotations",
+    ),
+    ("evenkeel-clusters", "a label", topology(lambda d: d[0]["metadata"]["labels"].update(a="c")), "and annotations"),
+    (
+        "evenkeel-clusters",
+        "a foreign annotation",
+        topology(lambda d: d[0]["metadata"]["annotations"].update(owner="x")),
+        "topology's machineDeployment but its own",
+    ),
+    ("evenkeel-clusters", "an annotation of the cluster", annotations({"owner": "x"}), "of a Cluster but its own"),
+]
+
+
+@pytest.fixture(scope="module", params=OBJECTS)
+def named(request: pytest.FixtureRequest) -> tuple[str, Policy]:
+    return request.param, Policy(request.param)
+
+
+def test_an_unchanged_object_passes(named: tuple[str, Policy]) -> None:
+    name, policy = named
+    assert policy.refusals(OBJECTS[name](), OBJECTS[name]()) == []
+
+
+def test_everything_that_evenkeel_does_passes(named: tuple[str, Policy]) -> None:
+    name, policy = named
+    changes = [(what, change) for of, what, change in ALLOWED if of == name]
+    assert changes
+    for what, change in changes:
+        changed = OBJECTS[name]()
+        change(changed)
+        assert policy.refusals(OBJECTS[name](), changed) == [], what
+
+
+def test_everything_else_is_refused_with_a_reason(named: tuple[str, Policy]) -> None:
+    name, policy = named
+    changes = [(what, change, reason) for of, what, change, reason in REFUSED if of == name]
+    assert changes
+    for what, change, reason in changes:
+        changed = copy.deepcopy(OBJECTS[name]())
+        change(changed)
+        refusals = policy.refusals(OBJECTS[name](), changed)
+        assert any(reason in refusal for refusal in refusals), (what, refusals)
+
+
+def test_the_policy_speaks_to_members_of_the_group_alone(named: tuple[str, Policy]) -> None:
+    _, policy = named
+    assert policy.applies_to("system:authenticated", "evenkeel")
+    assert not policy.applies_to("system:authenticated", "system:masters")
+    assert not policy.applies_to()
+
+
+def test_objects_without_annotations_or_labels_are_no_obstacle() -> None:
+    old = {"metadata": {"name": "a"}, "spec": {"replicas": 1}}
+    new = {"metadata": {"name": "a", "annotations": {MAX: "3", MIN: "1"}}, "spec": {"replicas": 2}}
+    assert Policy("evenkeel-node-groups").refusals(old, new) == []
+
+
+def test_everything_that_may_be_patched_is_fenced_by_a_policy_that_is_bound() -> None:
+    rules = next(iter(yaml.safe_load_all((FOLDER / "rbac.yaml").read_text())))["rules"]
+    patchable = {
+        (group, resource)
+        for rule in rules
+        if "patch" in rule["verbs"] and rule["resources"] != ["events"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    documents = list(yaml.safe_load_all((FOLDER / "admission-policy.yaml").read_text()))
+    bound = {d["spec"]["policyName"] for d in documents if d["kind"].endswith("Binding")}
+    fenced = {
+        (group, resource)
+        for d in documents
+        if d["kind"].endswith("Policy") and d["metadata"]["name"] in bound
+        for rule in d["spec"]["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert fenced == patchable
+
+
+def test_no_right_is_granted_on_everything() -> None:
+    rules = next(iter(yaml.safe_load_all((FOLDER / "rbac.yaml").read_text())))["rules"]
+    granted = {word for rule in rules for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
+    assert "*" not in granted
+    assert not granted & {"create", "update", "delete", "deletecollection", "watch", "secrets"} - {"create"}
+    assert [rule["resources"] for rule in rules if "create" in rule["verbs"]] == [["events"]]

@@ -1,0 +1,91 @@
+"""Gardener's split over zones, of nodes and of rolling-update numbers."""
+
+import pytest
+
+from evenkeel.domain.distribute import (
+    distribute_over_zones,
+    distribute_percent_over_zones,
+    distribute_rolling,
+    pool_rolling,
+    read_int_or_percent,
+)
+from evenkeel.domain.model import Rolling
+from evenkeel.domain.values import BadValueError
+from tests.builders import group, numbers, pool_plan, reasons
+
+
+@pytest.mark.parametrize(
+    ("size", "zones", "expected"),
+    [(4, 3, [2, 1, 1]), (3, 3, [1, 1, 1]), (5, 3, [2, 2, 1]), (0, 2, [0, 0]), (1, 4, [1, 0, 0, 0]), (7, 1, [7])],
+)
+def test_the_remainder_goes_to_the_first_zones(size, zones, expected):
+    assert [distribute_over_zones(i, size, zones) for i in range(zones)] == expected
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_zone_that_is_not_there_has_no_share(index):
+    with pytest.raises(ValueError, match="outside 0..2"):
+        distribute_over_zones(index, 4, 3)
+
+
+def test_no_zones_have_no_shares():
+    with pytest.raises(ValueError, match="outside"):
+        distribute_over_zones(0, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("percent", "zones", "total", "expected"),
+    [
+        (20, 3, 6, [20, 20, 20]),
+        (25, 3, 0, [25, 25, 25]),
+        (50, 2, 3, [67, 34]),  # 50 * 2/1.5 = 66.7, 50 * 1/1.5 = 33.3
+        (10, 3, 10, [12, 9, 9]),  # the average is 3.33 nodes: 4 is 120 %, 3 is 90 %
+        (100, 3, 1, [300, 0, 0]),
+    ],
+)
+def test_a_percentage_is_weighed_by_the_zones_share_and_rounded_up(percent, zones, total, expected):
+    assert [distribute_percent_over_zones(i, percent, zones, total) for i in range(zones)] == expected
+
+
+def test_surge_is_weighed_by_the_maximum_and_unavailability_by_the_minimum():
+    shares = [distribute_rolling(Rolling("50%", "50%"), i, 2, minimum=4, maximum=3) for i in range(2)]
+    assert shares == [Rolling("67%", "50%"), Rolling("34%", "50%")]
+    assert [distribute_rolling(Rolling(1, 3), i, 2, minimum=0, maximum=9) for i in range(2)] == [
+        Rolling(1, 2),
+        Rolling(0, 1),
+    ]
+
+
+def test_a_pools_counts_are_the_sums_of_its_members():
+    assert pool_rolling([Rolling(1, 0), Rolling(2, 1)]) == Rolling(3, 1)
+
+
+def test_a_pools_percentage_is_that_of_all_its_members():
+    assert pool_rolling([Rolling("25%", 0), Rolling("25%", 2)]) == Rolling("25%", 2)
+
+
+@pytest.mark.parametrize("other", [Rolling("30%", 0), Rolling(1, 0)])
+def test_members_that_differ_in_form_or_percentage_have_no_common_number(other):
+    assert pool_rolling([Rolling("25%", 0), other]) is None
+
+
+@pytest.mark.parametrize(("value", "read"), [(3, 3), ("3", 3), ("25%", "25%"), ("0%", "0%")])
+def test_counts_and_percentages_are_read(value, read):
+    assert read_int_or_percent(value) == read
+
+
+@pytest.mark.parametrize("value", ["%", "-5%", "2.5%", "x%", "a", None, 1.5, -1, True])
+def test_what_is_neither_a_count_nor_a_percentage_is_refused(value):
+    with pytest.raises(BadValueError):
+        read_int_or_percent(value)
+
+
+def test_the_shares_are_reported_with_the_plan_and_not_written():
+    rolling = Rolling(1, 0)
+    settled = pool_plan([group("a", 1, rolling=rolling), group("b", 1, rolling=rolling)], numbers(0, 2))
+    again = pool_plan(
+        [group("a", 1, rolling=rolling, bounds=(0, 1)), group("b", 1, rolling=rolling, bounds=(0, 1))], numbers(0, 2)
+    )
+    assert [plan.rolling for plan in settled.groups] == [rolling, rolling]
+    assert "maxSurge 1, maxUnavailable 0 (reported, not written)" in reasons(settled, "a")
+    assert not again.changes

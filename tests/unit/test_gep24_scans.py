@@ -1,0 +1,93 @@
+"""The scans that GEP-24 publishes, through ``plan()``: launched nodes in, bounds out, in zone order."""
+
+import pytest
+
+from evenkeel.domain.model import Strategy
+from tests.builders import maxima, minima, numbers, pool_plan, requested, zones
+
+LAX = numbers(3, 4, Strategy.LAX_GREEDY)
+COMPATIBLE = numbers(3, 4, Strategy.BACKWARD_COMPATIBLE)
+ADAPTIVE = numbers(3, 4, Strategy.ADAPTIVE)
+# PoolMinimum would raise replicas before the formula is published; 0 shows the formula alone.
+LAX_WITHOUT_MINIMUM = numbers(0, 4, Strategy.LAX_GREEDY)
+
+
+@pytest.mark.parametrize("policy", [LAX, LAX_WITHOUT_MINIMUM], ids=["minimum 3", "minimum 0"])
+@pytest.mark.parametrize(
+    ("launched", "expected"),
+    [
+        ((1, 0, 0), (4, 3, 3)),
+        ((2, 1, 0), (3, 2, 1)),
+        ((2, 1, 1), (2, 1, 1)),
+        ((0, 0, 0), (4, 4, 4)),
+    ],
+)
+def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launched, expected):
+    found = pool_plan(zones(launched), policy)
+    assert maxima(found) == expected
+    assert minima(found) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("launched", [(0, 0, 0), (1, 1, 0), (2, 1, 1)])
+def test_backward_compatible_splits_statically_whatever_was_launched(launched):
+    found = pool_plan(zones(launched), COMPATIBLE)
+    assert minima(found) == (1, 1, 1)
+    assert maxima(found) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("fenced", [(), ("a",)], ids=["good", "zone a in backoff"])
+def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itself(fenced):
+    launched = (0, 1) if fenced else (0, 0)
+    found = pool_plan(zones(launched, fence=False), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=fenced)
+    assert minima(found) == (0, 0)
+    assert maxima(found) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("launched", "expected"),
+    [
+        ((0, 0, 0), (4, 4, 4)),
+        ((1, 0, 0), (4, 3, 3)),
+        ((2, 1, 0), (3, 2, 1)),
+        ((2, 1, 1), (2, 1, 1)),
+    ],
+)
+def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected):
+    found = pool_plan(zones(launched), ADAPTIVE)
+    assert maxima(found) == expected
+    assert minima(found) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("launched", "expected_maxima"),
+    [
+        ((0, 1, 0), (3, 4, 3)),
+        ((0, 2, 0), (2, 4, 2)),
+        ((0, 2, 1), (1, 3, 2)),
+        # The proposal prints min 1 for the second zone here; its rule, and its own note, give 2.
+        ((0, 2, 2), (0, 2, 2)),
+    ],
+)
+def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launched, expected_maxima):
+    found = pool_plan(zones(launched, fence=False), ADAPTIVE, fenced=("a",))
+    assert maxima(found) == expected_maxima
+    assert minima(found) == (0, 2, 1)
+
+
+@pytest.mark.parametrize("policy", [LAX, ADAPTIVE, COMPATIBLE, numbers(3, 4)], ids=lambda p: p.pools[0].strategy.value)
+@pytest.mark.parametrize("launched", [(0, 1, 0), (0, 2, 1), (1, 2, 1)])
+def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(policy, launched):
+    found = pool_plan(zones(launched), policy, fenced=("a",))
+    assert maxima(found)[0] == requested(found)[0] == launched[0]
+
+
+@pytest.mark.parametrize("launched", [(0, 0, 0), (0, 1, 0), (1, 0, 1), (2, 0, 0)])
+@pytest.mark.parametrize("policy", [ADAPTIVE, COMPATIBLE], ids=["Adaptive", "Backward-Compatible"])
+def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, launched):
+    found = pool_plan(zones(launched), policy)
+    assert requested(found) == tuple(max(nodes, 1) for nodes in launched)
+
+
+def test_a_zone_in_backoff_costs_no_node_beyond_the_pool_minimum():
+    found = pool_plan(zones((0, 1, 0)), ADAPTIVE, fenced=("a",))
+    assert requested(found) == (0, 2, 1)

@@ -1,0 +1,177 @@
+"""What happens to replicas: released, taken back, raised."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import Bounds, OnFailure, Strategy
+from tests.builders import (
+    in_backoff,
+    key,
+    machines,
+    maxima,
+    numbers,
+    pool_plan,
+    reasons,
+    requested,
+    zones,
+)
+
+
+def minutes(*ages: int) -> tuple[timedelta, ...]:
+    return tuple(timedelta(minutes=age) for age in ages)
+
+
+# -- release
+
+
+def test_a_fenced_zone_gives_up_replicas_that_have_no_machine_running():
+    found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12), fenced=("a",))
+    assert requested(found) == (2, 3, 3)
+    assert maxima(found)[0] == 2
+    assert sum(maxima(found)) == 12
+    assert "released 3 stuck replicas" in reasons(found, "a")
+
+
+def test_replicas_that_wait_in_a_healthy_zone_are_left_to_arrive():
+    found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12))
+    assert requested(found) == (5, 3, 3)
+
+
+def test_hold_fences_and_leaves_replicas_alone():
+    found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12, on_failure=OnFailure.HOLD), fenced=("a",))
+    assert requested(found) == (5, 3, 3)
+    assert maxima(found)[0] == 5
+    assert "on-failure is hold" in reasons(found, "a")
+
+
+@pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
+def test_failures_of_a_zone_release_what_is_stuck_there(kind):
+    found = pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), states={key("a"): in_backoff(kind)})
+    assert requested(found) == (2, 3)
+
+
+@pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
+def test_failures_of_a_region_or_of_the_group_itself_move_nothing(kind):
+    found = pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), states={key("a"): in_backoff(kind)})
+    assert requested(found) == (5, 3)
+
+
+def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group():
+    found = pool_plan(
+        zones((5, 3), running=(2, 3)),
+        numbers(0, 12),
+        states={key("a"): in_backoff(FailureClass.QUOTA)},
+        impaired=("a",),
+    )
+    assert requested(found) == (2, 3)
+    assert "zone a is impaired until" in reasons(found, "a")
+
+
+def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation():
+    found = pool_plan(zones((5, 3), running=(2, 2)), numbers(0, 12), fenced=("a", "b"))
+    assert requested(found) == (5, 3)
+    assert found.starved == 4
+    assert any(problem.startswith("starved: 4") for problem in found.problems)
+
+
+def test_healthy_zones_at_their_own_cap_take_nothing():
+    found = pool_plan(zones((5, 3), running=(2, 3), zone_max=3), numbers(0, 12), fenced=("a",))
+    assert requested(found) == (5, 3)
+    assert found.starved == 3
+
+
+def test_the_worker_keeps_its_minimum_in_the_failing_zone():
+    a, b = zones((5, 3), running=(2, 3))
+    found = pool_plan([replace(a, limits=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
+    assert requested(found) == (3, 3)
+    assert "the Worker wants 3 in this zone" in reasons(found, "a")
+
+
+# -- overshoot
+
+
+def test_above_the_pool_maximum_replicas_without_a_machine_go():
+    found = pool_plan(zones((6, 4, 4), running=(4, 4, 4)), numbers(0, 12))
+    assert requested(found) == (4, 4, 4)
+    assert "took back 2 replicas without a machine" in reasons(found, "a")
+    assert not found.overcommitted
+
+
+def test_running_nodes_above_the_pool_maximum_are_left_to_scale_down():
+    found = pool_plan(zones((6, 4, 4)), numbers(0, 12))
+    assert requested(found) == (6, 4, 4)
+    assert found.overcommitted
+
+
+def test_only_the_surplus_is_taken_back():
+    found = pool_plan(zones((6, 6, 4), running=(4, 4, 4)), numbers(0, 14))
+    assert sum(requested(found)) == 14
+
+
+def test_the_newest_machines_go_first():
+    a, b = zones((6, 6), running=(4, 4))
+    found = pool_plan([machines(a, *minutes(9, 1)), machines(b, *minutes(8, 2))], numbers(0, 10))
+    assert requested(found) == (5, 5)
+    found = pool_plan([machines(a, *minutes(3, 4)), machines(b, *minutes(1, 2))], numbers(0, 10))
+    assert requested(found) == (6, 4)
+
+
+def test_a_replica_without_even_a_machine_object_is_the_newest_of_all():
+    a, b = zones((6, 6), running=(4, 4))
+    found = pool_plan([machines(a, *minutes(1, 1)), machines(b)], numbers(0, 10))
+    assert requested(found) == (6, 4)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_an_overshoot_is_taken_back_under_every_strategy(strategy):
+    found = pool_plan(zones((4, 4, 4), running=(1, 1, 1)), numbers(0, 4, strategy))
+    assert sum(requested(found)) == 4
+
+
+def test_frozen_zones_keep_their_overshoot():
+    a, b = zones((6, 4), running=(4, 4))
+    found = pool_plan([replace(a, frozen_because="paused"), b], numbers(0, 8))
+    assert requested(found) == (6, 4)
+    assert found.overcommitted
+
+
+# -- minimum
+
+
+def test_below_the_pool_minimum_healthy_zones_are_raised_levelled():
+    found = pool_plan(zones((3, 0, 0)), numbers(6, 12))
+    assert sorted(requested(found)) == [1, 2, 3]
+    assert requested(found)[0] == 3
+
+
+def test_the_minimum_is_raised_where_replicas_may_stand():
+    a, b, c = zones((0, 0, 0))
+    found = pool_plan([replace(a, zone_max=1), replace(b, limits=Bounds(0, 2)), c], numbers(9, 12))
+    assert requested(found) == (1, 2, 6)
+
+
+def test_fenced_and_frozen_zones_are_not_raised():
+    a, b, c = zones((0, 0, 0))
+    found = pool_plan([a, replace(b, frozen_because="paused"), c], numbers(3, 12), fenced=("a",))
+    assert requested(found) == (0, 0, 3)
+
+
+def test_a_minimum_that_finds_no_room_is_starved():
+    found = pool_plan(zones((0, 0), zone_max=1), numbers(5, 12))
+    assert requested(found) == (1, 1)
+    assert found.starved == 3
+
+
+def test_what_a_fenced_zone_gives_up_below_the_minimum_is_raised_elsewhere():
+    found = pool_plan(zones((4, 4, 4), running=(0, 4, 4)), numbers(12, 12), fenced=("a",))
+    assert requested(found) == (0, 6, 6)
+    assert maxima(found) == (0, 6, 6)
+
+
+def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow():
+    found = pool_plan(zones((3, 0, 0)), numbers(3, 4, Strategy.BACKWARD_COMPATIBLE))
+    assert sum(requested(found)) == 4
+    assert requested(found)[0] == 3
