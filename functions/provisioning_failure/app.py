@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.failure_events import read_failure
 from evenkeel.adapters.aws.once import handled_once
 from evenkeel.application.errors import BadRequestError
-from evenkeel.bootstrap import parts
+from evenkeel.bootstrap import make_logger, parts
 
-logger = Logger()
+logger = make_logger()
 metrics = Metrics()
 
 

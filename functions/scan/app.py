@@ -3,16 +3,16 @@
 from datetime import datetime
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from evenkeel.adapters.aws.messages import read_request, read_scan
 from evenkeel.application.errors import BadRequestError
-from evenkeel.bootstrap import parts
+from evenkeel.bootstrap import make_logger, parts
 
-logger = Logger()
+logger = make_logger()
 metrics = Metrics()
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 

@@ -289,15 +289,15 @@ class KubernetesAPI:
     # -- one request --------------------------------------------------------------------------------------------
 
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> _Answer:
-        """Carry out one request. Raises _LostAnswerError when a fault wants the connection cut."""
+        """Carry out one request; header names in lower case. _LostAnswerError when a fault wants the connection cut."""
         parts = urlsplit(target)
         query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
-        agent = headers.get("User-Agent", "")
+        agent = headers.get("user-agent", "")
         request = Request(
             method=method,
             path=parts.path,
             query=query,
-            user=self._user(headers.get("Authorization", "")),
+            user=self._user(headers.get("authorization", "")),
             manager=query.get("fieldManager") or agent.split("/")[0] or "unknown",
         )
         self.requests.add(request)
@@ -312,7 +312,7 @@ class KubernetesAPI:
             for hook in list(self.before):
                 hook(request)
             try:
-                content_type = headers.get("Content-Type", "application/json").split(";")[0].strip()
+                content_type = headers.get("content-type", "application/json").split(";")[0].strip()
                 answer = self._carry_out(request, content_type, body)
             except ApiError as error:
                 answer = _failure(error)
@@ -632,7 +632,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(int(length))
         try:
-            answer = self.server.api.answer(self.command, self.path, dict(self.headers), body)
+            answer = self.server.api.answer(
+                self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, body
+            )
         except _LostAnswerError:
             self.close_connection = True
             return

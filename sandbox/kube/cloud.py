@@ -98,8 +98,8 @@ class Cloud:
             raise self._error(
                 "VcpuLimitExceeded",
                 "You have requested more vCPU capacity than your current vCPU limit of "
-                f"{self.quota * self.vcpus} allows for the instance bucket that the specified instance type belongs to. Please visit "
-                "http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
+                f"{self.quota * self.vcpus} allows for the instance bucket that the specified instance type belongs "
+                "to. Please visit http://aws.amazon.com/contact-us/ec2-request to request an adjustment to this limit.",
                 400,
             )
         limit = self.limits[zone]
@@ -109,8 +109,8 @@ class Cloud:
                 "InsufficientInstanceCapacity",
                 f"We currently do not have sufficient {self.machine_type} capacity in the Availability Zone you "
                 f"requested ({zone}). Our system will be working on provisioning additional capacity. You can "
-                f"currently get {self.machine_type} capacity by not specifying an Availability Zone in your request or choosing "
-                f"{others}.",
+                f"currently get {self.machine_type} capacity by not specifying an Availability Zone in your request "
+                f"or choosing {others}.",
                 500,
             )
         lame = self._lame.get(zone, 0)

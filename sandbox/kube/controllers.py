@@ -78,7 +78,7 @@ def parse_time(text: str) -> datetime:
 
 
 def gardener_deletion_order(machines: Iterable[Object]) -> list[Object]:
-    """machine-controller-manager's: priority annotation (lower goes first, default 3), then phase, then oldest first."""
+    """machine-controller-manager's: priority annotation (lower first, default 3), then phase, then oldest first."""
 
     def key(machine: Object) -> tuple[int, int, str]:
         try:
@@ -178,8 +178,9 @@ class MachineControllers(ABC):
         """Everything that the controllers would do at this moment, from the top down and the statuses back up."""
         self.reconcile_owners()
         self._reconcile_deployments()
+        machines = self._by_owner("machines")
         for machine_set in self._list("machinesets"):
-            self._reconcile_set(machine_set, now)
+            self._reconcile_set(machine_set, machines.get(machine_set["metadata"]["uid"], []), now)
         for machine in self._list("machines"):
             self._reconcile_machine(machine, now)
         self._update_statuses(now)
@@ -257,10 +258,6 @@ class MachineControllers(ABC):
     def resource(self, plural: str) -> str:
         return f"{plural}.{self.group}"
 
-    def machines_of(self, machine_set: Object) -> list[Object]:
-        """The machines that a set controls."""
-        return self._by_owner("machines").get(machine_set["metadata"]["uid"], [])
-
     def _list(self, plural: str) -> list[Object]:
         return self.store.list(self.resource(plural))
 
@@ -271,10 +268,9 @@ class MachineControllers(ABC):
                 found.setdefault(owner["uid"], []).append(item)
         return found
 
-    def _reconcile_set(self, machine_set: Object, now: datetime) -> None:
+    def _reconcile_set(self, machine_set: Object, machines: list[Object], now: datetime) -> None:
         if self.is_paused(machine_set) or _deleting(machine_set):
             return
-        machines = self.machines_of(machine_set)
         active = machines if self.counts_deleting else [item for item in machines if not _deleting(item)]
         wanted = machine_set["spec"].get("replicas", 0)
         for _ in range(wanted - len(active)):
@@ -381,6 +377,8 @@ class MachineControllers(ABC):
 
     def _write_status(self, item: Object, status: Object, *, resource: str | None = None) -> None:
         """Replace the whole status: fields that are left out go away."""
+        if item.get("status") == status:
+            return
         metadata = item["metadata"]
         try:
             self.store.patch(
@@ -462,28 +460,41 @@ def _positive(**numbers: int) -> dict[str, int]:
 
 
 class _DeploymentControllers(MachineControllers):
-    """Flavours with MachineDeployments: one MachineSet per deployment and template."""
+    """Flavours with MachineDeployments: one MachineSet per deployment and template.
+
+    A new template rolls out as the default strategy does: one machine more than wanted, none less.
+    """
+
+    hash_label: ClassVar[str] = "machine-template-hash"
+    revision: ClassVar[str]
 
     def _reconcile_deployments(self) -> None:
         sets = self._by_owner("machinesets")
         for deployment in self._list("machinedeployments"):
-            if self.is_paused(deployment) or _deleting(deployment):
-                continue
-            wanted = deployment["spec"].get("replicas", 0)
-            template = deployment["spec"]["template"]
-            current = None
-            for machine_set in sets.get(deployment["metadata"]["uid"], []):
-                if machine_set["metadata"]["labels"][self.hash_label] == _template_hash(template):
-                    current = machine_set
-                elif machine_set["spec"].get("replicas"):
-                    # a rollout in one move: the old set gives way at once, the new one takes over
-                    self._patch("machinesets", machine_set, {"spec": {"replicas": 0}})
-            if current is None:
-                self._create("machinesets", self.machine_set_of(deployment, _template_hash(template)))
-            elif current["spec"].get("replicas") != wanted:
-                self._patch("machinesets", current, {"spec": {"replicas": wanted}})
+            if not (self.is_paused(deployment) or _deleting(deployment)):
+                self._reconcile_deployment(deployment, sets.get(deployment["metadata"]["uid"], []))
 
-    hash_label: ClassVar[str] = "machine-template-hash"
+    def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
+        wanted = deployment["spec"].get("replicas", 0)
+        digest = _template_hash(deployment["spec"]["template"])
+        current = next((item for item in sets if item["metadata"]["labels"][self.hash_label] == digest), None)
+        old = [item for item in sets if item is not current and item["spec"].get("replicas")]
+        ready = (current.get("status") or {}).get("readyReplicas", 0) if current else 0
+        share = min(wanted, ready + 1) if old else wanted
+        if current is None:
+            made = self.machine_set_of(deployment, digest)
+            latest = max((int(_annotations(item)[self.revision]) for item in sets), default=0)
+            made["metadata"]["annotations"] = {self.revision: str(latest + 1)}
+            made["spec"]["replicas"] = share
+            self._create("machinesets", made)
+        elif current["spec"].get("replicas") != share:
+            self._patch("machinesets", current, {"spec": {"replicas": share}})
+        left = max(0, wanted - ready)
+        for item in old:
+            kept = min(item["spec"]["replicas"], left)
+            left -= kept
+            if kept != item["spec"]["replicas"]:
+                self._patch("machinesets", item, {"spec": {"replicas": kept}})
 
     @abstractmethod
     def machine_set_of(self, deployment: Object, template_hash: str) -> Object:
@@ -508,6 +519,7 @@ class GardenerControllers(_DeploymentControllers):
     group = "machine.sapcloud.io"
     manager = "machine-controller-manager"
     finalizer = "machine.sapcloud.io/machine-controller-manager"
+    revision = "deployment.kubernetes.io/revision"
 
     def __init__(self, *arguments: Any, worker_controller: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -566,11 +578,9 @@ class GardenerControllers(_DeploymentControllers):
                 "name": f"{metadata['name']}-{template_hash}",
                 "namespace": metadata["namespace"],
                 "labels": {"name": metadata["name"], self.hash_label: template_hash},
-                "annotations": {"deployment.kubernetes.io/revision": "1"},
                 "ownerReferences": [_controller_reference(deployment)],
             },
             "spec": {
-                "replicas": deployment["spec"].get("replicas", 0),
                 "selector": {"matchLabels": {"name": metadata["name"], self.hash_label: template_hash}},
                 "template": deployment["spec"]["template"],
             },
@@ -653,9 +663,8 @@ class GardenerControllers(_DeploymentControllers):
 
     def on_waiting_for_retry(self, machine: Object, now: datetime) -> None:
         if _mcm_phase(machine) != "Failed" and _age(machine, now) > self.timing.creation_timeout.total_seconds():
-            status = machine["status"]
-            status["currentStatus"] = {"phase": "Failed", "timeoutActive": False, "lastUpdateTime": rfc3339(now)}
-            self._write_status(machine, status)
+            current = {"phase": "Failed", "timeoutActive": False, "lastUpdateTime": rfc3339(now)}
+            self._write_status(machine, {**machine["status"], "currentStatus": current})
 
     def on_waiting(self, machine: Object, instance: Instance, now: datetime) -> None:
         if _age(machine, now) > self.timing.creation_timeout.total_seconds() and _mcm_phase(machine) != "Failed":
@@ -794,6 +803,7 @@ class ClusterAPIControllers(_DeploymentControllers):
     group = "cluster.x-k8s.io"
     manager = "manager"
     finalizer = "machine.cluster.x-k8s.io"
+    revision = "machinedeployment.clusters.x-k8s.io/revision"
     counts_deleting = True
     _aws = "awsmachines.infrastructure.cluster.x-k8s.io"
     _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
@@ -850,12 +860,10 @@ class ClusterAPIControllers(_DeploymentControllers):
                 "name": f"{metadata['name']}-{template_hash}",
                 "namespace": metadata["namespace"],
                 "labels": labels,
-                "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "1"},
                 "ownerReferences": [_controller_reference(deployment)],
             },
             "spec": {
                 "clusterName": spec["clusterName"],
-                "replicas": spec.get("replicas", 0),
                 "selector": {"matchLabels": labels},
                 "template": template,
             },

@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "RecheckQueue"),
+        ("sqs:SendMessage", "RebalanceDeadLetters"),
         ("sqs:SendMessage", "EventDeadLetters"),
         *((action, "RecheckQueue") for action in TAKE),
         *((action, "ScanLogGroup") for action in LOGS),

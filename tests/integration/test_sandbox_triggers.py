@@ -117,8 +117,8 @@ def test_a_tick_carries_the_scheduled_time_in_the_input_that_the_template_gives(
 def test_only_events_that_match_the_rule_reach_the_function(toy: Toy) -> None:
     events = toy.deployment.aws.client("events")
     entry = {"EventBusName": toy.deployment.bus, "DetailType": "t", "Detail": json.dumps({"n": 1})}
-    events.put_events(Entries=[{**entry, "Source": "toy"}, {**entry, "Source": "someone else"}])
-    toy.triggers.drain()
+    events.put_events(Entries=[{**entry, "Source": "someone else"}, {**entry, "Source": "toy"}])
+    toy.triggers.drain(until=lambda: bool(toy.seen()))
     assert [event["source"] for event, _, _ in toy.seen()] == ["toy"]
     assert toy.seen()[0][0]["detail"] == {"n": 1}
 
@@ -127,7 +127,7 @@ def test_an_event_that_keeps_failing_is_retried_and_then_kept_with_its_reason(to
     toy.deployment.aws.client("events").put_events(
         Entries=[{"EventBusName": toy.deployment.bus, "Source": "toy", "DetailType": "t", "Detail": '{"fail": true}'}]
     )
-    toy.triggers.drain()
+    toy.triggers.drain(until=lambda: bool(toy.seen()))
     assert len(toy.seen()) == 2
     (kept,) = [json.loads(body) for body in toy.dead()]
     assert kept["requestPayload"]["detail"] == {"fail": True}
@@ -145,6 +145,11 @@ def test_handlers_find_the_templates_variables_and_leave_the_environment_as_it_w
     assert environment["AWS_ENDPOINT_URL"] == toy.deployment.aws.url
     assert 0 < remaining <= 3000
     assert dict(os.environ) == before
+
+
+def test_waiting_for_what_never_happens_ends_with_an_error(toy: Toy) -> None:
+    with pytest.raises(TimeoutError, match="has not happened"):
+        toy.triggers.drain(until=lambda: False, seconds=0)
 
 
 def test_an_emulator_elsewhere_needs_a_word_of_consent() -> None:

@@ -27,7 +27,7 @@ def _fold(minutes: list[int], state: GroupState = GroupState()) -> GroupState:  
 
 
 @given(streams.flatmap(lambda stream: st.tuples(st.just(sorted(stream)), st.permutations(stream))))
-def test_late_reports_count_as_if_they_had_come_in_time(streams: tuple[list[int], list[int]]):
+def test_late_reports_count_as_if_they_had_come_in_time(streams: tuple[list[int], list[int]]) -> None:
     in_order, shuffled = map(_fold, streams)
     assert shuffled.failures == in_order.failures
     assert shuffled.last_failure == in_order.last_failure
@@ -39,14 +39,14 @@ def test_late_reports_count_as_if_they_had_come_in_time(streams: tuple[list[int]
 
 
 @given(streams, st.data())
-def test_a_report_that_comes_twice_changes_nothing(stream: list[int], data: st.DataObject):
+def test_a_report_that_comes_twice_changes_nothing(stream: list[int], data: st.DataObject) -> None:
     state = _fold(stream)
     again = data.draw(st.lists(st.sampled_from(stream)))
     assert _fold(again, state) == state
 
 
 @given(streams)
-def test_no_report_ever_shortens_a_backoff(stream: list[int]):
+def test_no_report_ever_shortens_a_backoff(stream: list[int]) -> None:
     state = GroupState()
     for minute in stream:
         after = _fold([minute], state)
@@ -57,7 +57,7 @@ def test_no_report_ever_shortens_a_backoff(stream: list[int]):
 
 
 @given(streams)
-def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]):
+def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]) -> None:
     state = _fold(sorted(stream))
     assert state.last_failure is not None
     assert state.backoff_until is not None
@@ -68,7 +68,7 @@ def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]):
 
 
 @given(streams, st.integers(0, 600))
-def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], minute: int):
+def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], minute: int) -> None:
     stuck = observe_running(_fold(stream), 3, _at(600))
     recovered = observe_running(stuck, 4, _at(601))
     assert recovered.last_success == _at(601)
@@ -76,7 +76,9 @@ def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], mi
 
 
 @given(streams, st.integers(0, 1000))
-def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgotten(stream: list[int], minute: int):
+def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgotten(
+    stream: list[int], minute: int
+) -> None:
     state = _fold(stream)
     assert state.backoff_until is not None
     assert state.last_failure is not None
@@ -90,7 +92,7 @@ def test_a_group_is_fenced_while_its_backoff_lasts_and_healthy_once_it_is_forgot
 
 
 @given(st.integers(70, 200))
-def test_a_zone_that_fails_for_days_keeps_its_count_and_a_bounded_record(failures: int):
+def test_a_zone_that_fails_for_days_keeps_its_count_and_a_bounded_record(failures: int) -> None:
     state = GroupState()
     for turn in range(failures):
         state = _fold([turn * 31], state)

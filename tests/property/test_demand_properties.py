@@ -26,7 +26,7 @@ def _scanned(world: World) -> World:
 
 @settings(max_examples=60)
 @given(pools(strategies=BALANCED), st.data())
-def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, data: st.DataObject):
+def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, data: st.DataObject) -> None:
     """Whatever grows, shrinks, starts, fails or recovers between scans.
 
     The limit is PoolMaximum, or what stood at the first scan where that was more: see the property of the maxima.
@@ -59,7 +59,7 @@ def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, dat
 )
 def test_demand_that_only_one_zone_can_serve_gets_all_headroom_in_logarithmically_many_scans(
     zones: list[tuple[int, int]], headroom: int, data: st.DataObject
-):
+) -> None:
     assume(headroom >= len(zones))
     found = [
         group("abcdefgh"[i], nodes, bounds=data.draw(st.none() | st.just((0, 30))), weight=weight)
@@ -80,7 +80,7 @@ def test_demand_that_only_one_zone_can_serve_gets_all_headroom_in_logarithmicall
 
 
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=6), st.integers(1, 12), st.integers(0, 40))
-def test_what_a_dead_zone_gives_up_finds_room_elsewhere_at_once(running: list[int], stuck: int, headroom: int):
+def test_what_a_dead_zone_gives_up_finds_room_elsewhere_at_once(running: list[int], stuck: int, headroom: int) -> None:
     """After the one scan that fences the zone, the healthy zones' maxima hold all that the pool may have."""
     total = sum(running) + stuck + headroom
     found = [group("abcdef"[i], nodes, bounds=(0, total)) for i, nodes in enumerate(running)]

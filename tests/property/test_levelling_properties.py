@@ -30,12 +30,12 @@ def _node_by_node(found: list[Vessel], amount: int) -> list[int]:
 
 
 @given(vessels, st.integers(-3, 60))
-def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Vessel], amount: int):
+def test_levelling_deals_as_a_loop_over_single_nodes_would(found: list[Vessel], amount: int) -> None:
     assert level(found, amount) == _node_by_node(found, amount)
 
 
 @given(vessels, st.integers(-3, 60))
-def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list[Vessel], amount: int):
+def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list[Vessel], amount: int) -> None:
     dealt = level(found, amount)
     room = [max(0, vessel.room) for vessel in found]
     assert sum(dealt) == max(0, min(amount, sum(room)))
@@ -43,7 +43,7 @@ def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list
 
 
 @given(st.lists(st.builds(Vessel, level=st.integers(0, 2**31), room=st.just(2**31)), min_size=1), st.integers(0, 2**31))
-def test_levelling_makes_no_open_vessel_higher_than_another_by_more_than_one(found: list[Vessel], amount: int):
+def test_levelling_makes_no_open_vessel_higher_than_another_by_more_than_one(found: list[Vessel], amount: int) -> None:
     dealt = level(found, amount)
     given_to = [vessel.level + more for vessel, more in zip(found, dealt, strict=True) if more]
     stands = [vessel.level + more for vessel, more in zip(found, dealt, strict=True)]

@@ -18,17 +18,17 @@ from tests.builders import group, numbers, pool_plan, reasons
     ("size", "zones", "expected"),
     [(4, 3, [2, 1, 1]), (3, 3, [1, 1, 1]), (5, 3, [2, 2, 1]), (0, 2, [0, 0]), (1, 4, [1, 0, 0, 0]), (7, 1, [7])],
 )
-def test_the_remainder_goes_to_the_first_zones(size, zones, expected):
+def test_the_remainder_goes_to_the_first_zones(size, zones, expected) -> None:
     assert [distribute_over_zones(i, size, zones) for i in range(zones)] == expected
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_a_zone_that_is_not_there_has_no_share(index):
-    with pytest.raises(ValueError, match="outside 0..2"):
+def test_a_zone_that_is_not_there_has_no_share(index) -> None:
+    with pytest.raises(ValueError, match=r"outside 0\.\.2"):
         distribute_over_zones(index, 4, 3)
 
 
-def test_no_zones_have_no_shares():
+def test_no_zones_have_no_shares() -> None:
     with pytest.raises(ValueError, match="outside"):
         distribute_over_zones(0, 4, 0)
 
@@ -43,11 +43,11 @@ def test_no_zones_have_no_shares():
         (100, 3, 1, [300, 0, 0]),
     ],
 )
-def test_a_percentage_is_weighed_by_the_zones_share_and_rounded_up(percent, zones, total, expected):
+def test_a_percentage_is_weighed_by_the_zones_share_and_rounded_up(percent, zones, total, expected) -> None:
     assert [distribute_percent_over_zones(i, percent, zones, total) for i in range(zones)] == expected
 
 
-def test_surge_is_weighed_by_the_maximum_and_unavailability_by_the_minimum():
+def test_surge_is_weighed_by_the_maximum_and_unavailability_by_the_minimum() -> None:
     shares = [distribute_rolling(Rolling("50%", "50%"), i, 2, minimum=4, maximum=3) for i in range(2)]
     assert shares == [Rolling("67%", "50%"), Rolling("34%", "50%")]
     assert [distribute_rolling(Rolling(1, 3), i, 2, minimum=0, maximum=9) for i in range(2)] == [
@@ -56,31 +56,31 @@ def test_surge_is_weighed_by_the_maximum_and_unavailability_by_the_minimum():
     ]
 
 
-def test_a_pools_counts_are_the_sums_of_its_members():
+def test_a_pools_counts_are_the_sums_of_its_members() -> None:
     assert pool_rolling([Rolling(1, 0), Rolling(2, 1)]) == Rolling(3, 1)
 
 
-def test_a_pools_percentage_is_that_of_all_its_members():
+def test_a_pools_percentage_is_that_of_all_its_members() -> None:
     assert pool_rolling([Rolling("25%", 0), Rolling("25%", 2)]) == Rolling("25%", 2)
 
 
 @pytest.mark.parametrize("other", [Rolling("30%", 0), Rolling(1, 0)])
-def test_members_that_differ_in_form_or_percentage_have_no_common_number(other):
+def test_members_that_differ_in_form_or_percentage_have_no_common_number(other) -> None:
     assert pool_rolling([Rolling("25%", 0), other]) is None
 
 
 @pytest.mark.parametrize(("value", "read"), [(3, 3), ("3", 3), ("25%", "25%"), ("0%", "0%")])
-def test_counts_and_percentages_are_read(value, read):
+def test_counts_and_percentages_are_read(value, read) -> None:
     assert read_int_or_percent(value) == read
 
 
 @pytest.mark.parametrize("value", ["%", "-5%", "2.5%", "x%", "a", None, 1.5, -1, True])
-def test_what_is_neither_a_count_nor_a_percentage_is_refused(value):
+def test_what_is_neither_a_count_nor_a_percentage_is_refused(value) -> None:
     with pytest.raises(BadValueError):
         read_int_or_percent(value)
 
 
-def test_the_shares_are_reported_with_the_plan_and_not_written():
+def test_the_shares_are_reported_with_the_plan_and_not_written() -> None:
     rolling = Rolling(1, 0)
     settled = pool_plan([group("a", 1, rolling=rolling), group("b", 1, rolling=rolling)], numbers(0, 2))
     again = pool_plan(

@@ -22,21 +22,21 @@ LAX_WITHOUT_MINIMUM = numbers(0, 4, Strategy.LAX_GREEDY)
         ((0, 0, 0), (4, 4, 4)),
     ],
 )
-def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launched, expected):
+def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launched, expected) -> None:
     found = pool_plan(zones(launched), policy)
     assert maxima(found) == expected
     assert minima(found) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("launched", [(0, 0, 0), (1, 1, 0), (2, 1, 1)])
-def test_backward_compatible_splits_statically_whatever_was_launched(launched):
+def test_backward_compatible_splits_statically_whatever_was_launched(launched) -> None:
     found = pool_plan(zones(launched), COMPATIBLE)
     assert minima(found) == (1, 1, 1)
     assert maxima(found) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("fenced", [(), ("a",)], ids=["good", "zone a in backoff"])
-def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itself(fenced):
+def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itself(fenced) -> None:
     launched = (0, 1) if fenced else (0, 0)
     found = pool_plan(zones(launched, fence=False), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=fenced)
     assert minima(found) == (0, 0)
@@ -52,7 +52,7 @@ def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itsel
         ((2, 1, 1), (2, 1, 1)),
     ],
 )
-def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected):
+def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected) -> None:
     found = pool_plan(zones(launched), ADAPTIVE)
     assert maxima(found) == expected
     assert minima(found) == (1, 1, 1)
@@ -68,7 +68,7 @@ def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected):
         ((0, 2, 2), (0, 2, 2)),
     ],
 )
-def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launched, expected_maxima):
+def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launched, expected_maxima) -> None:
     found = pool_plan(zones(launched, fence=False), ADAPTIVE, fenced=("a",))
     assert maxima(found) == expected_maxima
     assert minima(found) == (0, 2, 1)
@@ -76,18 +76,18 @@ def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launche
 
 @pytest.mark.parametrize("policy", [LAX, ADAPTIVE, COMPATIBLE, numbers(3, 4)], ids=lambda p: p.pools[0].strategy.value)
 @pytest.mark.parametrize("launched", [(0, 1, 0), (0, 2, 1), (1, 2, 1)])
-def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(policy, launched):
+def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(policy, launched) -> None:
     found = pool_plan(zones(launched), policy, fenced=("a",))
     assert maxima(found)[0] == requested(found)[0] == launched[0]
 
 
 @pytest.mark.parametrize("launched", [(0, 0, 0), (0, 1, 0), (1, 0, 1), (2, 0, 0)])
 @pytest.mark.parametrize("policy", [ADAPTIVE, COMPATIBLE], ids=["Adaptive", "Backward-Compatible"])
-def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, launched):
+def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, launched) -> None:
     found = pool_plan(zones(launched), policy)
     assert requested(found) == tuple(max(nodes, 1) for nodes in launched)
 
 
-def test_a_zone_in_backoff_costs_no_node_beyond_the_pool_minimum():
+def test_a_zone_in_backoff_costs_no_node_beyond_the_pool_minimum() -> None:
     found = pool_plan(zones((0, 1, 0)), ADAPTIVE, fenced=("a",))
     assert requested(found) == (0, 2, 1)

@@ -27,7 +27,7 @@ def minutes(*ages: int) -> tuple[timedelta, ...]:
 # -- release
 
 
-def test_a_fenced_zone_gives_up_replicas_that_have_no_machine_running():
+def test_a_fenced_zone_gives_up_replicas_that_have_no_machine_running() -> None:
     found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12), fenced=("a",))
     assert requested(found) == (2, 3, 3)
     assert maxima(found)[0] == 2
@@ -35,12 +35,12 @@ def test_a_fenced_zone_gives_up_replicas_that_have_no_machine_running():
     assert "released 3 stuck replicas" in reasons(found, "a")
 
 
-def test_replicas_that_wait_in_a_healthy_zone_are_left_to_arrive():
+def test_replicas_that_wait_in_a_healthy_zone_are_left_to_arrive() -> None:
     found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12))
     assert requested(found) == (5, 3, 3)
 
 
-def test_hold_fences_and_leaves_replicas_alone():
+def test_hold_fences_and_leaves_replicas_alone() -> None:
     found = pool_plan(zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12, on_failure=OnFailure.HOLD), fenced=("a",))
     assert requested(found) == (5, 3, 3)
     assert maxima(found)[0] == 5
@@ -48,18 +48,18 @@ def test_hold_fences_and_leaves_replicas_alone():
 
 
 @pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
-def test_failures_of_a_zone_release_what_is_stuck_there(kind):
+def test_failures_of_a_zone_release_what_is_stuck_there(kind) -> None:
     found = pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), states={key("a"): in_backoff(kind)})
     assert requested(found) == (2, 3)
 
 
 @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-def test_failures_of_a_region_or_of_the_group_itself_move_nothing(kind):
+def test_failures_of_a_region_or_of_the_group_itself_move_nothing(kind) -> None:
     found = pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), states={key("a"): in_backoff(kind)})
     assert requested(found) == (5, 3)
 
 
-def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group():
+def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group() -> None:
     found = pool_plan(
         zones((5, 3), running=(2, 3)),
         numbers(0, 12),
@@ -70,20 +70,20 @@ def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group():
     assert "zone a is impaired until" in reasons(found, "a")
 
 
-def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation():
+def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation() -> None:
     found = pool_plan(zones((5, 3), running=(2, 2)), numbers(0, 12), fenced=("a", "b"))
     assert requested(found) == (5, 3)
     assert found.starved == 4
     assert any(problem.startswith("starved: 4") for problem in found.problems)
 
 
-def test_healthy_zones_at_their_own_cap_take_nothing():
+def test_healthy_zones_at_their_own_cap_take_nothing() -> None:
     found = pool_plan(zones((5, 3), running=(2, 3), zone_max=3), numbers(0, 12), fenced=("a",))
     assert requested(found) == (5, 3)
     assert found.starved == 3
 
 
-def test_the_worker_keeps_its_minimum_in_the_failing_zone():
+def test_the_worker_keeps_its_minimum_in_the_failing_zone() -> None:
     a, b = zones((5, 3), running=(2, 3))
     found = pool_plan([replace(a, limits=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
     assert requested(found) == (3, 3)
@@ -93,25 +93,25 @@ def test_the_worker_keeps_its_minimum_in_the_failing_zone():
 # -- overshoot
 
 
-def test_above_the_pool_maximum_replicas_without_a_machine_go():
+def test_above_the_pool_maximum_replicas_without_a_machine_go() -> None:
     found = pool_plan(zones((6, 4, 4), running=(4, 4, 4)), numbers(0, 12))
     assert requested(found) == (4, 4, 4)
     assert "took back 2 replicas without a machine" in reasons(found, "a")
     assert not found.overcommitted
 
 
-def test_running_nodes_above_the_pool_maximum_are_left_to_scale_down():
+def test_running_nodes_above_the_pool_maximum_are_left_to_scale_down() -> None:
     found = pool_plan(zones((6, 4, 4)), numbers(0, 12))
     assert requested(found) == (6, 4, 4)
     assert found.overcommitted
 
 
-def test_only_the_surplus_is_taken_back():
+def test_only_the_surplus_is_taken_back() -> None:
     found = pool_plan(zones((6, 6, 4), running=(4, 4, 4)), numbers(0, 14))
     assert sum(requested(found)) == 14
 
 
-def test_the_newest_machines_go_first():
+def test_the_newest_machines_go_first() -> None:
     a, b = zones((6, 6), running=(4, 4))
     found = pool_plan([machines(a, *minutes(9, 1)), machines(b, *minutes(8, 2))], numbers(0, 10))
     assert requested(found) == (5, 5)
@@ -119,19 +119,19 @@ def test_the_newest_machines_go_first():
     assert requested(found) == (6, 4)
 
 
-def test_a_replica_without_even_a_machine_object_is_the_newest_of_all():
+def test_a_replica_without_even_a_machine_object_is_the_newest_of_all() -> None:
     a, b = zones((6, 6), running=(4, 4))
     found = pool_plan([machines(a, *minutes(1, 1)), machines(b)], numbers(0, 10))
     assert requested(found) == (6, 4)
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_an_overshoot_is_taken_back_under_every_strategy(strategy):
+def test_an_overshoot_is_taken_back_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((4, 4, 4), running=(1, 1, 1)), numbers(0, 4, strategy))
     assert sum(requested(found)) == 4
 
 
-def test_frozen_zones_keep_their_overshoot():
+def test_frozen_zones_keep_their_overshoot() -> None:
     a, b = zones((6, 4), running=(4, 4))
     found = pool_plan([replace(a, frozen_because="paused"), b], numbers(0, 8))
     assert requested(found) == (6, 4)
@@ -141,37 +141,37 @@ def test_frozen_zones_keep_their_overshoot():
 # -- minimum
 
 
-def test_below_the_pool_minimum_healthy_zones_are_raised_levelled():
+def test_below_the_pool_minimum_healthy_zones_are_raised_levelled() -> None:
     found = pool_plan(zones((3, 0, 0)), numbers(6, 12))
     assert sorted(requested(found)) == [1, 2, 3]
     assert requested(found)[0] == 3
 
 
-def test_the_minimum_is_raised_where_replicas_may_stand():
+def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
     a, b, c = zones((0, 0, 0))
     found = pool_plan([replace(a, zone_max=1), replace(b, limits=Bounds(0, 2)), c], numbers(9, 12))
     assert requested(found) == (1, 2, 6)
 
 
-def test_fenced_and_frozen_zones_are_not_raised():
+def test_fenced_and_frozen_zones_are_not_raised() -> None:
     a, b, c = zones((0, 0, 0))
     found = pool_plan([a, replace(b, frozen_because="paused"), c], numbers(3, 12), fenced=("a",))
     assert requested(found) == (0, 0, 3)
 
 
-def test_a_minimum_that_finds_no_room_is_starved():
+def test_a_minimum_that_finds_no_room_is_starved() -> None:
     found = pool_plan(zones((0, 0), zone_max=1), numbers(5, 12))
     assert requested(found) == (1, 1)
     assert found.starved == 3
 
 
-def test_what_a_fenced_zone_gives_up_below_the_minimum_is_raised_elsewhere():
+def test_what_a_fenced_zone_gives_up_below_the_minimum_is_raised_elsewhere() -> None:
     found = pool_plan(zones((4, 4, 4), running=(0, 4, 4)), numbers(12, 12), fenced=("a",))
     assert requested(found) == (0, 6, 6)
     assert maxima(found) == (0, 6, 6)
 
 
-def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow():
+def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow() -> None:
     found = pool_plan(zones((3, 0, 0)), numbers(3, 4, Strategy.BACKWARD_COMPATIBLE))
     assert sum(requested(found)) == 4
     assert requested(found)[0] == 3

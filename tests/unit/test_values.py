@@ -9,7 +9,7 @@ from evenkeel.domain.values import LARGEST_COUNT, BadValueError, Fault, read_cou
 @pytest.mark.parametrize(
     ("text", "value"), [("0", 0), ("4", 4), ("+4", 4), ("007", 7), ("-0", 0), ("2147483647", LARGEST_COUNT), (12, 12)]
 )
-def test_what_strconv_reads_is_read(text, value):
+def test_what_strconv_reads_is_read(text, value) -> None:
     assert read_count(text) == value
 
 
@@ -36,47 +36,47 @@ def test_what_strconv_reads_is_read(text, value):
         "∞",
     ],
 )
-def test_what_strconv_refuses_is_refused(text):
+def test_what_strconv_refuses_is_refused(text) -> None:
     with pytest.raises(BadValueError, match="not an integer"):
         read_count(text)
 
 
 @pytest.mark.parametrize("value", [None, 4.0, True, False, [], {}, b"4"])
-def test_a_field_of_another_type_is_no_count(value):
+def test_a_field_of_another_type_is_no_count(value) -> None:
     with pytest.raises(BadValueError, match="not an integer"):
         read_count(value)
 
 
 @pytest.mark.parametrize("value", ["-1", -1, "-2147483649", "-" + "9" * 30])
-def test_a_negative_count_is_called_negative(value):
+def test_a_negative_count_is_called_negative(value) -> None:
     with pytest.raises(BadValueError, match="negative"):
         read_count(value)
 
 
 @pytest.mark.parametrize("value", ["2147483648", 2**31, 2**80, "9" * 25, "9" * 100_000])
-def test_a_count_that_replicas_cannot_hold_is_too_large(value):
+def test_a_count_that_replicas_cannot_hold_is_too_large(value) -> None:
     with pytest.raises(BadValueError, match="larger than 2147483647"):
         read_count(value)
 
 
 @pytest.mark.parametrize(("value", "read"), [("true", True), ("False", False), ("TRUE", True), (True, True)])
-def test_a_flag_is_true_or_false_in_any_case(value, read):
+def test_a_flag_is_true_or_false_in_any_case(value, read) -> None:
     assert read_flag(value) is read
 
 
 @pytest.mark.parametrize("value", ["", "yes", "1", "0", 1, None, "truе"])  # the last one ends in a Cyrillic letter
-def test_anything_else_is_no_flag(value):
+def test_anything_else_is_no_flag(value) -> None:
     with pytest.raises(BadValueError, match="neither"):
         read_flag(value)
 
 
 @pytest.mark.parametrize("value", ["1", "1000", 7])
-def test_a_weight_is_one_to_a_thousand(value):
+def test_a_weight_is_one_to_a_thousand(value) -> None:
     assert read_weight(value) == int(value)
 
 
 @pytest.mark.parametrize("value", ["0", "1001", "-1", "0.5", "heavy"])
-def test_a_weight_outside_that_is_refused(value):
+def test_a_weight_outside_that_is_refused(value) -> None:
     with pytest.raises(BadValueError):
         read_weight(value)
 
@@ -92,38 +92,38 @@ def test_a_weight_outside_that_is_refused(value):
         ("aDaPtIvE", Strategy.ADAPTIVE),
     ],
 )
-def test_a_strategy_is_named_in_any_case_with_or_without_hyphens(name, strategy):
+def test_a_strategy_is_named_in_any_case_with_or_without_hyphens(name, strategy) -> None:
     assert Strategy.read(name) is strategy
 
 
 @pytest.mark.parametrize("name", ["", "greedy", "Balanced!", None, 3])
-def test_a_strategy_that_there_is_not_is_answered_with_those_that_there_are(name):
+def test_a_strategy_that_there_is_not_is_answered_with_those_that_there_are(name) -> None:
     with pytest.raises(BadValueError, match="Lax-Greedy, Backward-Compatible, Adaptive, Balanced"):
         Strategy.read(name)
 
 
-def test_a_treatment_of_failures_is_named_in_any_case():
+def test_a_treatment_of_failures_is_named_in_any_case() -> None:
     assert OnFailure.read("Hold") is OnFailure.HOLD
     with pytest.raises(BadValueError, match="release, hold"):
         OnFailure.read("panic")
 
 
-def test_a_group_is_named_in_three_parts():
+def test_a_group_is_named_in_three_parts() -> None:
     assert str(GroupKey.read("gardener/shoot--x/pool-z1")) == "gardener/shoot--x/pool-z1"
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "a/b/c/d", "a//c", "/b/c"])
-def test_a_group_that_is_named_otherwise_is_refused(text):
+def test_a_group_that_is_named_otherwise_is_refused(text) -> None:
     with pytest.raises(BadValueError, match="<flavour>/<namespace>/<name>"):
         GroupKey.read(text)
 
 
-def test_a_value_in_an_error_is_short_and_printable():
+def test_a_value_in_an_error_is_short_and_printable() -> None:
     assert shown("4\n5") == "'4\\n5'"
     assert shown(7) == "'7'"
     assert len(shown("9" * 100_000)) == 60
 
 
-def test_a_fault_names_object_field_value_and_what_to_do():
+def test_a_fault_names_object_field_value_and_what_to_do() -> None:
     fault = Fault(object="default/a", field="max-size", value=shown("x"), problem="not an integer: write a number")
     assert str(fault) == "default/a: max-size is 'x': not an integer: write a number"

@@ -1,5 +1,6 @@
 """The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used."""
 
+import logging
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -7,6 +8,8 @@ from functools import cache, cached_property
 from time import sleep
 from typing import Any
 
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -16,7 +19,7 @@ from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.application.errors import AccessError
 from evenkeel.application.failure import HearFailure
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining
+from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.scan import Scan
 from evenkeel.config import Settings
@@ -39,6 +42,14 @@ class SystemClock:
         sleep(seconds)
 
 
+def make_logger() -> Logger:
+    """Powertools' logger. Our own modules log by the standard library, through the same handler."""
+    logger = Logger()  # named after the stack: POWERTOOLS_SERVICE_NAME
+    logging.getLogger("evenkeel")  # registers it, so that it can be given the handler
+    copy_config_to_registered_loggers(logger, include={"evenkeel"})
+    return logger
+
+
 def remaining_of(context: Any) -> Remaining:
     """Seconds left, from Lambda's context; without one (by hand), as if there were a minute."""
     if context is None:
@@ -49,10 +60,10 @@ def remaining_of(context: Any) -> Remaining:
 class Parts:
     """The use cases of one function instance, each made when it is first asked for."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, clock: SystemClock | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> None:
         """Raises ConfigError where the environment lacks a variable."""
         self.settings = Settings.from_env(os.environ if environment is None else environment)
-        self.clock = clock or SystemClock()
+        self.clock: Clock = clock or SystemClock()
 
     @cached_property
     def _session(self) -> Any:
@@ -141,7 +152,17 @@ class Parts:
         )
 
 
+_clock: Clock = SystemClock()
+
+
+def use_clock(clock: Clock) -> None:
+    """Let another clock give the time: for the demo and for tests, whose minutes are shorter."""
+    global _clock
+    _clock = clock
+    parts.cache_clear()
+
+
 @cache
 def parts() -> Parts:
     """The parts of this function instance, made at its first call."""
-    return Parts()
+    return Parts(clock=_clock)

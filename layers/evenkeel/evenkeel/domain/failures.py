@@ -29,16 +29,16 @@ _PATTERNS = (
     (
         FailureClass.QUOTA,
         r"LimitExceeded|QuotaExceeded|QUOTA_EXCEEDED|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity"
-        r"|InsufficientFreeAddresses|InsufficientSubnet|IP_SPACE_EXHAUSTED|exceed\w* .{0,40}(quota|limit)"
-        r"|(quota|limit) .{0,60}exceeded",
+        r"|InsufficientFreeAddresses|InsufficientSubnet|MaxSpotInstanceCountExceeded|IP_SPACE_EXHAUSTED"
+        r"|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded",
     ),
     (
         FailureClass.CAPACITY,
         r"InsufficientInstanceCapacity|InsufficientCapacity|InsufficientHostCapacity|InsufficientReservedInstanceCapacity"
         r"|InsufficientVolumeCapacity|ZONE_RESOURCE_POOL_EXHAUSTED|ZonalAllocationFailed|AllocationFailed"
-        r"|OverconstrainedZonalAllocation|SkuNotAvailable|SpotMaxPriceTooLow|MaxSpotInstanceCountExceeded|STOCKOUT"
+        r"|OverconstrainedZonalAllocation|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT"
         r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
-        r"|is not supported in your requested Availability Zone|Unsupported",
+        r"|is not supported in your requested Availability Zone|Unsupported\b",
     ),
     (FailureClass.TIMEOUT, r"Timeout|TimedOut|timed out|DeadlineExceeded|not joined"),
     (
@@ -48,7 +48,17 @@ _PATTERNS = (
     ),
 )
 
-_FOLDED = {"", "ResourceExhausted", "Internal", "Unknown", "InstanceProvisionFailed", "MachineCreationFailed"}
+# OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
+# (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
+_FOLDED = {
+    "",
+    "ResourceExhausted",
+    "Internal",
+    "Unknown",
+    "InstanceProvisionFailed",
+    "MachineCreationFailed",
+    "InvalidConfiguration",
+}
 
 
 def classify(code: str, message: str = "") -> FailureClass:

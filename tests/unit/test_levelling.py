@@ -1,0 +1,42 @@
+"""Levelling, on examples that can be checked by eye."""
+
+import pytest
+
+from evenkeel.domain.levelling import Vessel, level
+
+
+@pytest.mark.parametrize(
+    ("levels", "amount", "given"),
+    [
+        ([0, 0, 0], 6, [2, 2, 2]),
+        ([3, 1, 0], 3, [0, 1, 2]),
+        ([5, 0, 0], 4, [0, 2, 2]),
+        ([0], 7, [7]),
+        ([1, 2], 0, [0, 0]),
+        ([1, 2], -3, [0, 0]),
+        ([], 5, []),
+    ],
+)
+def test_the_lowest_is_filled_first(levels, amount, given) -> None:
+    assert level([Vessel(level=height, room=100) for height in levels], amount) == given
+
+
+def test_a_full_vessel_gets_no_more() -> None:
+    assert level([Vessel(level=0, room=1), Vessel(level=0, room=9)], 6) == [1, 5]
+
+
+def test_what_finds_no_room_stays() -> None:
+    assert level([Vessel(level=0, room=1), Vessel(level=0, room=-2)], 6) == [1, 0]
+
+
+def test_a_wider_vessel_takes_its_share() -> None:
+    assert level([Vessel(level=0, room=99, weight=3), Vessel(level=0, room=99)], 8) == [6, 2]
+
+
+def test_equals_go_by_tie_and_then_by_position() -> None:
+    assert level([Vessel(level=0, room=9, tie=2), Vessel(level=0, room=9, tie=1)], 1) == [0, 1]
+    assert level([Vessel(level=0, room=9), Vessel(level=0, room=9)], 1) == [1, 0]
+
+
+def test_a_huge_amount_costs_no_more_than_a_small_one() -> None:
+    assert level([Vessel(level=0, room=2**31), Vessel(level=0, room=2**31)], 2**31) == [2**30, 2**30]

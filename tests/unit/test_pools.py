@@ -1,0 +1,209 @@
+"""Who belongs to which pool, and where a pool's numbers come from."""
+
+from dataclasses import replace
+
+import pytest
+
+from evenkeel.domain.model import Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
+from evenkeel.domain.plan import PoolPlan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.values import Fault
+from tests.builders import group, key, maxima, numbers, plan_of, pool_plan, requested, zones
+
+
+def problem(found: PoolPlan) -> str:
+    """The only problem of an invalid pool that nothing is written for."""
+    assert not found.valid
+    assert not found.changes
+    assert len(found.problems) == 1, found.problems
+    return found.problems[0]
+
+
+# -- membership
+
+
+def test_a_group_without_a_pool_is_skipped_with_what_to_do() -> None:
+    found = plan_of([group("a", pool=None)])
+    assert found.pools == ()
+    assert "label it evenkeel.dev/pool" in found.skipped[0].reason
+
+
+def test_a_selector_of_the_record_picks_groups_without_a_label() -> None:
+    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
+    found = plan_of([group("a", pool=None, labels={"role": "gpu", "x": "y"})], Policy(pools=(rule,)))
+    assert [str(pool.id) for pool in found.pools] == ["cluster-api/default/gpu"]
+
+
+@pytest.mark.parametrize("labels", [{}, {"role": "cpu"}, {"role": ""}])
+def test_a_selector_wants_every_label_as_it_says(labels) -> None:
+    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
+    assert plan_of([group("a", pool=None, labels=labels)], Policy(pools=(rule,))).pools == ()
+
+
+def test_the_first_rule_that_selects_a_group_has_it() -> None:
+    rules = (PoolRule(name="first", selector={"x": "1"}, max=3), PoolRule(name="second", selector={"x": "1"}, max=3))
+    found = plan_of([group("a", pool=None, labels={"x": "1"})], Policy(pools=rules))
+    assert [pool.id.name for pool in found.pools] == ["first"]
+
+
+def test_a_label_goes_before_a_selector() -> None:
+    rule = PoolRule(name="gpu", selector={"role": "gpu"}, max=3)
+    found = plan_of([group("a", bounds=(0, 1), pool="mine", labels={"role": "gpu"})], Policy(pools=(rule,)))
+    assert [pool.id.name for pool in found.pools] == ["mine"]
+
+
+def test_a_rule_without_a_selector_selects_nothing() -> None:
+    assert plan_of([group("a", pool=None)], Policy(pools=(PoolRule(name="all", max=3),))).pools == ()
+
+
+def test_a_rule_for_one_namespace_leaves_others_alone() -> None:
+    rule = PoolRule(name="gpu", selector={"role": "gpu"}, namespace="elsewhere", max=3)
+    assert plan_of([group("a", pool=None, labels={"role": "gpu"})], Policy(pools=(rule,))).pools == ()
+    numbered = Policy(pools=(replace(numbers(0, 9).pools[0], namespace="elsewhere"),))
+    assert pool_plan([group("a", bounds=(0, 2))], numbered).max == 2
+
+
+def test_pools_of_one_name_in_two_namespaces_or_clusters_are_two_pools() -> None:
+    members = [
+        group("a", bounds=(0, 1)),
+        group("a", bounds=(0, 1), key=key("a", namespace="other")),
+        group("a", bounds=(0, 1), cluster="blue", key=GroupKey("cluster-api", "default", "blue-a")),
+    ]
+    assert [str(pool.id) for pool in plan_of(members).pools] == [
+        "cluster-api/default/workers",
+        "cluster-api/default/blue/workers",
+        "cluster-api/other/workers",
+    ]
+
+
+def test_pools_without_bounds_or_numbers_take_no_part() -> None:
+    found = plan_of([group("a", 3)])
+    assert found.pools == ()
+    assert "takes no part" in found.skipped[0].reason
+
+
+# -- zone order
+
+
+def test_zones_are_ordered_by_the_index_in_the_name_and_never_by_the_list() -> None:
+    members = [group(zone, bounds=(0, 2), zone_index=index) for zone, index in (("b", 0), ("c", 2), ("a", 1))]
+    found = pool_plan(members, numbers(0, 4, Strategy.BACKWARD_COMPATIBLE))
+    assert [plan.group.zone for plan in found.groups] == ["b", "a", "c"]
+    assert maxima(found) == (2, 1, 1)
+
+
+def test_zones_are_ordered_by_name_where_one_has_no_index() -> None:
+    members = [group("b", bounds=(0, 2), zone_index=0), group("c", bounds=(0, 2)), group("a", bounds=(0, 2))]
+    found = pool_plan(members, numbers(0, 4, Strategy.BACKWARD_COMPATIBLE))
+    assert [plan.group.zone for plan in found.groups] == ["a", "b", "c"]
+
+
+# -- numbers
+
+
+def test_annotations_on_any_member_go_before_the_record() -> None:
+    members = [group("a", bounds=(0, 1)), group("b", pool_min=1, pool_max=7, strategy=Strategy.ADAPTIVE)]
+    found = pool_plan(members, numbers(0, 12))
+    assert (found.min, found.max, found.strategy) == (1, 7, Strategy.ADAPTIVE)
+
+
+def test_members_may_say_the_same_twice() -> None:
+    assert pool_plan(zones((0, 0), pool_min=1, pool_max=7)).max == 7
+
+
+@pytest.mark.parametrize(
+    ("field", "annotation", "values"),
+    [
+        ("pool_min", "evenkeel.dev/pool-min", (0, 1)),
+        ("pool_max", "evenkeel.dev/pool-max", (4, 5)),
+        ("strategy", "evenkeel.dev/strategy", (Strategy.BALANCED, Strategy.ADAPTIVE)),
+        ("on_failure", "evenkeel.dev/on-failure", (OnFailure.HOLD, OnFailure.RELEASE)),
+    ],
+)
+def test_members_that_disagree_make_the_pool_invalid(field, annotation, values) -> None:
+    members = [group(zone, bounds=(0, 1), **{field: value}) for zone, value in zip("ab", values, strict=True)]
+    told = problem(pool_plan(members, numbers(0, 12)))
+    assert f"members disagree on {annotation}" in told
+    assert all(str(value) in told for value in values)
+
+
+def test_without_numbers_the_bounds_found_at_adoption_are_added_up() -> None:
+    found = pool_plan([group("a", bounds=(1, 4)), group("b", bounds=(0, 3)), group("c")])
+    assert (found.min, found.max) == (1, 7)
+    assert found.adopted == {str(key("a")): Bounds(1, 4), str(key("b")): Bounds(0, 3), str(key("c")): None}
+
+
+def test_what_was_adopted_counts_and_not_what_we_have_published_since() -> None:
+    ours = [group(zone, bounds=(0, 5)) for zone in "ab"]
+    pool = PoolId("cluster-api", "default", "", "workers")
+    state = PoolState(adopted={str(key("a")): Bounds(1, 4), str(key("b")): None})
+    found = pool_plan(ours, adopted={pool: state})
+    assert (found.min, found.max) == (1, 4)
+    assert found.adopted == state.adopted
+
+
+def test_the_annotation_remembers_adoption_where_the_state_does_not() -> None:
+    members = [
+        group("a", bounds=(0, 9), adopted=Bounds(1, 4), has_adopted=True),
+        group("b", bounds=(0, 9), adopted=None, has_adopted=True),
+        group("c", bounds=(0, 2)),
+    ]
+    found = pool_plan(members)
+    assert (found.min, found.max) == (1, 6)
+
+
+def test_one_number_may_come_from_the_record_and_the_other_from_adoption() -> None:
+    found = pool_plan([group("a", bounds=(1, 4)), group("b", bounds=(1, 3))], numbers(None, 20))
+    assert (found.min, found.max) == (2, 20)
+
+
+# -- validation
+
+
+def test_a_new_pool_that_is_smaller_than_its_zones_is_refused() -> None:
+    told = problem(pool_plan(zones((0, 0, 0)), numbers(0, 2)))
+    assert "PoolMaximum 2 is smaller than the number of zones, 3" in told
+    assert "raise it to 3" in told
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("trace", ["bounds", "nodes"])
+def test_an_existing_pool_that_is_smaller_than_its_zones_is_sized_and_warned_about(strategy, trace) -> None:
+    members = zones((0, 1, 0)) if trace == "nodes" else zones((0, 0, 0), bounds=[(0, 1)] * 3)
+    found = pool_plan(members, numbers(0, 2, strategy))
+    assert found.valid
+    assert "sized all the same, because the pool exists" in found.problems[0]
+
+
+def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_them() -> None:
+    members = zones((0, 1, 0), bounds=[(0, 1)] * 3)
+    found = pool_plan(members, numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=("a",))
+    assert maxima(found) == (0, 1, 1)
+
+
+def test_a_minimum_above_the_maximum_is_refused() -> None:
+    assert "PoolMinimum 5 is larger than PoolMaximum 4" in problem(pool_plan(zones((1, 1)), numbers(5, 4)))
+
+
+def test_a_member_without_a_zone_is_refused_once_each() -> None:
+    members = [replace(member, zone=None) for member in zones((1, 1))]
+    found = pool_plan(members, numbers(0, 4))
+    assert not found.valid
+    assert [text.split(":")[0] for text in found.problems] == [str(key("a")), str(key("b"))]
+
+
+def test_a_fault_of_one_member_leaves_the_whole_pool_alone_and_no_other() -> None:
+    fault = Fault(object="default/workers-a", field="max-size", value="'x'", problem="not an integer")
+    broken = [group("a", 1, faults=(fault,)), group("b", 1, bounds=(0, 9))]
+    fine = [group("a", 1, bounds=(0, 9), pool="fine"), group("b", 1, bounds=(0, 1), pool="fine")]
+    good, bad = plan_of(broken + fine, numbers(0, 4)).pools
+    assert problem(bad) == "default/workers-a: max-size is 'x': not an integer"
+    assert requested(bad) == (1, 1)
+    assert good.valid
+    assert good.changes
+
+
+def test_every_fault_of_a_pool_is_named() -> None:
+    faults = [Fault(object="x", field=name, value="'?'", problem="bad") for name in ("pool-min", "pool-max")]
+    members = [group("a", faults=(faults[0],), pool_max=1), group("b", faults=(faults[1],), pool_max=2)]
+    assert len(pool_plan(members, numbers(0, 4)).problems) == 3

@@ -1,0 +1,230 @@
+"""The sandbox's cluster autoscaler obeys bounds, and stumbles over them, as the real one does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandbox.kube.autoscaler import FLAVOURS, BoundsError, ClusterAutoscaler, read_bounds
+from sandbox.kube.world import Pool, World
+
+FLAVOUR, POOL = "cluster-api", "p"
+A, B, C = "eu-central-1a", "eu-central-1b", "eu-central-1c"
+PREFIX = FLAVOURS[FLAVOUR].prefix
+MIN, MAX = (f"{PREFIX}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
+SCALABLES = FLAVOURS[FLAVOUR].scalables
+
+
+class Scene:
+    """One Cluster API cluster with one pool over three zones."""
+
+    def __init__(
+        self, *, flavour: str = FLAVOUR, replicas: tuple[int, int, int] = (1, 1, 1), maximum: int = 12
+    ) -> None:
+        pool = Pool(name=POOL, minimum=0, maximum=maximum, replicas=replicas)
+        self.world = World(clusters=[flavour], pools={flavour: [pool]})
+        self.cluster = self.world.clusters[flavour]
+        autoscaler = self.cluster.autoscaler
+        assert autoscaler is not None
+        self.autoscaler: ClusterAutoscaler = autoscaler
+
+    def bounds(self, zone: str, low: Any, high: Any, **spec: Any) -> None:
+        """Write a zone's bounds as Evenkeel would: one merge patch."""
+        item = next(view for view in self.world.groups() if view.zone == zone)
+        patch: dict[str, Any] = {"metadata": {"annotations": {MIN: str(low), MAX: str(high)}}}
+        if spec:
+            patch["spec"] = spec
+        self.cluster.store.patch(SCALABLES, item.namespace, item.name, patch, manager="evenkeel")
+
+    def demand(self, pods: int, zone: str | None = None) -> None:
+        self.cluster.set_demand(POOL, pods, zone)
+
+    def run(self, **duration: float) -> None:
+        self.world.run(timedelta(**duration))
+
+    @property
+    def requested(self) -> list[int]:
+        return [view.requested for view in self.world.groups()]
+
+    @property
+    def running(self) -> list[int]:
+        return [view.running for view in self.world.groups()]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [({}, (0, 0)), ({MIN: "1", MAX: "4"}, (1, 4)), ({MAX: "3"}, (0, 3)), ({MIN: "2", MAX: "2"}, (2, 2))],
+)
+def test_bounds_are_read_with_missing_ones_as_zero(annotations: dict[str, str], expected: tuple[int, int]) -> None:
+    assert read_bounds(annotations, PREFIX) == expected
+
+
+@pytest.mark.parametrize("annotations", [{MIN: "-1", MAX: "4"}, {MAX: "four"}, {MIN: "5", MAX: "4"}, {MAX: ""}])
+def test_bounds_that_do_not_fit_are_refused(annotations: dict[str, str]) -> None:
+    with pytest.raises(BoundsError):
+        read_bounds(annotations, PREFIX)
+
+
+@pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
+def test_demand_is_balanced_over_the_zones_of_a_pool(flavour: str) -> None:
+    scene = Scene(flavour=flavour)
+    scene.demand(9)
+    scene.run(minutes=3)
+    assert scene.running == [3, 3, 3]
+    assert scene.autoscaler.pending(POOL) == 0
+
+
+def test_no_group_is_ordered_beyond_its_maximum() -> None:
+    scene = Scene(maximum=6)
+    scene.demand(20)
+    scene.run(minutes=3)
+    assert scene.requested == [2, 2, 2]
+    assert scene.autoscaler.pending(POOL) == 14
+
+
+def test_pods_bound_to_a_zone_are_served_there_alone() -> None:
+    scene = Scene()
+    scene.demand(0)
+    scene.demand(3, B)
+    scene.run(minutes=3)
+    assert scene.running == [1, 3, 1]
+
+
+def test_replicas_that_someone_else_ordered_are_not_upcoming_and_are_ordered_again() -> None:
+    scene = Scene()
+    scene.bounds(B, 0, 4, replicas=3)
+    scene.demand(5)
+    scene.run(seconds=10)
+    assert sum(scene.requested) > 5
+
+
+def test_replicas_written_together_with_the_maximum_are_not_doubled_there() -> None:
+    scene = Scene()
+    for zone in (A, C):
+        scene.bounds(zone, 0, 1)
+    scene.bounds(B, 0, 3, replicas=3)
+    scene.demand(5)
+    scene.run(seconds=10)
+    assert scene.requested == [1, 3, 1]
+
+
+def test_a_dead_zone_holds_its_order_until_the_provision_timeout() -> None:
+    scene = Scene()
+    scene.world.take_away(FLAVOUR, A)
+    scene.demand(9)
+    scene.run(minutes=10)
+    assert (scene.requested, scene.running) == ([3, 3, 3], [1, 3, 3])
+    scene.run(minutes=10)
+    assert scene.running == [1, 4, 4]
+
+
+def test_released_replicas_are_ordered_elsewhere_in_the_next_loop() -> None:
+    scene = Scene()
+    scene.world.take_away(FLAVOUR, A)
+    scene.demand(9)
+    scene.run(seconds=30)
+    scene.bounds(A, 0, 1, replicas=1)
+    scene.run(seconds=10)
+    assert scene.requested == [1, 4, 4]
+    scene.run(minutes=20)
+    assert scene.running == [1, 4, 4]
+    assert scene.autoscaler.errors == []
+
+
+def test_a_released_group_with_room_left_is_ordered_in_again_at_once() -> None:
+    scene = Scene(replicas=(0, 1, 1))
+    scene.world.take_away(FLAVOUR, A)
+    scene.demand(6)
+    scene.run(seconds=10)
+    scene.bounds(A, 0, 1, replicas=0)
+    scene.run(seconds=10)
+    assert scene.requested[0] == 1
+
+
+@pytest.mark.parametrize("bad", [(3, 2), (-1, 4), ("x", 4)])
+def test_one_bad_bound_blinds_it_for_every_group_and_open_orders_are_forgotten(bad: tuple[Any, Any]) -> None:
+    scene = Scene()
+    scene.bounds(A, *bad)
+    scene.demand(9)
+    scene.run(minutes=2)
+    assert scene.requested == [1, 1, 1]
+    assert scene.autoscaler.blind is not None
+    assert A in scene.autoscaler.blind
+    scene.bounds(A, 0, 4)
+    scene.run(minutes=3)
+    assert scene.running == [3, 3, 3]
+
+
+def test_a_maximum_of_zero_hides_a_group_that_goes_on_running() -> None:
+    scene = Scene()
+    scene.bounds(A, 0, 0)
+    scene.demand(0)
+    scene.run(minutes=30)
+    assert scene.running == [1, 0, 0]
+
+
+def test_a_maximum_below_the_size_stops_growth_and_shrinking() -> None:
+    scene = Scene(replicas=(4, 1, 1))
+    scene.bounds(A, 0, 2)
+    scene.demand(0)
+    scene.run(minutes=30)
+    assert scene.running == [4, 0, 0]
+    assert any("size 3 is outside 0..2" in error for error in scene.autoscaler.errors)
+
+
+def test_unneeded_nodes_go_after_the_delay_but_never_below_the_minimum() -> None:
+    scene = Scene(replicas=(3, 3, 3))
+    for zone in (A, B, C):
+        scene.bounds(zone, 2, 4)
+    scene.demand(1)
+    scene.run(minutes=5)
+    assert scene.running == [3, 3, 3]
+    scene.run(minutes=10)
+    assert scene.running == [2, 2, 2]
+
+
+def test_the_minimum_alone_raises_nothing() -> None:
+    scene = Scene(replicas=(0, 0, 0))
+    for zone in (A, B, C):
+        scene.bounds(zone, 2, 4)
+    scene.run(minutes=5)
+    assert scene.requested == [0, 0, 0]
+
+
+def test_its_writes_carry_no_version_and_name_it_as_the_writer() -> None:
+    scene = Scene()
+    before = scene.cluster.store.list(SCALABLES)[0]
+    scene.bounds(A, 0, 9)
+    scene.demand(9)
+    scene.run(seconds=10)
+    after = scene.cluster.store.list(SCALABLES)[0]
+    assert after["spec"]["replicas"] > before["spec"]["replicas"]
+    assert after["metadata"]["annotations"][MAX] == "9"
+    (entry,) = [item for item in after["metadata"]["managedFields"] if item["manager"] == "cluster-autoscaler"]
+    assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
+
+
+def test_backoff_doubles_after_its_end_and_stays_within_it() -> None:
+    scene = Scene(replicas=(0, 0, 0))
+    for zone in (B, C):
+        scene.bounds(zone, 0, 0)
+    scene.world.take_away(FLAVOUR, A)
+    scene.demand(1)
+    key = f"{scene.cluster.namespace}/demo-p-{A}"
+    scene.run(minutes=16)
+    assert scene.autoscaler.backed_off(key, scene.world.now)
+    scene.run(minutes=5)
+    assert not scene.autoscaler.backed_off(key, scene.world.now)
+    scene.run(minutes=16)
+    scene.run(minutes=6)
+    assert scene.autoscaler.backed_off(key, scene.world.now)
+
+
+def test_demand_below_zero_and_unknown_pools_are_refused() -> None:
+    scene = Scene()
+    with pytest.raises(ValueError, match="negative"):
+        scene.demand(-1)
+    with pytest.raises(ValueError, match="pool 'nope': cluster cluster-api has p"):
+        scene.cluster.set_demand("nope", 1)

@@ -1,0 +1,491 @@
+"""The sandbox's machine controllers: deletion orders and failure shapes as the real ones have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandbox.kube.autoscaler import FLAVOURS
+from sandbox.kube.controllers import (
+    Timing,
+    cluster_api_deletion_order,
+    distribute,
+    gardener_deletion_order,
+    openshift_deletion_order,
+    parse_time,
+)
+from sandbox.kube.store import rfc3339
+from sandbox.kube.world import Cluster, Pool, World
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ZONE = "eu-central-1a"
+EVERY_FLAVOUR = pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
+
+
+def machine(name: str, *, age: int = 60, notes: dict[str, str] | None = None, gone: bool = False, **status: Any) -> Any:
+    """A machine that is `age` minutes old at START."""
+    metadata: dict[str, Any] = {
+        "name": name,
+        "creationTimestamp": rfc3339(START - timedelta(minutes=age)),
+        "annotations": notes or {},
+    }
+    if gone:
+        metadata["deletionTimestamp"] = rfc3339(START)
+    return {"metadata": metadata, "status": status}
+
+
+def names(machines: list[Any]) -> list[str]:
+    return [item["metadata"]["name"] for item in machines]
+
+
+class Scene:
+    """One cluster with one pool and a handle on its objects."""
+
+    def __init__(self, flavour: str, *, replicas: int = 2, api: str = "v1beta2", timing: Timing | None = None) -> None:
+        pool = Pool(name="p", minimum=1, maximum=9, replicas=(replicas,), zones=(ZONE,))
+        self.world = World(
+            clusters=[flavour],
+            pools={flavour: [pool]},
+            settings=None,
+            timing=timing,
+            cluster_api_versions=("v1beta1", "v1beta2") if api == "v1beta2" else ("v1beta1",),
+        )
+        self.cluster: Cluster = self.world.clusters[flavour]
+        self.flavour = FLAVOURS[flavour]
+        self.store = self.cluster.store
+
+    @property
+    def group(self) -> Any:
+        (item,) = self.store.list(self.flavour.scalables)
+        return item
+
+    def machines(self) -> list[Any]:
+        return self.store.list(self.flavour.machines)
+
+    def scale(self, replicas: int) -> None:
+        metadata = self.group["metadata"]
+        self.store.scale(self.flavour.scalables, metadata["namespace"], metadata["name"], replicas)
+
+    def annotate(self, item: Any, notes: dict[str, str]) -> None:
+        metadata = item["metadata"]
+        patch = {"metadata": {"annotations": notes}}
+        self.store.patch(self.flavour.machines, metadata["namespace"], metadata["name"], patch)
+
+    def run(self, **duration: float) -> None:
+        self.world.run(timedelta(**duration))
+
+    def stuck(self) -> list[Any]:
+        has_node: Callable[[Any], bool] = self.cluster.controllers.has_node
+        return [item for item in self.machines() if not has_node(item)]
+
+
+class TestDeletionOrder:
+    def test_gardener_goes_by_priority_then_phase_then_age(self) -> None:
+        machines = [
+            machine("running-old", age=90, currentStatus={"phase": "Running"}),
+            machine("running-new", age=10, currentStatus={"phase": "Running"}),
+            machine("pending", currentStatus={"phase": "Pending"}),
+            machine("crashing", currentStatus={"phase": "CrashLoopBackOff"}),
+            machine("failed", currentStatus={"phase": "Failed"}),
+            machine("untried"),
+            machine("kept", notes={"machinepriority.machine.sapcloud.io": "5"}, currentStatus={"phase": "Failed"}),
+            machine("marked", notes={"machinepriority.machine.sapcloud.io": "1"}, currentStatus={"phase": "Running"}),
+            machine("garbled", notes={"machinepriority.machine.sapcloud.io": "x"}, currentStatus={"phase": "Unknown"}),
+        ]
+        assert names(gardener_deletion_order(machines)) == [
+            "marked",
+            "untried",
+            "failed",
+            "crashing",
+            "garbled",
+            "pending",
+            "running-old",
+            "running-new",
+            "kept",
+        ]
+
+    def test_cluster_api_takes_marked_then_unhealthy_then_any_by_name(self) -> None:
+        node = {"name": "n"}
+        sick = [{"type": "NodeHealthy", "status": "False"}]
+        machines = [
+            machine("b", nodeRef=node),
+            machine("a", nodeRef=node),
+            machine("without-node"),
+            machine("sick", nodeRef=node, conditions=sick),
+            machine("marked", notes={"cluster.x-k8s.io/delete-machine": ""}, nodeRef=node),
+            machine("going", gone=True, nodeRef=node),
+        ]
+        expected = ["going", "marked", "sick", "without-node", "a", "b"]
+        assert names(cluster_api_deletion_order(machines, "Random", START)) == expected
+
+    @pytest.mark.parametrize(("order", "first"), [("Newest", "new"), ("Oldest", "old")])
+    def test_cluster_api_orders_healthy_ones_by_age_when_asked(self, order: str, first: str) -> None:
+        machines = [machine("old", age=9000, nodeRef={"name": "n"}), machine("new", age=1, nodeRef={"name": "m"})]
+        assert names(cluster_api_deletion_order(machines, order, START))[0] == first
+
+    def test_openshift_takes_marked_or_failed_then_those_without_node(self) -> None:
+        node = {"name": "n"}
+        machines = [
+            machine("healthy", nodeRef=node),
+            machine("without-node"),
+            machine("emptily-marked", notes={"machine.openshift.io/delete-machine": ""}, nodeRef=node),
+            machine("failed", errorReason="InvalidConfiguration"),
+            machine("marked", notes={"machine.openshift.io/delete-machine": "yes"}, nodeRef=node),
+            machine("going", gone=True),
+        ]
+        order = names(openshift_deletion_order(machines, "Random", START, seed=1))
+        assert order[0] == "going"
+        assert set(order[1:3]) == {"failed", "marked"}
+        assert order[3] == "without-node"
+        assert set(order[4:]) == {"healthy", "emptily-marked"}
+
+    def test_openshifts_ties_are_settled_by_the_seed_alone(self) -> None:
+        machines = [machine(f"m{index}", nodeRef={"name": "n"}) for index in range(9)]
+        once = names(openshift_deletion_order(machines, "Random", START, seed=3))
+        assert names(openshift_deletion_order(machines[::-1], "Random", START, seed=3)) == once
+        others = [names(openshift_deletion_order(machines, "Random", START, seed=seed)) for seed in range(9)]
+        assert any(other != once for other in others)
+
+    def test_openshifts_older_mark_counts_under_oldest_only(self) -> None:
+        notes = {"machine.openshift.io/cluster-api-delete-machine": "yes"}
+        machines = [
+            machine("old", age=900, nodeRef={"name": "n"}),
+            machine("marked", age=1, notes=notes, nodeRef={"name": "m"}),
+        ]
+        assert names(openshift_deletion_order(machines, "Oldest", START, seed=0))[0] == "marked"
+        assert {names(openshift_deletion_order(machines, "Random", START, seed=seed))[0] for seed in range(9)} == {
+            "marked",
+            "old",
+        }
+
+    @EVERY_FLAVOUR
+    def test_a_shrinking_group_loses_the_marked_machine_even_if_it_has_a_node(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=3)
+        victim = scene.machines()[1]
+        scene.annotate(victim, scene.flavour.mark(START))
+        scene.scale(2)
+        scene.run(seconds=20)
+        assert len(scene.machines()) == 2
+        assert victim["metadata"]["name"] not in names(scene.machines())
+
+    @EVERY_FLAVOUR
+    def test_without_a_mark_the_stuck_machine_goes_before_the_running_one(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=2)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(4)
+        scene.run(seconds=30)
+        running = set(names(scene.machines())) - set(names(scene.stuck()))
+        scene.scale(2)
+        scene.run(seconds=20)
+        assert set(names(scene.machines())) == running
+
+
+class TestProvisioning:
+    @EVERY_FLAVOUR
+    def test_a_machine_becomes_a_node_after_the_delay_and_not_before(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=1, timing=Timing(provision=timedelta(seconds=45)))
+        scene.scale(2)
+        scene.run(seconds=40)
+        assert (len(scene.machines()), len(scene.stuck())) == (2, 1)
+        scene.run(seconds=30)
+        assert scene.stuck() == []
+        zones = {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in scene.store.list("nodes")}
+        assert (len(scene.store.list("nodes")), zones) == (2, {ZONE})
+
+    @EVERY_FLAVOUR
+    def test_a_deleted_machine_takes_node_and_instance_with_it(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=3)
+        scene.scale(0)
+        scene.run(seconds=20)
+        assert scene.machines() == []
+        assert scene.store.list("nodes") == []
+        assert scene.cluster.cloud.used() == {ZONE: 0}
+        assert scene.store.list("awsmachines.infrastructure.cluster.x-k8s.io") == []
+
+    @EVERY_FLAVOUR
+    def test_a_zone_that_was_given_back_delivers_what_is_still_wanted(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=1)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(2)
+        scene.run(minutes=2)
+        assert len(scene.stuck()) == 1
+        scene.cluster.cloud.give_back(ZONE)
+        scene.run(minutes=12)
+        assert scene.stuck() == []
+
+    @EVERY_FLAVOUR
+    def test_a_quiet_cluster_is_never_written(self, flavour: str) -> None:
+        scene = Scene(flavour)
+        scene.run(minutes=1)
+        before = scene.store.page("nodes", "", version="v1").resource_version
+        scene.run(minutes=10)
+        assert scene.store.page("nodes", "", version="v1").resource_version == before
+
+    def test_statuses_leave_zeros_out_where_the_real_ones_do(self) -> None:
+        gardener, openshift, capi = (Scene(flavour, replicas=0) for flavour in ("gardener", "openshift", "cluster-api"))
+        for scene in (gardener, openshift, capi):
+            scene.run(seconds=10)
+        assert "replicas" not in gardener.group["status"]
+        assert openshift.group["status"] == {"replicas": 0, "observedGeneration": 1}
+        assert capi.group["status"]["readyReplicas"] == 0
+
+    def test_cluster_api_statuses_have_the_shape_of_the_stored_version(self) -> None:
+        old, new = Scene("cluster-api", api="v1beta1"), Scene("cluster-api", api="v1beta2")
+        assert old.group["apiVersion"] == "cluster.x-k8s.io/v1beta1"
+        assert old.group["status"]["updatedReplicas"] == 2
+        assert new.group["status"]["upToDateReplicas"] == 2
+        assert "kind" in old.machines()[0]["status"]["nodeRef"]
+        assert set(new.machines()[0]["status"]["nodeRef"]) == {"name"}
+
+    def test_a_paused_cluster_api_group_is_left_alone(self) -> None:
+        scene = Scene("cluster-api", replicas=1)
+        metadata = scene.store.list("clusters.cluster.x-k8s.io")[0]["metadata"]
+        scene.store.patch(
+            "clusters.cluster.x-k8s.io", metadata["namespace"], metadata["name"], {"spec": {"paused": True}}
+        )
+        scene.scale(3)
+        scene.run(seconds=30)
+        assert len(scene.machines()) == 1
+
+
+class TestRollout:
+    @pytest.mark.parametrize("flavour", ["gardener", "cluster-api"])
+    def test_a_new_template_replaces_the_machines_one_by_one_and_never_runs_fewer(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=3, timing=Timing(provision=timedelta(seconds=20)))
+        before = set(names(scene.machines()))
+        metadata = scene.group["metadata"]
+        note = {"spec": {"template": {"metadata": {"labels": {"new": "one"}}}}}
+        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], note)
+        seen = []
+        for _ in range(30):
+            scene.run(seconds=10)
+            ready = scene.group["status"]["readyReplicas"]
+            updated = scene.group["status"].get("updatedReplicas", scene.group["status"].get("upToDateReplicas", 0))
+            seen.append((ready, updated))
+        assert min(ready for ready, _ in seen) >= 3
+        assert max(ready for ready, _ in seen) <= 4
+        assert [updated for _, updated in seen] == sorted(updated for _, updated in seen)
+        assert seen[-1] == (3, 3)
+        assert not before & set(names(scene.machines()))
+
+    def test_sets_carry_rising_revisions_and_old_ones_end_empty(self) -> None:
+        scene = Scene("cluster-api", replicas=1)
+        metadata = scene.group["metadata"]
+        for label in ("one", "two"):
+            patch = {"spec": {"template": {"metadata": {"labels": {"new": label}}}}}
+            scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], patch)
+            scene.run(minutes=5)
+        sets = scene.store.list("machinesets.cluster.x-k8s.io")
+        revision = "machinedeployment.clusters.x-k8s.io/revision"
+        assert sorted((item["metadata"]["annotations"][revision], item["spec"]["replicas"]) for item in sets) == [
+            ("1", 0),
+            ("2", 0),
+            ("3", 1),
+        ]
+
+
+class TestFailures:
+    def test_gardener_reports_resource_exhausted_and_fails_after_the_creation_timeout(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(2)
+        scene.run(seconds=10)
+        (stuck,) = scene.stuck()
+        operation = stuck["status"]["lastOperation"]
+        assert stuck["status"]["currentStatus"]["phase"] == "CrashLoopBackOff"
+        assert (operation["type"], operation["state"], operation["errorCode"]) == (
+            "Create",
+            "Failed",
+            "ResourceExhausted",
+        )
+        assert operation["description"].startswith(
+            "Cloud provider message - machine codes error: code = [ResourceExhausted] message = "
+            "[InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity"
+        )
+        (failed,) = scene.group["status"]["failedMachines"]
+        assert failed["name"] == stuck["metadata"]["name"]
+        assert failed["lastOperation"] == operation
+        assert failed["ownerRef"] == stuck["metadata"]["ownerReferences"][0]["name"]
+        assert scene.store.list("events") == []
+        scene.run(minutes=18)
+        assert scene.stuck()[0]["status"]["lastOperation"] == operation  # a similar status is not written again
+        scene.run(minutes=5)
+        assert names(scene.stuck()) != [stuck["metadata"]["name"]]  # failed, deleted and replaced
+        assert len(scene.machines()) == 2
+
+    def test_gardener_calls_quota_resource_exhausted_too_and_only_the_text_tells(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.quota = 1
+        scene.scale(2)
+        scene.run(seconds=10)
+        operation = scene.stuck()[0]["status"]["lastOperation"]
+        assert operation["errorCode"] == "ResourceExhausted"
+        assert "VcpuLimitExceeded" in operation["description"]
+
+    def test_gardener_gives_no_error_code_for_a_node_that_never_joins(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.never_join(ZONE, 1)
+        scene.scale(2)
+        scene.run(minutes=1)
+        (waiting,) = scene.stuck()
+        assert waiting["status"]["currentStatus"]["phase"] == "Pending"
+        now = START + timedelta(minutes=20, seconds=20)
+        scene.world.run(now - scene.world.now)
+        seen = scene.store.list("machines.machine.sapcloud.io")
+        failed = [item for item in seen if item["status"]["currentStatus"]["phase"] == "Failed"]
+        assert names(failed) == names([waiting])
+        operation = failed[0]["status"]["lastOperation"]
+        assert "errorCode" not in operation
+        assert "failed to join the cluster" in operation["description"]
+
+    @pytest.mark.parametrize("api", ["v1beta1", "v1beta2"])
+    def test_cluster_api_stays_provisioning_and_the_provider_says_why(self, api: str) -> None:
+        scene = Scene("cluster-api", replicas=1, api=api)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(2)
+        scene.run(seconds=10)
+        (stuck,) = scene.stuck()
+        assert stuck["status"]["phase"] == "Provisioning"
+        assert not {"failureMessage", "failureReason"} & set(stuck["status"])
+        mirrored = {item["type"]: item for item in stuck["status"]["conditions"]}["InfrastructureReady"]
+        assert (mirrored["status"], mirrored["reason"]) == ("False", "InstanceProvisionFailed")
+        assert ("severity" in mirrored) == (api == "v1beta1")
+        metadata = stuck["metadata"]
+        aws = scene.store.get("awsmachines.infrastructure.cluster.x-k8s.io", metadata["namespace"], metadata["name"])
+        condition = {item["type"]: item for item in aws["status"]["conditions"]}["InstanceReady"]
+        assert (condition["status"], condition["reason"], condition["severity"]) == (
+            "False",
+            "InstanceProvisionFailed",
+            "Error",
+        )
+        assert "InsufficientInstanceCapacity" in condition["message"]
+        (event,) = scene.store.list("events")
+        assert (event["reason"], event["type"]) == ("FailedCreate", "Warning")
+        assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("AWSMachine", metadata["name"])
+        assert event["message"].startswith("Failed to create instance: ")
+
+    def test_repeated_failures_raise_the_count_of_one_event(self) -> None:
+        scene = Scene("cluster-api", replicas=1)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(2)
+        scene.run(minutes=5)
+        (event,) = scene.store.list("events")
+        assert event["count"] > 5
+        assert parse_time(event["lastTimestamp"]) > parse_time(event["firstTimestamp"])
+
+    def test_openshift_stays_provisioning_on_missing_capacity_and_sets_no_error_reason(self) -> None:
+        scene = Scene("openshift", replicas=1)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.scale(2)
+        scene.run(seconds=10)
+        (stuck,) = scene.stuck()
+        assert stuck["status"]["phase"] == "Provisioning"
+        assert "errorReason" not in stuck["status"]
+        (condition,) = stuck["status"]["providerStatus"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("MachineCreation", "False")
+        assert condition["reason"] == "MachineCreationFailed"
+        assert stuck["status"]["conditions"][0]["type"] == "InstanceExists"
+        assert stuck["status"]["conditions"][0]["status"] == "False"
+        (event,) = scene.store.list("events")
+        name = stuck["metadata"]["name"]
+        assert (event["reason"], event["involvedObject"]["kind"]) == ("FailedCreate", "Machine")
+        assert event["message"].startswith(
+            f"{name}: reconciler failed to Create machine: failed to launch instance: error creating EC2 instance: "
+            "InsufficientInstanceCapacity: "
+        )
+
+    def test_openshift_fails_for_good_on_a_fault_of_the_caller(self) -> None:
+        scene = Scene("openshift", replicas=1)
+        scene.cluster.cloud.quota = 1
+        scene.scale(2)
+        scene.run(seconds=10)
+        (stuck,) = scene.stuck()
+        assert (stuck["status"]["phase"], stuck["status"]["errorReason"]) == ("Failed", "InvalidConfiguration")
+        assert "vCPU limit of 4" in stuck["status"]["errorMessage"]
+        scene.cluster.cloud.quota = None
+        scene.run(minutes=10)
+        assert names(scene.stuck()) == names([stuck])
+
+    @EVERY_FLAVOUR
+    def test_a_node_that_never_joins_leaves_the_machine_without_one(self, flavour: str) -> None:
+        scene = Scene(flavour, replicas=1)
+        scene.cluster.cloud.never_join(ZONE, 1)
+        scene.scale(2)
+        scene.run(minutes=15)
+        (stuck,) = scene.stuck()
+        assert stuck["spec"]["providerID"].startswith(f"aws:///{ZONE}/i-")
+
+    def test_an_error_of_choice_reaches_the_machine(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.refuse(ZONE, code="UnauthorizedOperation", message="You are not authorized.", status=403)
+        scene.scale(2)
+        scene.run(seconds=10)
+        operation = scene.stuck()[0]["status"]["lastOperation"]
+        assert operation["errorCode"] == "Internal"
+        assert "UnauthorizedOperation: You are not authorized." in operation["description"]
+
+
+class TestOwners:
+    def test_the_machine_autoscaler_writes_its_bounds_over_others_edits(self) -> None:
+        scene = Scene("openshift")
+        metadata = scene.group["metadata"]
+        key = "machine.openshift.io/cluster-api-autoscaler-node-group-max-size"
+        edit = {"metadata": {"annotations": {key: "77"}}}
+        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], edit)
+        scene.run(seconds=10)
+        assert scene.group["metadata"]["annotations"][key] == "9"
+        (owner,) = scene.store.list("machineautoscalers.autoscaling.openshift.io")
+        scene.store.patch(
+            "machineautoscalers.autoscaling.openshift.io",
+            metadata["namespace"],
+            owner["metadata"]["name"],
+            {"spec": {"maxReplicas": 5}},
+        )
+        scene.run(seconds=10)
+        assert scene.group["metadata"]["annotations"][key] == "5"
+
+    def test_a_workers_reconciler_puts_replicas_back_into_the_zones_share(self) -> None:
+        world = World(clusters=["gardener"], settings=None)
+        cluster = world.clusters["gardener"]
+        deployments = "machinedeployments.machine.sapcloud.io"
+        first, second, third = (item["metadata"]["name"] for item in cluster.store.list(deployments))
+        for name, replicas in ((first, 0), (second, 4), (third, 9)):
+            cluster.store.scale(deployments, cluster.namespace, name, replicas)
+        world.run(timedelta(seconds=10))
+        assert [view.requested for view in world.groups()] == [0, 4, 9]
+        cluster.controllers.worker_controller = True  # type: ignore[attr-defined]
+        world.run(timedelta(seconds=10))
+        assert [view.requested for view in world.groups()] == [1, 4, 4]
+
+    def test_the_topology_controller_puts_its_own_keys_back_and_leaves_the_others(self) -> None:
+        scene = Scene("cluster-api")
+        metadata = scene.group["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        scene.store.patch(
+            scene.flavour.scalables,
+            namespace,
+            name,
+            {
+                "metadata": {
+                    "labels": {"topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md"}
+                }
+            },
+        )
+        topology = {"class": "c", "name": "md", "metadata": {"annotations": {"owned": "1"}}}
+        scene.store.patch(
+            "clusters.cluster.x-k8s.io",
+            namespace,
+            "demo",
+            {"spec": {"topology": {"class": "aws", "workers": {"machineDeployments": [topology]}}}},
+        )
+        edit = {"metadata": {"annotations": {"owned": "2", "foreign": "3"}}}
+        scene.store.patch(scene.flavour.scalables, namespace, name, edit)
+        scene.run(seconds=10)
+        annotations = scene.group["metadata"]["annotations"]
+        assert (annotations["owned"], annotations["foreign"]) == ("1", "3")
+
+    def test_shares_give_remainders_to_the_first_zones(self) -> None:
+        assert [distribute(index, 8, 3) for index in range(3)] == [3, 3, 2]

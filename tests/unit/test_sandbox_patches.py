@@ -1,0 +1,125 @@
+"""Patches and selectors of the simulated API, as properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.kube.errors import ApiError
+from sandbox.kube.patches import PatchError, clone, json_patch, merge_patch
+from sandbox.kube.selectors import parse_field_selector, parse_label_selector
+
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
+keys = st.sampled_from(["a", "b", "a/b", "~", ""])
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
+)
+objects = st.dictionaries(keys, values, max_size=4)
+labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"), max_size=3)
+
+
+def without_nulls(value: Any) -> Any:
+    """Objects that hold no null: what a merge patch can express."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def merge_diff(old: Any, new: Any) -> Any:
+    """The merge patch from one object to another."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    patch = {key: None for key in old if key not in new}
+    return patch | {key: merge_diff(old.get(key), item) for key, item in new.items() if old.get(key) != item}
+
+
+@given(objects, objects)
+def test_a_merge_patch_leads_from_any_object_to_any_other(old: Any, new: Any) -> None:
+    old, new = without_nulls(old), without_nulls(new)
+    assert merge_patch(old, merge_diff(old, new)) == new
+
+
+@given(objects, objects)
+def test_merging_twice_is_merging_once_and_the_target_stays_as_it_was(target: Any, patch: Any) -> None:
+    before = clone(target)
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
+    assert target == before
+
+
+@given(objects, keys, values)
+def test_an_added_field_can_be_tested_and_removed(document: Any, key: str, value: Any) -> None:
+    path = "/" + key.replace("~", "~0").replace("/", "~1")
+    document.pop(key, None)
+    operations = [
+        {"op": "add", "path": path, "value": value},
+        {"op": "test", "path": path, "value": value},
+        {"op": "remove", "path": path},
+    ]
+    assert json_patch(document, operations) == document
+
+
+@given(st.lists(scalars, max_size=5), scalars, st.data())
+def test_list_items_are_inserted_moved_and_replaced_by_position(items: list[Any], value: Any, data: Any) -> None:
+    index = data.draw(st.integers(0, len(items)))
+    added = json_patch({"l": items}, [{"op": "add", "path": f"/l/{index}", "value": value}])["l"]
+    assert added == [*items[:index], value, *items[index:]]
+    ended = json_patch({"l": items}, [{"op": "add", "path": "/l/-", "value": value}])["l"]
+    assert ended == [*items, value]
+    moved = json_patch({"l": added}, [{"op": "move", "from": f"/l/{index}", "path": "/l/-"}])["l"]
+    assert moved == [*items, value]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/a", "value": 2},
+        {"op": "remove", "path": "/b"},
+        {"op": "replace", "path": "/b", "value": 1},
+        {"op": "add", "path": "/b/c", "value": 1},
+        {"op": "add", "path": "/l/9", "value": 1},
+        {"op": "remove", "path": "/l/-"},
+        {"op": "remove", "path": ""},
+        {"op": "add", "path": "a", "value": 1},
+        {"op": "add", "path": "/a/deeper", "value": 1},
+        {"op": "nonsense", "path": "/a"},
+        {"op": "add"},
+        "no object",
+    ],
+)
+def test_an_operation_that_does_not_fit_changes_nothing(operation: Any) -> None:
+    document = {"a": 1, "l": [1]}
+    with pytest.raises(PatchError):
+        json_patch(document, [{"op": "add", "path": "/l/0", "value": 0}, operation])
+    assert document == {"a": 1, "l": [1]}
+
+
+@given(labels, st.sampled_from("abc"), st.sets(st.sampled_from("xyz"), min_size=1))
+def test_selectors_agree_with_each_other(given_labels: dict[str, str], key: str, wanted: set[str]) -> None:
+    listed = ",".join(sorted(wanted))
+    inside = parse_label_selector(f"{key} in ({listed})")(given_labels)
+    assert inside == (given_labels.get(key) in wanted)
+    assert parse_label_selector(f"{key} notin ({listed})")(given_labels) != inside
+    assert parse_label_selector(key)(given_labels) != parse_label_selector(f"!{key}")(given_labels)
+    each = [parse_label_selector(f"{key}={value}")(given_labels) for value in wanted]
+    assert any(each) == inside
+    both = parse_label_selector(f"{key} in ({listed}),{key}!=x")(given_labels)
+    assert both == (inside and given_labels.get(key) != "x")
+
+
+@pytest.mark.parametrize("text", ["a in b", "a in (b", "a b", "=b", "a=b=c", "a;b"])
+def test_what_is_no_label_selector_is_400(text: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_label_selector(text)
+    assert caught.value.code == 400
+
+
+def test_core_objects_select_by_any_field_and_custom_ones_by_name_only() -> None:
+    event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Machine"}}
+    assert parse_field_selector("involvedObject.kind=Machine,metadata.name!=x", any_field=True)(event)
+    assert not parse_field_selector("involvedObject.kind!=Machine", any_field=True)(event)
+    with pytest.raises(ApiError, match="field label not supported"):
+        parse_field_selector("spec.replicas=1", any_field=False)

@@ -1,0 +1,87 @@
+"""From plans to patches: what goes first, and what stands between two of them."""
+
+from evenkeel.domain.model import Bounds, State
+from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.writes import Patch, in_safe_order, patches
+from tests.builders import group, numbers, pool_plan, zones
+
+
+def planned(zone: str, before: tuple[int, tuple[int, int] | None], after: tuple[int, tuple[int, int]], **fields):
+    return GroupPlan(
+        group=group(zone, before[0], bounds=before[1], **fields),
+        state=State.HEALTHY,
+        requested=after[0],
+        bounds=Bounds(*after[1]),
+        reasons=("because",),
+    )
+
+
+def steps(plan: GroupPlan) -> list[tuple[tuple[int, int] | None, int | None]]:
+    return [(patch.bounds and (patch.bounds.min, patch.bounds.max), patch.requested) for patch in patches(plan)]
+
+
+def test_nothing_to_change_is_no_patch() -> None:
+    assert steps(planned("a", (3, (0, 4)), (3, (0, 4)))) == []
+
+
+def test_bounds_and_replicas_on_one_object_go_in_one_patch() -> None:
+    assert steps(planned("a", (5, (2, 6)), (1, (0, 1)))) == [((0, 1), 1)]
+
+
+def test_what_stays_is_not_written() -> None:
+    assert steps(planned("a", (3, (0, 4)), (3, (0, 5)))) == [((0, 5), None)]
+    assert steps(planned("a", (3, (0, 4)), (2, (0, 4)))) == [(None, 2)]
+
+
+def test_on_two_objects_bounds_are_widened_before_replicas_fall_and_narrowed_after() -> None:
+    assert steps(planned("a", (5, (2, 5)), (1, (1, 1)), two_objects=True)) == [
+        ((1, 5), None),
+        (None, 1),
+        ((1, 1), None),
+    ]
+
+
+def test_on_two_objects_bounds_that_hold_both_need_no_widening() -> None:
+    assert steps(planned("a", (5, (0, 5)), (1, (0, 1)), two_objects=True)) == [(None, 1), ((0, 1), None)]
+
+
+def test_on_two_objects_bounds_are_widened_before_replicas_rise() -> None:
+    assert steps(planned("a", (1, (0, 1)), (3, (0, 4)), two_objects=True)) == [((0, 4), None), (None, 3)]
+
+
+def test_on_two_objects_a_rising_min_waits_for_its_replicas() -> None:
+    assert steps(planned("a", (0, (0, 0)), (2, (2, 2)), two_objects=True)) == [
+        ((0, 2), None),
+        (None, 2),
+        ((2, 2), None),
+    ]
+
+
+def test_on_two_objects_a_group_that_never_had_bounds_gets_them_first() -> None:
+    assert steps(planned("a", (1, None), (3, (3, 4)), two_objects=True)) == [
+        ((1, 4), None),
+        (None, 3),
+        ((3, 4), None),
+    ]
+
+
+def test_shrinking_goes_before_growing() -> None:
+    plans = [
+        planned("a", (1, (0, 1)), (1, (0, 4))),
+        planned("b", (5, (0, 5)), (1, (0, 1))),
+        planned("c", (1, (0, 2)), (1, (0, 1))),
+    ]
+    assert [plan.group.zone for plan in in_safe_order(plans)] == ["b", "c", "a"]
+
+
+def test_a_fence_goes_before_the_growth_that_it_makes_room_for() -> None:
+    members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(0, 6), (0, 3), (0, 3)])
+    found = pool_plan(members, numbers(0, 12), fenced=("a",))
+    assert in_safe_order(found.changes)[0].group.zone == "a"
+
+
+def test_a_patch_knows_whether_machines_will_go() -> None:
+    plan = planned("a", (5, (0, 5)), (1, (0, 1)))
+    assert Patch(plan=plan, requested=1).lowers_requested
+    assert not Patch(plan=plan, requested=5).lowers_requested
+    assert not Patch(plan=plan, bounds=Bounds(0, 1)).lowers_requested
