@@ -180,6 +180,11 @@ def _outage(demo: Demo) -> None:
     demo.world.set_demand("cluster-api", "workers", 10)
 
 
+def _recovery(demo: Demo) -> None:
+    demo.world.give_back("cluster-api", "eu-central-1a")
+    demo.world.set_demand("cluster-api", "workers", 11)
+
+
 def _failure(demo: Demo) -> None:
     demo.report_failure("cluster-api", "eu-central-1a")
 
@@ -210,8 +215,8 @@ ACTS = (
     ),
     Act(
         12.5,
-        "cluster-api: zone a delivers again. Its backoff is over: it may probe with one node.",
-        lambda d: d.world.give_back("cluster-api", "eu-central-1a"),
+        "cluster-api: zone a delivers again, and load rises to 11. Its backoff is over: it may probe with one node.",
+        _recovery,
     ),
 )
 

@@ -67,6 +67,8 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def __enter__(self) -> InProcess:
         self._stack.enter_context(_environment_restored())
+        for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
+            os.environ.pop(name, None)  # the caller's own account is no business of the handlers
         return self
 
     def __exit__(self, *_: object) -> None:

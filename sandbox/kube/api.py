@@ -326,7 +326,9 @@ class KubernetesAPI:
         return answer
 
     def _user(self, authorization: str) -> str:
-        token = authorization.removeprefix("Bearer ")
+        scheme, _, token = authorization.partition(" ")
+        if scheme != "Bearer":
+            return ""
         return next((user for user, known in self._tokens.items() if secrets.compare_digest(known, token)), "")
 
     def _carry_out(self, request: Request, content_type: str, raw: bytes) -> _Answer:

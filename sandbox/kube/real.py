@@ -174,7 +174,7 @@ class RealKubernetesAPI:
             f"--tls-private-key-file={folder / 'tls.key'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
-            "--anonymous-auth=true",  # /readyz is asked without a token
+            "--anonymous-auth=false",
             "--disable-admission-plugins=ServiceAccount",
             "--endpoint-reconciler-type=none",
             "--service-account-issuer=https://kubernetes.default.svc",

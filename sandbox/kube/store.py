@@ -669,7 +669,7 @@ class Store:
         for key in ("annotations", "labels", "finalizers", "ownerReferences"):
             if key in metadata and not metadata[key]:
                 del metadata[key]
-        return cast("Object", new)
+        return new
 
     def _check(self, kind: Resource, version: str, new: Object, old: Object | None = None) -> None:
         metadata = new["metadata"]

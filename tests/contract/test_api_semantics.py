@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -572,6 +574,15 @@ class TestAccess:
             lambda: client.CustomObjectsApi(connect(token="wrong")).list_cluster_custom_object(*MACHINE_SETS)
         )
         assert (code, status["reason"], status["message"]) == (401, "Unauthorized", "Unauthorized")
+
+    @pytest.mark.parametrize("prefix", ["", "Basic "])
+    def test_a_token_that_is_not_sent_as_bearer_is_401(self, kube_api: Api, prefix: str) -> None:
+        port = int(kube_api.url.rsplit(":", 1)[1])
+        context = ssl.create_default_context(cadata=kube_api.ca_pem)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+        connection.request("GET", "/api/v1/nodes", headers={"Authorization": prefix + kube_api.token("admin")})
+        assert connection.getresponse().status == 401
+        connection.close()
 
     def test_a_user_without_rights_is_403_and_told_which_right_is_missing(
         self, kind_of: Any, machine_sets: Any

@@ -21,9 +21,7 @@ FUNCTIONS = TEMPLATE.functions()
 # The only actions that AWS knows no resource for.
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
-STATE = {
-    f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem")
-}
+STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 

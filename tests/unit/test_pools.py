@@ -7,7 +7,7 @@ import pytest
 from evenkeel.domain.model import Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
 from evenkeel.domain.plan import PoolPlan
 from evenkeel.domain.pools import PoolState
-from evenkeel.domain.values import Fault
+from evenkeel.domain.values import LARGEST_COUNT, Fault
 from tests.builders import group, key, maxima, numbers, plan_of, pool_plan, requested, zones
 
 
@@ -131,6 +131,14 @@ def test_without_numbers_the_bounds_found_at_adoption_are_added_up() -> None:
     found = pool_plan([group("a", bounds=(1, 4)), group("b", bounds=(0, 3)), group("c")])
     assert (found.min, found.max) == (1, 7)
     assert found.adopted == {str(key("a")): Bounds(1, 4), str(key("b")): Bounds(0, 3), str(key("c")): None}
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_adopted_bounds_without_end_add_up_to_no_more_than_can_be_read_back(strategy) -> None:
+    members = [group(zone, 1, bounds=(0, LARGEST_COUNT), strategy=strategy) for zone in "abc"]
+    found = pool_plan(members)
+    assert found.max == LARGEST_COUNT
+    assert max(maxima(found)) <= LARGEST_COUNT
 
 
 def test_what_was_adopted_counts_and_not_what_we_have_published_since() -> None:

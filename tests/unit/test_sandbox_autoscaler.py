@@ -157,6 +157,18 @@ def test_one_bad_bound_blinds_it_for_every_group_and_open_orders_are_forgotten(b
     assert scene.running == [3, 3, 3]
 
 
+def test_a_single_blind_loop_forgets_what_was_ordered_and_orders_it_again() -> None:
+    scene = Scene()
+    scene.demand(9)
+    scene.run(seconds=10)
+    assert sum(scene.requested) == 9
+    scene.bounds(A, 5, 4)
+    scene.run(seconds=10)
+    scene.bounds(A, 0, 4)
+    scene.run(seconds=10)
+    assert sum(scene.requested) > 9
+
+
 def test_a_maximum_of_zero_hides_a_group_that_goes_on_running() -> None:
     scene = Scene()
     scene.bounds(A, 0, 0)

@@ -224,6 +224,19 @@ class TestProvisioning:
         scene.run(minutes=10)
         assert scene.store.page("nodes", "", version="v1").resource_version == before
 
+    @pytest.mark.parametrize(("flavour", "machines"), [("gardener", 3), ("openshift", 3), ("cluster-api", 2)])
+    def test_only_cluster_api_waits_for_the_end_of_a_deleted_machine_before_it_makes_another(
+        self, flavour: str, machines: int
+    ) -> None:
+        scene = Scene(flavour, replicas=2, timing=Timing(deletion=timedelta(minutes=5)))
+        metadata = scene.machines()[0]["metadata"]
+        scene.store.delete(scene.flavour.machines, metadata["namespace"], metadata["name"])
+        scene.run(minutes=2)
+        assert len(scene.machines()) == machines
+        scene.run(minutes=5)
+        assert len(scene.machines()) == 2
+        assert metadata["name"] not in names(scene.machines())
+
     def test_statuses_leave_zeros_out_where_the_real_ones_do(self) -> None:
         gardener, openshift, capi = (Scene(flavour, replicas=0) for flavour in ("gardener", "openshift", "cluster-api"))
         for scene in (gardener, openshift, capi):

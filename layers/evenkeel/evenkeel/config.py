@@ -209,6 +209,7 @@ class ClusterRecord(ClusterPolicy):
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
     paused: bool = False
     paused_until: AwareDatetime | None = None  # None while paused: until resumed
+    leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
 
     @model_validator(mode="after")
     def _whole_minutes(self) -> Self:
@@ -226,6 +227,7 @@ class ClusterFile(ClusterPolicy):
     scan_interval: int | None = None
     paused: bool = False
     paused_until: AwareDatetime | None = None
+    leaving: bool = False
 
 
 class GroupRecord(_Strict):

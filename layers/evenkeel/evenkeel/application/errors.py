@@ -38,8 +38,8 @@ class ClusterUnavailableError(EvenkeelError):
 
 
 class ConflictError(EvenkeelError):
-    """The object has changed since it was read (409): read again, plan again."""
+    """The object has changed (409) or gone (404) since it was read: read again, plan again."""
 
 
 class RejectedError(EvenkeelError):
-    """The API refuses the write (403, 404, 422): the same write would be refused again."""
+    """The API refuses the write (403, 422): the same write would be refused again."""

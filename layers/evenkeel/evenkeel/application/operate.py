@@ -1,4 +1,4 @@
-"""What an operator asks for by hand: register, plan, status, pause, resume."""
+"""What an operator asks for by hand: register, plan, status, pause, resume, restore."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ class Operate:
             "plan": self._plan,
             "status": self._status,
             "pause": self._pause,
+            "restore": self._restore,
             "resume": self._resume,
         }
         if not isinstance(event, Mapping):
@@ -96,6 +97,7 @@ class Operate:
         return {
             "dryRun": self._dry_run(record),
             "paused": paused,
+            "leaving": record.leaving,
             "pausedUntil": rfc3339(record.paused_until) if paused and record.paused_until else None,
             "groups": groups,
             "zones": {zone: {"impairedUntil": rfc3339(until)} for zone, until in remembered.state.zones.items()},
@@ -118,10 +120,20 @@ class Operate:
 
     def _resume(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
         remembered = self.store.load(cluster)
-        record = self._changed(remembered.record, {"paused": False, "paused_until": None})
+        record = self._changed(remembered.record, {"paused": False, "paused_until": None, "leaving": False})
         self.store.save_record(record, remembered.versions["META"])
         self.queue.request(cluster, "resumed", f"resumed-{cluster}-{self.clock.now().timestamp()}")
         return {"message": f"{cluster} is resumed and looked at now"}
+
+    def _restore(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        remembered = self.store.load(cluster)
+        record = self._changed(remembered.record, {"leaving": True, "paused": False, "paused_until": None})
+        self.store.save_record(record, remembered.versions["META"])
+        self.queue.request(cluster, "restore", f"restore-{cluster}-{self.clock.now().timestamp()}")
+        return {
+            "message": f"{cluster}: every group gets its bounds from before Evenkeel back and loses its annotations; "
+            "then the cluster is paused. Ask for its status to see it done; asking twice does no harm"
+        }
 
     def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:
         # Read again rather than copied, so that what an event brings in is checked like any other record.

@@ -25,6 +25,7 @@ from evenkeel.domain.model import State
 from evenkeel.domain.offer import write_adopted, write_decision
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState
+from evenkeel.domain.restore import plan_restore
 from evenkeel.domain.writes import Patch, in_safe_order, patches
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -50,6 +51,7 @@ class Outcome:
     conflicts: int = 0
     rejected: int = 0
     unreachable: bool = False
+    doubtful: bool = False  # a patch was sent and its answer lost
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
 
@@ -112,7 +114,8 @@ class Rebalance:
                 outcome.message = f"{cluster}: not looked at: {error}"
                 _log.error(outcome.message, extra={"cluster": cluster})
                 return outcome
-            outcome.plan = plan(observation, remembered.state, remembered.record.policy(), self.clock.now())
+            make = plan_restore if remembered.record.leaving else plan
+            outcome.plan = make(observation, remembered.state, remembered.record.policy(), self.clock.now())
             try:
                 again = self._carry_out(outcome, outcome.plan, remembered, api, why, remaining, settled)
             except StateConflictError as error:
@@ -124,7 +127,7 @@ class Rebalance:
                 outcome.conflicts += 1
         else:
             _log.warning("still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": cluster})
-        if outcome.written:
+        if outcome.written or outcome.doubtful:
             self.queue.look_again(cluster, "second look after a write", SECOND_LOOK_SECONDS)
         outcome.message = outcome.message or _sentence(outcome)
         return outcome
@@ -158,6 +161,10 @@ class Rebalance:
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}
                 self._tell(outcome, pool, known, versions, why, outcomes)
+            if remembered.record.leaving and not any(_carries_ours(pool) for pool in planned.pools):
+                left = remembered.record.model_copy(update={"leaving": False, "paused": True, "paused_until": None})
+                self.store.save_record(left, versions["META"])
+                outcome.message = f"{cluster}: restored, and paused: nothing of ours is left in it"
         finally:
             if lease is not None:
                 self.store.give_back_lease(cluster, lease, self.clock.now())
@@ -217,7 +224,7 @@ class Rebalance:
                 _log.error("write refused: %s", error, extra={"cluster": outcome.cluster, "group": key})
                 return False
             except ClusterUnavailableError as error:
-                outcome.unreachable = True
+                outcome.unreachable = outcome.doubtful = True
                 outcomes[key] = f"unknown: {error}"
                 return False
             outcomes[key] = "written"
@@ -240,6 +247,8 @@ class Rebalance:
         wrote = "written" in outcomes.values()
         failed = any(word not in ("written", "planned") for word in outcomes.values())
         digest = pool.digest(applied=bool(outcomes) and not failed and not outcome.dry_run)
+        if not outcomes and digest == known.digest:
+            return
         news = pool.digest(applied=False) != "" and (wrote or digest != known.digest)
         if news:
             now = self.clock.now()
@@ -260,6 +269,10 @@ class Rebalance:
                 self.bus.publish(detail_type, decision)
         if digest != known.digest:
             self._save_pool(outcome.cluster, pool, replace(known, digest=digest), versions)
+
+
+def _carries_ours(pool: PoolPlan) -> bool:
+    return any(group.group.has_adopted or group.group.offer is not None for group in pool.groups)
 
 
 def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:

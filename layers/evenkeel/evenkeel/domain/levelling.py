@@ -29,15 +29,17 @@ def level(vessels: Sequence[Vessel], amount: int) -> list[int]:
     if amount >= sum(room):
         return room
     unit = lcm(*(vessel.weight for vessel in vessels))
+    shapes = [(vessel.weight, vessel.level, space) for vessel, space in zip(vessels, room, strict=True)]
 
     def given(height: int) -> list[int]:
         """What each vessel holds when all are filled up to ``height`` / ``unit``."""
         return [
-            min(space, max(0, height * vessel.weight // unit - vessel.level))
-            for vessel, space in zip(vessels, room, strict=True)
+            0 if (depth := height * weight // unit - level) < 0 else depth if depth < space else space
+            for weight, level, space in shapes
         ]
 
-    low, high = 0, unit * (max(vessel.level for vessel in vessels) + amount + 1)
+    low = min(level * unit // weight for weight, level, _ in shapes)  # nobody has been given anything yet
+    high = unit * (max(level for _, level, _ in shapes) + amount + 1)
     while low < high:
         middle = (low + high + 1) // 2
         if sum(given(middle)) <= amount:

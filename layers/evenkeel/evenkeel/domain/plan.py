@@ -57,11 +57,12 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: tuple[str, ...]
     rolling: Rolling | None = None
+    leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property
     def changes(self) -> bool:
         """Whether anything would be written to this group."""
-        return self.requested != self.group.requested or self.bounds != self.group.bounds
+        return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
 
     @property
     def offer(self) -> Offer:

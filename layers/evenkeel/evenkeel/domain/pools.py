@@ -8,9 +8,11 @@ of the bounds found at adoption.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeVar
 
 from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Skipped, Strategy
+from evenkeel.domain.values import LARGEST_COUNT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +44,12 @@ class Pool:
 
 def tie_of(pool: PoolId, group: NodeGroup) -> int:
     """A group's place among equals: a stable hash of pool and zone, so that it is not always the first zone."""
-    seed = f"{pool}/{group.zone}/{group.key.name}"
-    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
+    return _hash(f"{pool}/{group.zone}/{group.key.name}")
+
+
+@lru_cache(maxsize=16384)  # the same groups come back at every scan of a warm function
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
 def find_pools(
@@ -121,8 +127,9 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
     if maximum is None and not adopted and not problems:
         return "takes no part: it has neither bounds nor pool numbers (evenkeel.dev/pool-min, evenkeel.dev/pool-max)"
     if not problems:
-        minimum = minimum if minimum is not None else sum(bounds.min for bounds in adopted)
-        maximum = maximum if maximum is not None else sum(bounds.max for bounds in adopted)
+        # What replicas cannot hold could be published, but never read back.
+        minimum = minimum if minimum is not None else min(LARGEST_COUNT, sum(bounds.min for bounds in adopted))
+        maximum = maximum if maximum is not None else min(LARGEST_COUNT, sum(bounds.max for bounds in adopted))
         if minimum > maximum:
             problems.append(f"PoolMinimum {minimum} is larger than PoolMaximum {maximum}: lower one or raise the other")
     problems += [

@@ -162,13 +162,10 @@ def balanced(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
             give(i, seats[i].probe, "one node to probe whether the zone delivers again")
     # 3. Half of the rest to groups that used up what they were offered: maybe only their zone can serve the demand.
     at_bound = [i for i in healthy if seats[i].at_bound]
-    share = -(-left // 2) if at_bound else 0
-    for i, more in zip(
-        at_bound,
-        level([Vessel(level=0, room=room(i), tie=seats[i].tie) for i in at_bound], share),
-        strict=True,
-    ):
-        give(i, more, "at its bound, so it shares half of the headroom")
+    if at_bound:
+        vessels = [Vessel(level=0, room=room(i), tie=seats[i].tie) for i in at_bound]
+        for i, more in zip(at_bound, level(vessels, -(-left // 2)), strict=True):
+            give(i, more, "at its bound, so it shares half of the headroom")
     # 4. No healthy zone is left without room while there is any.
     for i in smallest_first:
         if i in healthy and i not in at_bound and not extra[i]:

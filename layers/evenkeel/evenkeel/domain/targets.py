@@ -105,6 +105,8 @@ def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:
 def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
     """Below PoolMinimum, healthy groups are raised, levelled. Returns how many nodes could not be placed."""
     missing = minimum - sum(target.requested for target in targets)
+    if missing <= 0:
+        return 0
     healthy = [target for target in targets if target.state is State.HEALTHY]
     vessels = [
         Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
@@ -115,7 +117,7 @@ def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
             target.requested += more
             missing -= more
             target.reasons.append(f"raised by {more}: the pool requests less than PoolMinimum {minimum}")
-    return max(0, missing)
+    return missing
 
 
 def raise_to_own_minimum(targets: Sequence[Target], minima: Sequence[int], maximum: int) -> None:

@@ -19,6 +19,7 @@ class Patch:
     plan: GroupPlan
     bounds: Bounds | None = None
     requested: int | None = None
+    leaves: bool = False  # take our annotations off, and bounds too where there were none before us
 
     @property
     def lowers_requested(self) -> bool:
@@ -41,6 +42,8 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
 def patches(plan: GroupPlan) -> list[Patch]:
     """The patches of one group, in order; empty where nothing changes."""
     group = plan.group
+    if plan.leaves:
+        return [Patch(plan=plan, bounds=plan.bounds, leaves=True)]
     bounds = plan.bounds if plan.bounds != group.bounds else None
     requested = plan.requested if plan.requested != group.requested else None
     if bounds is None and requested is None:

@@ -103,7 +103,7 @@ class KubernetesApi:
         if status == 200:
             return answer
         says = self._says("PATCH", path, status, answer)
-        if status == 409:
+        if status in (404, 409):  # gone, or changed, since it was read
             raise ConflictError(says)
         if 400 <= status < 500:
             raise RejectedError(says)

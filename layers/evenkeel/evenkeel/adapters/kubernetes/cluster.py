@@ -155,25 +155,26 @@ class KubernetesCluster:
         group = patch.plan.group
         found = self._found[group.key]
         flavour = FLAVOURS[group.key.flavour]
-        annotations = {DECISION: decision}
-        if patch.bounds is not None and not group.has_adopted:
-            annotations[ADOPTED] = adopted
-        on_owner = found.owner is not None and patch.bounds is not None
-        if patch.bounds is not None and (found.owner is None or found.owner.get("kind") == "Cluster"):
-            annotations[flavour.min_key] = str(patch.bounds.min)
-            annotations[flavour.max_key] = str(patch.bounds.max)
-        if on_owner and found.owner is not None:
-            owner = self._newest(found.owner)
-            if owner.get("kind") == "Cluster":
-                body = _in_topology(owner, found, annotations)
-            else:
-                body = {"metadata": {"annotations": annotations}, "spec": _scaler_spec(patch)}
-            self._patch(flavour, owner, body)
+        if found.owner is not None and patch.bounds is None and not patch.leaves:
+            # Replicas alone. Our annotations stand where the bounds stand, and there only.
+            self._patch(flavour, self._newest(found.scalable), {"spec": {"replicas": patch.requested}})
             return
-        body = {"metadata": {"annotations": annotations}}
-        if patch.requested is not None:
+        item = self._newest(found.owner or found.scalable)
+        # In a merge patch, None takes a key away.
+        annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
+        if patch.leaves or (patch.bounds is not None and not group.has_adopted):
+            annotations[ADOPTED] = None if patch.leaves else adopted
+        if item.get("kind") != "MachineAutoscaler" and (patch.leaves or patch.bounds is not None):
+            annotations[flavour.min_key] = str(patch.bounds.min) if patch.bounds else None
+            annotations[flavour.max_key] = str(patch.bounds.max) if patch.bounds else None
+        body: dict[str, Any] = {"metadata": {"annotations": annotations}}
+        if item.get("kind") == "MachineAutoscaler" and patch.bounds is not None:
+            body["spec"] = {"minReplicas": patch.bounds.min, "maxReplicas": patch.bounds.max}
+        elif item.get("kind") == "Cluster":
+            body = _in_topology(item, found, annotations)
+        elif patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
-        self._patch(flavour, self._newest(found.scalable), body)
+        self._patch(flavour, item, body)
 
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)
@@ -204,12 +205,7 @@ def _resource_version(item: Object) -> str:
     return found
 
 
-def _scaler_spec(patch: Patch) -> dict[str, int]:
-    bounds = patch.bounds
-    return {} if bounds is None else {"minReplicas": bounds.min, "maxReplicas": bounds.max}
-
-
-def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str]) -> dict[str, Any]:
+def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
     labels = at(found.scalable, ("metadata", "labels")) or {}
     mine = topology_entry(cluster, labels)
@@ -218,6 +214,7 @@ def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str]) 
         if mine is not None and entry is mine:
             metadata = entry.get("metadata") or {}
             merged = {**(metadata.get("annotations") or {}), **annotations}
-            entry = {**entry, "metadata": {**metadata, "annotations": merged}}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            entry = {**entry, "metadata": {**metadata, "annotations": kept}}
         entries.append(entry)
     return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}

@@ -1,0 +1,47 @@
+"""Leaving: every group gets back the bounds it had before us, and loses our annotations. Replicas stay as they are.
+
+Planned like everything else, so that it goes through the same safety pass, order of writes, lease and record. A second
+run finds nothing of ours and plans nothing.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.domain.model import NodeGroup, Observation, Policy
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
+from evenkeel.domain.pools import PoolState, adopted_bounds
+from evenkeel.domain.safety import safe_bounds
+
+
+def plan_restore(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
+    """What to write to leave a cluster. Pools, states and names are those of :func:`plan`."""
+    usual = plan(observation, state, policy, now)
+    pools = []
+    for pool in usual.pools:
+        known = state.pools.get(pool.id, PoolState())
+        groups = tuple(_leave(planned, known) for planned in pool.groups)
+        pools.append(replace(pool, groups=groups, starved=0, adopted=known.adopted))
+    return replace(usual, pools=tuple(pools), states={})
+
+
+def _ours(group: NodeGroup) -> bool:
+    return group.has_adopted or group.offer is not None
+
+
+def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
+    group = planned.group
+    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None)
+    if not _ours(group):
+        return replace(still, reasons=("left alone: it carries nothing of ours",))
+    if group.frozen_because is not None:
+        return replace(still, reasons=(f"not restored yet: {group.frozen_because}",))
+    if any(fault.field.endswith("adopted-bounds") for fault in group.faults) and str(group.key) not in known.adopted:
+        return replace(still, reasons=("not restored: its adopted-bounds annotation has been edited beyond reading",))
+    adopted = adopted_bounds(group, known)
+    if adopted is None:
+        return replace(still, bounds=None, leaves=True, reasons=("restored: it had no bounds before us",))
+    bounds, cuts = safe_bounds(
+        adopted.min, adopted.max, target=group.requested, floor_max=group.floor_max, zone_max=None
+    )
+    why = f"restored: its bounds before us were {adopted.min} to {adopted.max}"
+    return replace(still, bounds=bounds, leaves=True, reasons=(why, *cuts))

@@ -1,0 +1,39 @@
+"""The four functions stay what design says they are: parse, call one use case, answer."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+FUNCTIONS = sorted((Path(__file__).resolve().parents[2] / "functions").glob("*/app.py"))
+# Clouds, clusters and rules are met behind bootstrap and the use cases.
+INNER_ROOMS = ("evenkeel.domain", "evenkeel.adapters.kubernetes", "evenkeel.cli")
+
+
+def imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return names
+
+
+def test_there_are_four_functions() -> None:
+    assert [path.parent.name for path in FUNCTIONS] == ["operator", "provisioning_failure", "rebalance", "scan"]
+
+
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
+def test_a_function_imports_our_code_powertools_and_nothing_else(path: Path) -> None:
+    names = imported(ast.parse(path.read_text(encoding="utf-8")))
+    foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert {name.partition(".")[0] for name in foreign} <= {"evenkeel", "aws_lambda_powertools"}
+    assert not [name for name in foreign if name.startswith(INNER_ROOMS)]
+
+
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
+def test_a_function_is_short(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    assert len(lines) <= 50
