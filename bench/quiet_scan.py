@@ -15,7 +15,6 @@ from evenkeel import bootstrap
 from evenkeel.application import rebalance
 from evenkeel.domain.plan import Plan
 from sandbox.aws import AwsEndpoints
-from sandbox.kube.access import Rule
 from sandbox.kube.world import Pool, World
 
 POOLS = 100  # of three zones each
@@ -31,7 +30,6 @@ def main() -> None:
         aws.deploy() as stack,
     ):
         api = world.clusters["cluster-api"].api
-        api.grant("evenkeel", [Rule.all()])
         with patch.dict(os.environ, stack.environment("RebalanceFunction")):
             parts = bootstrap.Parts()
             aws_calls: Counter[str] = Counter()

@@ -81,9 +81,7 @@ class Demo:
 
     def register(self) -> None:
         """Secrets and records for every cluster, through the operator function. Evenkeel is switched on."""
-        role = next(r for r in yaml.safe_load_all(_RBAC.read_text()) if r["kind"] == "ClusterRole")
         for name, cluster in self.world.clusters.items():
-            cluster.api.grant("evenkeel", Rule.of_role(role))
             secret = f"evenkeel/demo-{name}"
             kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
             self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
@@ -309,7 +307,9 @@ def main() -> int:
     with ExitStack() as stack:
         settings = Settings(unneeded_time=timedelta(minutes=4))
         timing = Timing(provision=timedelta(seconds=45))
-        world = stack.enter_context(World(clock=clock.now, settings=settings, timing=timing))
+        role = next(document for document in yaml.safe_load_all(_RBAC.read_text()) if document["kind"] == "ClusterRole")
+        users = {"evenkeel": Rule.of_role(role)}
+        world = stack.enter_context(World(clock=clock.now, settings=settings, timing=timing, users=users))
         aws = stack.enter_context(AwsEndpoints())
         deployment = stack.enter_context(aws.deploy(parameters={"DryRun": "false"}))
         invoke = stack.enter_context(InProcess(deployment, log=log))

@@ -6,13 +6,14 @@ controllers and autoscalers on, and everything in between stands still.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, BoundsError, ClusterAutoscaler, Settings, read_bounds
 from sandbox.kube.cloud import Cloud
@@ -72,11 +73,13 @@ class Cluster:
         timing: Timing,
         settings: Settings | None,
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
+        users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,
     ) -> None:
         self.flavour = flavour
         self.pools = {pool.name: pool for pool in pools}
-        self.api = KubernetesAPI(crds=load_crds(cluster_api_versions=cluster_api_versions), clock=clock, seed=seed)
+        crds = load_crds(cluster_api_versions=cluster_api_versions)
+        self.api = KubernetesAPI(crds=crds, clock=clock, users=users, seed=seed)
         self.store = self.api.store
         self.cloud = Cloud(zones=tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones)))
         self.controllers: MachineControllers = CONTROLLERS[flavour](self.store, self.cloud, timing=timing, seed=seed)
@@ -407,6 +410,7 @@ class World:
         timing: Timing | None = None,
         settings: Settings | None = Settings(),  # noqa: B008 (frozen)
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
+        users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,
     ) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -419,6 +423,7 @@ class World:
                 timing=timing or Timing(),
                 settings=settings,
                 cluster_api_versions=cluster_api_versions,
+                users=users,
                 seed=seed,
             )
             for flavour in clusters

@@ -42,7 +42,6 @@ class Flavour:
     absent_replicas: int | None = None  # what a missing spec.replicas means; None: not defaulted yet
     machine_labels: Mapping[str, str] = field(default_factory=dict)  # kind of scalable -> label of its machines
     mark: tuple[str, str] = ("", "")  # annotation that makes a machine go first
-    marks: tuple[str, ...] = ()  # older keys that do the same
 
     @property
     def min_key(self) -> str:
@@ -103,8 +102,7 @@ CLUSTER_API = Flavour(
     cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
     zone_paths=(("spec", "template", "spec", "failureDomain"), (*_TEMPLATE_LABELS, _ZONE)),
     machine_labels={"MachineDeployment": f"{_CAPI}/deployment-name", "MachineSet": f"{_CAPI}/set-name"},
-    mark=(f"{_CAPI}/delete-machine", "evenkeel"),
-    marks=(f"{_CAPI}/delete-machine",),
+    mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
 )
 
 OPENSHIFT = Flavour(
@@ -124,8 +122,9 @@ OPENSHIFT = Flavour(
         ("spec", "template", "spec", "metadata", "labels", _ZONE),
     ),
     machine_labels={"MachineSet": f"{_MAPI}/cluster-api-machineset"},
-    mark=(f"{_MAPI}/delete-machine", "evenkeel"),  # must not be empty
-    marks=(f"{_MAPI}/delete-machine", f"{_MAPI}/cluster-api-delete-machine"),
+    # Must not be empty. The older cluster-api-delete-machine counts under delete policy Oldest only
+    # (machine-api-operator pkg/controller/machineset/delete_policy.go), so it is no mark to rely on.
+    mark=(f"{_MAPI}/delete-machine", "evenkeel"),
 )
 
 FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)}

@@ -389,7 +389,7 @@ def read_machine(flavour: Flavour, item: Object) -> Machine:
         marked = annotations.get(key) == value
     else:
         has_node = at(item, ("status", "nodeRef", "name")) is not None
-        marked = any(annotations.get(mark) for mark in flavour.marks)
+        marked = bool(annotations.get(key))
     return Machine(
         name=name_of(item)[1],
         has_node=has_node,
