@@ -32,7 +32,7 @@ def look_again(record: SQSRecord) -> None:
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
-        metrics.add_metric("SecondLooks", MetricUnit.Count, len(event["Records"]))
+        metrics.add_metric("PoisonMessages", MetricUnit.Count, 0)
         return process_partial_response(event, look_again, processor, context)
     try:
         request = read_scan(event)
