@@ -17,6 +17,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -63,6 +64,10 @@ class _RuntimeApi(ThreadingHTTPServer):
         self.answers: queue.Queue[_Answer] = queue.Queue()
         self.asked = threading.Event()
         self.first_asked_at = 0.0
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # that is a process which has ended or was stopped
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

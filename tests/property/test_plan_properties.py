@@ -221,10 +221,11 @@ def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_th
     end = {planned.group.key: (planned.bounds, planned.requested) for planned in found.groups}
 
     def total(look: dict) -> int:
-        # A group without bounds can hold what it holds.
-        return sum(requested if bounds is None else bounds.max for bounds, requested in look.values())
+        # Cluster Autoscaler does not see a group without bounds.
+        return sum(bounds.max for bounds, _ in look.values() if bounds is not None)
 
-    limit = max(total(now), total(end))
+    unseen = sum(requested for bounds, requested in now.values() if bounds is None)
+    limit = max(total(now) + unseen, total(end))
     for planned in in_safe_order(found.changes):
         for patch in patches(planned):
             bounds, requested = now[planned.group.key]

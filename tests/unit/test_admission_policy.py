@@ -4,53 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import celpy
 import pytest
 import yaml
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+from sandbox.admission import FILE, Policy, policies
+
+RBAC = FILE.parent / "rbac.yaml"
+POLICIES = policies()
 MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
 Change = Callable[[dict[str, Any]], object]
-
-
-class Policy:
-    """A ValidatingAdmissionPolicy, evaluated as the API server does: variables in order, then every validation."""
-
-    def __init__(self, name: str) -> None:
-        documents = yaml.safe_load_all((FOLDER / "admission-policy.yaml").read_text())
-        self.spec = next(d["spec"] for d in documents if d["kind"].endswith("Policy") and d["metadata"]["name"] == name)
-        environment = celpy.Environment()
-
-        def program(source: str) -> celpy.Runner:
-            return environment.program(environment.compile(source))
-
-        self.conditions = [program(c["expression"]) for c in self.spec["matchConditions"]]
-        self.variables = {v["name"]: program(v["expression"]) for v in self.spec["variables"]}
-        self.validations = [(v["message"], program(v["expression"])) for v in self.spec["validations"]]
-
-    def refusals(self, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-        """Messages of the validations that do not hold; one that fails to evaluate does not (failurePolicy Fail)."""
-        variables = celpy.celtypes.MapType()
-        context = {"object": celpy.json_to_cel(new), "oldObject": celpy.json_to_cel(old), "variables": variables}
-        for name, program in self.variables.items():
-            variables[celpy.celtypes.StringType(name)] = program.evaluate(context)
-        return [message for message, program in self.validations if not _holds(program, context)]
-
-    def applies_to(self, *groups: str) -> bool:
-        request = celpy.json_to_cel({"userInfo": {"username": "someone", "groups": list(groups)}})
-        return all(_holds(program, {"request": request}) for program in self.conditions)
-
-
-def _holds(program: celpy.Runner, context: dict[str, Any]) -> bool:
-    try:
-        return bool(program.evaluate(context))
-    except celpy.CELEvalError:
-        return False
 
 
 def node_group() -> dict[str, Any]:
@@ -131,6 +97,17 @@ OBJECTS: dict[str, Callable[[], dict[str, Any]]] = {
 ALLOWED: list[tuple[str, str, Change]] = [
     ("evenkeel-node-groups", "replicas", spec(replicas=0)),
     ("evenkeel-node-groups", "both bounds and a decision", annotations({MIN: "0", MAX: "9", "evenkeel.dev/d": "x"})),
+    (
+        "evenkeel-node-groups",
+        "Gardener's and OpenShift's names of the bounds",
+        annotations(
+            {
+                f"{group}/cluster-api-autoscaler-node-group-{end}-size": "3"
+                for group in ("machine.sapcloud.io", "machine.openshift.io")
+                for end in ("min", "max")
+            }
+        ),
+    ),
     ("evenkeel-node-groups", "bounds taken away", annotations({MIN: None, MAX: None})),
     ("evenkeel-node-groups", "resourceVersion and generation", lambda o: o["metadata"].update(generation=2)),
     ("evenkeel-machines", "Cluster API's delete mark", annotations({"cluster.x-k8s.io/delete-machine": "now"})),
@@ -159,6 +136,17 @@ REFUSED: list[tuple[str, str, Change, str]] = [
     ("evenkeel-node-groups", "a bound that is no number", annotations({MAX: "many"}), "whole numbers"),
     ("evenkeel-node-groups", "a negative bound", annotations({MIN: "-1"}), "whole numbers"),
     ("evenkeel-node-groups", "bounds the wrong way round", annotations({MIN: "5"}), "above the upper"),
+    (
+        "evenkeel-node-groups",
+        "Gardener's bounds the wrong way round",
+        annotations(
+            {
+                "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size": "10",
+                "machine.sapcloud.io/cluster-api-autoscaler-node-group-max-size": "9",
+            }
+        ),
+        "above the upper",
+    ),
     ("evenkeel-node-groups", "a label", lambda o: o["metadata"]["labels"].update(pool="x"), "labels, finalizers"),
     ("evenkeel-node-groups", "finalizers", lambda o: o["metadata"].update(finalizers=["x"]), "labels, finalizers"),
     ("evenkeel-node-groups", "owners", lambda o: o["metadata"].pop("ownerReferences"), "labels, finalizers"),
@@ -205,7 +193,7 @@ REFUSED: list[tuple[str, str, Change, str]] = [
 
 @pytest.fixture(scope="module", params=OBJECTS)
 def named(request: pytest.FixtureRequest) -> tuple[str, Policy]:
-    return request.param, Policy(request.param)
+    return request.param, POLICIES[request.param]
 
 
 def test_an_unchanged_object_passes(named: tuple[str, Policy]) -> None:
@@ -244,11 +232,11 @@ def test_the_policy_speaks_to_members_of_the_group_alone(named: tuple[str, Polic
 def test_objects_without_annotations_or_labels_are_no_obstacle() -> None:
     old = {"metadata": {"name": "a"}, "spec": {"replicas": 1}}
     new = {"metadata": {"name": "a", "annotations": {MAX: "3", MIN: "1"}}, "spec": {"replicas": 2}}
-    assert Policy("evenkeel-node-groups").refusals(old, new) == []
+    assert POLICIES["evenkeel-node-groups"].refusals(old, new) == []
 
 
 def test_everything_that_may_be_patched_is_fenced_by_a_policy_that_is_bound() -> None:
-    rules = next(iter(yaml.safe_load_all((FOLDER / "rbac.yaml").read_text())))["rules"]
+    rules = next(iter(yaml.safe_load_all(RBAC.read_text())))["rules"]
     patchable = {
         (group, resource)
         for rule in rules
@@ -256,13 +244,10 @@ def test_everything_that_may_be_patched_is_fenced_by_a_policy_that_is_bound() ->
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    documents = list(yaml.safe_load_all((FOLDER / "admission-policy.yaml").read_text()))
-    bound = {d["spec"]["policyName"] for d in documents if d["kind"].endswith("Binding")}
     fenced = {
         (group, resource)
-        for d in documents
-        if d["kind"].endswith("Policy") and d["metadata"]["name"] in bound
-        for rule in d["spec"]["matchConstraints"]["resourceRules"]
+        for policy in POLICIES.values()
+        for rule in policy.rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -270,7 +255,7 @@ def test_everything_that_may_be_patched_is_fenced_by_a_policy_that_is_bound() ->
 
 
 def test_no_right_is_granted_on_everything() -> None:
-    rules = next(iter(yaml.safe_load_all((FOLDER / "rbac.yaml").read_text())))["rules"]
+    rules = next(iter(yaml.safe_load_all(RBAC.read_text())))["rules"]
     granted = {word for rule in rules for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
     assert "*" not in granted
     assert not granted & {"create", "update", "delete", "deletecollection", "watch", "secrets"} - {"create"}

@@ -135,6 +135,18 @@ def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
     assert "frozen: rolling out" in reasons(found, "a")
 
 
+def test_a_full_frozen_zone_keeps_no_room() -> None:
+    found = pool_plan([group("a", 5, bounds=(0, 5), frozen_because="paused"), group("b"), group("c")], numbers(0, 12))
+    assert sum(maxima(found)) == 12
+
+
+def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() -> None:
+    found = pool_plan(
+        [group("a", 4, bounds=(3, 4), frozen_because="paused"), group("b", 4), group("c", 4)], numbers(5, 12)
+    )
+    assert minima(found) == (3, 1, 1)
+
+
 def test_an_owner_that_refuses_max_0_gets_its_one_node_out_of_the_headroom() -> None:
     found = pool_plan(zones((0, 4, 4), floor_max=1), numbers(0, 12), fenced=("a",))
     assert maxima(found)[0] == 1

@@ -88,6 +88,24 @@ def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, lau
     assert requested(found) == tuple(max(nodes, 1) for nodes in launched)
 
 
+def test_adaptive_counts_nodes_that_run_in_a_fenced_zone_towards_the_minimum() -> None:
+    found = pool_plan(zones((2, 1, 0), fence=False), ADAPTIVE, fenced=("a",))
+    assert minima(found) == (0, 1, 1)
+
+
+def test_adaptive_never_asks_for_more_than_there_is_room_for() -> None:
+    found = pool_plan(zones((4, 0, 0)), ADAPTIVE)
+    assert minima(found) == (3, 0, 0)
+    assert maxima(found) == (4, 0, 0)
+
+
+def test_adaptive_keeps_the_last_bounds_where_every_zone_is_fenced() -> None:
+    found = pool_plan(
+        zones((1, 2), bounds=[(1, 3), (0, 3)], fence=False), numbers(1, 4, Strategy.ADAPTIVE), fenced=("a", "b")
+    )
+    assert not found.changes
+
+
 def test_a_zone_in_backoff_costs_no_node_beyond_the_pool_minimum() -> None:
     found = pool_plan(zones((0, 1, 0)), ADAPTIVE, fenced=("a",))
     assert requested(found) == (0, 2, 1)

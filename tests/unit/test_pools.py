@@ -189,6 +189,11 @@ def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_the
     assert maxima(found) == (0, 1, 1)
 
 
+def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_hold_nodes() -> None:
+    found = pool_plan(zones((0, 1, 1), bounds=[(0, 1)] * 3), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE))
+    assert maxima(found) == (0, 1, 1)
+
+
 def test_a_minimum_above_the_maximum_is_refused() -> None:
     assert "PoolMinimum 5 is larger than PoolMaximum 4" in problem(pool_plan(zones((1, 1)), numbers(5, 4)))
 

@@ -156,7 +156,8 @@ class Rebalance:
                 if pool.changes and not outcome.dry_run:
                     if lease is None:
                         lease = self._take_lease(cluster, remembered, remaining)
-                    known = self._adopt(cluster, pool, known, versions)
+                    if not remembered.record.leaving:
+                        known = self._adopt(cluster, pool, known, versions)
                     again |= self._write(outcome, pool, api, lease, outcomes, settled, remaining)
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}

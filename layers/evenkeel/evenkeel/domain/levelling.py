@@ -1,12 +1,11 @@
 """Levelling: hand out units one by one, each to whoever then stands lowest. In closed form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import lcm
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vessel:
+class Vessel(NamedTuple):
     """One that may receive: where it stands, how much it can take, how wide it is, and its place among equals."""
 
     level: int

@@ -83,7 +83,12 @@ class PoolPlan:
     starved: int
     overcommitted: bool
     groups: tuple[GroupPlan, ...]
-    adopted: Mapping[str, Bounds | None]
+    remembered: PoolState
+
+    @property
+    def adopted(self) -> dict[str, Bounds | None]:
+        """The bounds that each member had before us, as far as it is known."""
+        return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
@@ -192,14 +197,15 @@ def _untouched(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
         starved=0,
         overcommitted=False,
         groups=tuple(groups),
-        adopted={},
+        remembered=state.pools.get(pool.id, PoolState()),
     )
 
 
 def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -> PoolPlan:
     if pool.problems or pool.min is None or pool.max is None:
         return _untouched(pool, state, policy, now)
-    targets = [_target(pool, group, state, policy, now) for group in pool.groups]
+    name = str(pool.id)
+    targets = [_target(name, group, state, policy, now) for group in pool.groups]
     counted = [
         min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
         for target in targets
@@ -245,17 +251,18 @@ def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
                 f"rolling update: this zone's share is maxSurge {share.max_surge}, "
                 f"maxUnavailable {share.max_unavailable} (reported, not written)"
             )
-        planned = GroupPlan(
-            group=target.group,
-            state=target.state,
-            requested=target.requested,
-            bounds=bounds,
-            reasons=tuple(reasons),
-            rolling=share,
+        if target.requested == target.group.requested and bounds == target.group.bounds:
+            reasons.append("left alone: it is as it should be")
+        groups.append(
+            GroupPlan(
+                group=target.group,
+                state=target.state,
+                requested=target.requested,
+                bounds=bounds,
+                reasons=tuple(reasons),
+                rolling=share,
+            )
         )
-        if not planned.changes:
-            planned = replace(planned, reasons=(*planned.reasons, "left alone: it is as it should be"))
-        groups.append(planned)
     requested = sum(target.requested for target in targets)
     starved = missing + sum(target.stuck_kept for target in targets)
     problems = list(pool.warnings)
@@ -263,7 +270,6 @@ def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
     if starved:
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
-    adopted = state.pools.get(pool.id, PoolState())
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -274,11 +280,11 @@ def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
         starved=starved,
         overcommitted=requested > pool.max,
         groups=tuple(groups),
-        adopted={str(group.key): adopted_bounds(group, adopted) for group in pool.groups},
+        remembered=state.pools.get(pool.id, PoolState()),
     )
 
 
-def _target(pool: Pool, group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> Target:
+def _target(pool: str, group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> Target:
     backoff = state.groups.get(group.key)
     impaired = state.zones.get(group.zone or "")
     by_zone = impaired is not None and now < impaired
@@ -288,7 +294,7 @@ def _target(pool: Pool, group: NodeGroup, state: ClusterState, policy: Policy, n
         state=_state_of(group, state, policy, now),
         requested=group.requested,
         moves_elsewhere=by_zone or kind.moves_elsewhere,
-        tie=tie_of(pool.id, group),
+        tie=tie_of(pool, group),
     )
 
 

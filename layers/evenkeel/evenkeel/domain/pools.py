@@ -7,7 +7,7 @@ of the bounds found at adoption.
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
@@ -36,13 +36,8 @@ class Pool:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @property
-    def zones(self) -> int:
-        """Number of distinct zones."""
-        return len({group.zone for group in self.groups})
 
-
-def tie_of(pool: PoolId, group: NodeGroup) -> int:
+def tie_of(pool: str, group: NodeGroup) -> int:
     """A group's place among equals: a stable hash of pool and zone, so that it is not always the first zone."""
     return _hash(f"{pool}/{group.zone}/{group.key.name}")
 
@@ -123,7 +118,9 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
     on_failure = _agreed(groups, "evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
     minimum = minimum if minimum is not None else rule.min
     maximum = maximum if maximum is not None else rule.max
-    adopted = [bounds for group in groups if (bounds := adopted_bounds(group, state)) is not None]
+    adopted: list[Bounds] = []
+    if minimum is None or maximum is None:
+        adopted = [bounds for group in groups if (bounds := adopted_bounds(group, state)) is not None]
     if maximum is None and not adopted and not problems:
         return "takes no part: it has neither bounds nor pool numbers (evenkeel.dev/pool-min, evenkeel.dev/pool-max)"
     if not problems:
@@ -138,7 +135,14 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
     warnings: list[str] = []
-    pool = Pool(
+    zones = len({group.zone for group in groups})
+    if not problems and maximum is not None and maximum < zones:
+        fewer = f"PoolMaximum {maximum} is smaller than the number of zones, {zones}"
+        if state.adopted or any(group.bounds is not None or group.requested for group in groups):
+            warnings.append(f"{fewer}: sized all the same, because the pool exists; raise it to {zones}")
+        else:
+            problems.append(f"{fewer}: some zone could never have a node; raise it to {zones}")
+    return Pool(
         id=id,
         groups=groups,
         min=minimum,
@@ -146,14 +150,5 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         strategy=strategy or rule.strategy or policy.strategy,
         on_failure=on_failure or rule.on_failure or policy.on_failure,
         problems=tuple(problems),
+        warnings=tuple(warnings),
     )
-    if problems or maximum is None:
-        return pool
-    if maximum < pool.zones:
-        fewer = f"PoolMaximum {maximum} is smaller than the number of zones, {pool.zones}"
-        existed = bool(state.adopted) or any(group.bounds is not None or group.requested for group in groups)
-        if existed:
-            warnings.append(f"{fewer}: sized all the same, because the pool exists; raise it to {pool.zones}")
-        else:
-            problems.append(f"{fewer}: some zone could never have a node; raise it to {pool.zones}")
-    return replace(pool, problems=tuple(problems), warnings=tuple(warnings))

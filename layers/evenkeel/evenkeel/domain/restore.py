@@ -20,7 +20,7 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
     for pool in usual.pools:
         known = state.pools.get(pool.id, PoolState())
         groups = tuple(_leave(planned, known) for planned in pool.groups)
-        pools.append(replace(pool, groups=groups, starved=0, adopted=known.adopted))
+        pools.append(replace(pool, groups=groups, starved=0))
     return replace(usual, pools=tuple(pools), states={})
 
 

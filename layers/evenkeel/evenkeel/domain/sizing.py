@@ -9,13 +9,14 @@ Balanced: docs/strategies.md.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from evenkeel.domain.distribute import distribute_over_zones
 from evenkeel.domain.levelling import Vessel, level
 from evenkeel.domain.model import Bounds, State, Strategy
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)  # not frozen, which costs as much again: a scan makes one per group
 class Seat:
     """A node group as the formulas see it. Seats come in zone order."""
 
@@ -37,8 +38,7 @@ class Seat:
         return None if self.zone_max is None else max(0, self.zone_max - self.target)
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """What a formula says for one seat. Not yet safe: may be negative, or min above max."""
 
     min: int

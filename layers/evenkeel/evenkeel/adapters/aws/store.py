@@ -14,10 +14,10 @@ One query with ``sk >= "G"`` reads everything but the decisions.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from evenkeel.application.errors import (
     LeaseHeldError,
@@ -31,6 +31,7 @@ from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import Bounds, GroupKey, PoolId
 from evenkeel.domain.plan import ClusterState
 from evenkeel.domain.pools import PoolState
+from evenkeel.domain.values import BadValueError
 
 _DUE = "DUE"
 # A forgotten backoff changes nothing; it is kept a day longer for people who look.
@@ -43,6 +44,12 @@ class _Bounds(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     min: Count
     max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
 
 
 class _PoolRecord(BaseModel):
@@ -89,7 +96,7 @@ class DynamoStore:
         for key, item in by_key.items():
             where = f"{_pk(cluster)} {key}"
             if key.startswith("GROUP#"):
-                groups[GroupKey.read(key[6:])] = read_json(GroupRecord, _text(item), where).state()
+                groups[_group_key(key, where)] = read_json(GroupRecord, _text(item), where).state()
             elif key.startswith("POOL#"):
                 pool = read_json(_PoolRecord, _text(item), where)
                 adopted = {name: Bounds(b.min, b.max) if b else None for name, b in pool.adopted.items()}
@@ -256,6 +263,13 @@ class DynamoStore:
             raise StateUnavailableError(f"table {self._table}: {error}") from None
         except BotoCoreError as error:
             raise StateUnavailableError(f"table {self._table}: {error}") from None
+
+
+def _group_key(sort_key: str, where: str) -> GroupKey:
+    try:
+        return GroupKey.read(sort_key.removeprefix("GROUP#"))
+    except BadValueError as error:
+        raise ConfigError([f"{where}: {error}"]) from None
 
 
 def _text(item: Item) -> str:

@@ -1,0 +1,308 @@
+"""The state, in the table that template.yaml describes and in the memory that unit tests use: one set of promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.application.decisions import ulid
+from evenkeel.application.errors import (
+    LeaseHeldError,
+    StateConflictError,
+    StateUnavailableError,
+    UnknownClusterError,
+)
+from evenkeel.application.ports import Store
+from evenkeel.config import ConfigError
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
+from evenkeel.domain.pools import PoolState
+from sandbox.aws import Deployment
+from tests.fakes import NOW, InMemoryStore, record
+
+KEY = GroupKey("cluster-api", "demo", "workers-a")
+POOL = PoolId("cluster-api", "demo", "main", "workers")
+FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
+MINUTE = timedelta(minutes=1)
+
+Plant = Callable[[str, str], None]
+
+
+@pytest.fixture(params=["memory", "table"])
+def kept(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Plant]]:
+    """A store, and a way to write a cluster's record past it."""
+    if request.param == "memory":
+        memory = InMemoryStore()
+        yield memory, memory.plant
+        return
+    deployment: Deployment = request.getfixturevalue("deployment")
+    client = deployment.aws.client("dynamodb")
+
+    def plant(cluster: str, text: str) -> None:
+        client.put_item(
+            TableName=deployment.table,
+            Item={
+                "pk": {"S": f"CLUSTER#{cluster}"},
+                "sk": {"S": "META"},
+                "due": {"S": "DUE"},
+                "record": {"S": text},
+                "version": {"N": "1"},
+            },
+        )
+
+    yield DynamoStore(client, deployment.table), plant
+
+
+@pytest.fixture
+def store(kept: tuple[Store, Plant]) -> Store:
+    return kept[0]
+
+
+@pytest.fixture
+def plant(kept: tuple[Store, Plant]) -> Plant:
+    return kept[1]
+
+
+@pytest.fixture
+def registered(store: Store) -> Store:
+    store.save_record(record(), None)
+    return store
+
+
+def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
+    pool = PoolState(adopted={str(KEY): Bounds(1, 4), "other": None}, digest="abc")
+    registered.save_group("demo", KEY, FAILED, None)
+    registered.save_pool("demo", POOL, pool, None)
+    found = registered.load("demo")
+    assert found.record == record()
+    assert found.state.groups == {KEY: FAILED}
+    assert found.state.pools == {POOL: pool}
+    assert found.versions == {"META": 1, f"GROUP#{KEY}": 1, f"POOL#{POOL}": 1}
+    assert found.fence == 0
+
+
+def test_a_cluster_that_nobody_registered_is_unknown(registered: Store) -> None:
+    with pytest.raises(UnknownClusterError, match="'dem'"):
+        registered.load("dem")
+    assert registered.record_version("dem") is None
+    assert registered.decisions("dem", 5) == []
+
+
+def test_one_clusters_state_is_not_anothers(registered: Store) -> None:
+    registered.save_record(record("demo-2"), None)
+    registered.save_group("demo-2", KEY, FAILED, None)
+    assert registered.load("demo").state.groups == {}
+
+
+@pytest.mark.parametrize("stale", [None, 2])
+def test_a_write_that_knows_another_version_changes_nothing(registered: Store, stale: int | None) -> None:
+    registered.save_group("demo", KEY, FAILED, None)
+    registered.save_pool("demo", POOL, PoolState(digest="first"), None)
+    with pytest.raises(StateConflictError):
+        registered.save_record(record(paused=True), stale)
+    with pytest.raises(StateConflictError):
+        registered.save_group("demo", KEY, GroupState(), stale)
+    with pytest.raises(StateConflictError):
+        registered.save_pool("demo", POOL, PoolState(digest="second"), stale)
+    found = registered.load("demo")
+    assert (found.record.paused, found.state.groups[KEY], found.state.pools[POOL].digest) == (False, FAILED, "first")
+
+
+def test_a_write_that_knows_the_version_is_the_next_version(registered: Store) -> None:
+    registered.save_record(record(paused=True), 1)
+    registered.save_record(record(paused=False), 2)
+    assert registered.record_version("demo") == 3
+    assert registered.load("demo").versions["META"] == 3
+
+
+def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(registered: Store) -> None:
+    with pytest.raises(StateConflictError):
+        registered.save_group("demo", KEY, FAILED, 1)
+
+
+class TestLease:
+    def test_nobody_gets_a_lease_that_another_run_holds(self, registered: Store) -> None:
+        registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
+        fence = registered.load("demo").fence
+        with pytest.raises(LeaseHeldError):
+            registered.take_lease("demo", "second", fence, NOW + MINUTE / 2, NOW + 2 * MINUTE)
+
+    def test_a_lease_that_ran_out_is_taken_over_with_a_higher_fence(self, registered: Store) -> None:
+        first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
+        fence = registered.load("demo").fence
+        second = registered.take_lease("demo", "second", fence, NOW + MINUTE, NOW + 2 * MINUTE)
+        assert second.fence > first.fence
+        assert second.expires == NOW + 2 * MINUTE
+
+    def test_a_lease_taken_since_the_look_is_a_conflict_also_after_its_end(self, registered: Store) -> None:
+        seen = registered.load("demo").fence
+        between = registered.take_lease("demo", "first", seen, NOW, NOW + MINUTE)
+        registered.give_back_lease("demo", between, NOW)
+        with pytest.raises(StateConflictError):
+            registered.take_lease("demo", "second", seen, NOW, NOW + MINUTE)
+
+    def test_a_lease_given_back_is_free_at_once(self, registered: Store) -> None:
+        first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
+        registered.give_back_lease("demo", first, NOW)
+        assert registered.take_lease("demo", "second", first.fence, NOW, NOW + MINUTE).fence == first.fence + 1
+
+    def test_giving_back_what_another_run_holds_by_now_leaves_it_to_that_run(self, registered: Store) -> None:
+        first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
+        second = registered.take_lease("demo", "second", first.fence, NOW + MINUTE, NOW + 2 * MINUTE)
+        registered.give_back_lease("demo", first, NOW + MINUTE)
+        with pytest.raises(LeaseHeldError):
+            registered.take_lease("demo", "third", second.fence, NOW + MINUTE, NOW + 3 * MINUTE)
+
+    def test_two_clusters_have_two_leases(self, registered: Store) -> None:
+        registered.save_record(record("demo-2"), None)
+        registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
+        assert registered.take_lease("demo-2", "second", 0, NOW, NOW + MINUTE).fence == 1
+
+
+class TestDue:
+    def test_every_registered_cluster_is_in_the_index_with_its_record(self, store: Store) -> None:
+        for name in ("c", "a", "b"):
+            store.save_record(record(name), None)
+        assert dict(store.due()) == {name: record(name) for name in "abc"}
+
+    def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
+        assert list(store.due()) == []
+
+    def test_a_broken_record_is_told_and_does_not_hide_the_others(self, registered: Store, plant: Plant) -> None:
+        plant("broken", '{"id": "broken", "flavours": "all"}')
+        plant("no-json", "{")
+        due = dict(registered.due())
+        assert due["demo"] == record()
+        assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
+        assert "record of cluster no-json: not JSON" in str(due["no-json"])
+
+    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, store: Store, plant: Plant) -> None:
+        plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
+        with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
+            store.load("demo")
+        store.save_record(record(), store.record_version("demo"))
+        assert store.load("demo").record == record()
+
+
+def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: Store) -> None:
+    for minute in (3, 1, 2):
+        at = NOW + minute * MINUTE
+        registered.save_decision("demo", ulid(at, bytes(10)), {"minute": minute}, at + 30 * MINUTE)
+    assert registered.decisions("demo", 2) == [{"minute": 3}, {"minute": 2}]
+
+
+def test_a_decision_is_never_overwritten(registered: Store) -> None:
+    registered.save_decision("demo", "01A", {"first": True}, NOW)
+    with pytest.raises(StateConflictError):
+        registered.save_decision("demo", "01A", {"first": False}, NOW)
+    assert registered.decisions("demo", 5) == [{"first": True}]
+
+
+class TestTheTableItself:
+    """What only the real adapter can be asked."""
+
+    @pytest.fixture
+    def table(self, deployment: Deployment) -> DynamoStore:
+        return DynamoStore(deployment.aws.client("dynamodb"), deployment.table)
+
+    def items(self, deployment: Deployment) -> dict[str, dict[str, Any]]:
+        scanned = deployment.aws.client("dynamodb").scan(TableName=deployment.table)["Items"]
+        return {item["sk"]["S"].partition("#")[0]: item for item in scanned}
+
+    def test_only_a_clusters_record_is_in_the_index(self, table: DynamoStore, deployment: Deployment) -> None:
+        table.save_record(record(), None)
+        table.save_group("demo", KEY, FAILED, None)
+        table.save_pool("demo", POOL, PoolState(), None)
+        table.take_lease("demo", "me", 0, NOW, NOW + MINUTE)
+        table.save_decision("demo", "01A", {}, NOW)
+        answer = deployment.aws.client("dynamodb").scan(TableName=deployment.table, IndexName="due")
+        assert [item["sk"]["S"] for item in answer["Items"]] == ["META"]
+
+    def test_backoffs_and_decisions_expire_and_records_pools_and_leases_stay(
+        self, table: DynamoStore, deployment: Deployment
+    ) -> None:
+        table.save_record(record(), None)
+        table.save_group("demo", KEY, FAILED, None)
+        table.save_pool("demo", POOL, PoolState(), None)
+        table.take_lease("demo", "me", 0, NOW, NOW + MINUTE)
+        table.save_decision("demo", "01A", {}, NOW + 30 * MINUTE)
+        items = self.items(deployment)
+        assert {kind for kind, item in items.items() if "expires_at" in item} == {"GROUP", "DECISION"}
+        assert int(items["DECISION"]["expires_at"]["N"]) == (NOW + 30 * MINUTE).timestamp()
+        assert FAILED.backoff_until is not None
+        assert int(items["GROUP"]["expires_at"]["N"]) > (FAILED.backoff_until + timedelta(hours=3)).timestamp()
+
+    def test_more_than_one_answer_is_read_to_its_end(self, table: DynamoStore) -> None:
+        table.save_record(record(), None)
+        long = replace(FAILED, message="x" * 100_000)
+        names = [f"workers-{number:02}" for number in range(12)]  # above the 1 MiB of one answer
+        for name in names:
+            table.save_group("demo", GroupKey("cluster-api", "demo", name), long, None)
+        assert sorted(key.name for key in table.load("demo").state.groups) == names
+
+    def test_an_impaired_zone_is_loaded_under_its_name(self, table: DynamoStore, deployment: Deployment) -> None:
+        table.save_record(record(), None)
+        deployment.aws.client("dynamodb").put_item(
+            TableName=deployment.table,
+            Item={
+                "pk": {"S": "CLUSTER#demo"},
+                "sk": {"S": "ZONE#eu-central-1/eu-central-1a"},
+                "record": {"S": '{"impaired_until": "2026-01-15T12:30:00Z"}'},
+                "version": {"N": "1"},
+            },
+        )
+        assert table.load("demo").state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
+
+    @pytest.mark.parametrize(
+        ("sort_key", "text", "says"),
+        [
+            ("GROUP#cluster-api/demo/a", '{"failures": "many"}', "GROUP#cluster-api/demo/a: failures is 'many'"),
+            ("GROUP#nonsense", "{}", "GROUP#nonsense"),
+            ("POOL#x", '{"adopted": 3}', "POOL#x: "),
+            ("POOL#x", '{"flavour": "f", "namespace": "", "cluster": "", "name": "x", "adopted": {"a": {"min": 4, '
+             '"max": 1}}}', "POOL#x"),
+            ("ZONE#r/z", '{"impaired_until": "soon"}', "ZONE#r/z: impaired_until is 'soon'"),
+        ],
+    )  # fmt: skip
+    def test_a_broken_item_is_one_error_that_names_it(
+        self, table: DynamoStore, deployment: Deployment, sort_key: str, text: str, says: str
+    ) -> None:
+        table.save_record(record(), None)
+        deployment.aws.client("dynamodb").put_item(
+            TableName=deployment.table,
+            Item={
+                "pk": {"S": "CLUSTER#demo"},
+                "sk": {"S": sort_key},
+                "record": {"S": text},
+                "version": {"N": "1"},
+            },
+        )
+        with pytest.raises(ConfigError) as caught:
+            table.load("demo")
+        assert says in str(caught.value)
+
+    def test_a_table_that_is_not_there_is_unavailable_for_every_call(self, deployment: Deployment) -> None:
+        gone = DynamoStore(deployment.aws.client("dynamodb"), "gone")
+        lease = InMemoryStore().take_lease("demo", "me", 0, NOW, NOW + MINUTE)
+        calls: list[Callable[[], object]] = [
+            lambda: gone.load("demo"),
+            gone.due,
+            lambda: gone.record_version("demo"),
+            lambda: gone.save_record(record(), None),
+            lambda: gone.save_group("demo", KEY, FAILED, None),
+            lambda: gone.save_pool("demo", POOL, PoolState(), None),
+            lambda: gone.take_lease("demo", "me", 0, NOW, NOW + MINUTE),
+            lambda: gone.give_back_lease("demo", lease, NOW),
+            lambda: gone.save_decision("demo", "01A", {}, NOW),
+            lambda: gone.decisions("demo", 1),
+        ]
+        for call in calls:
+            with pytest.raises(StateUnavailableError, match="table gone"):
+                call()

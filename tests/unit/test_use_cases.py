@@ -1,0 +1,974 @@
+"""Scan, rebalance, failure and operator, with their ports in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import (
+    AccessError,
+    BadRequestError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    LeaseHeldError,
+    QueueUnavailableError,
+    RejectedError,
+    StateConflictError,
+    StateUnavailableError,
+    UnknownClusterError,
+)
+from evenkeel.application.failure import Failure, HearFailure, Verdict
+from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.rebalance import SECOND_LOOK_SECONDS, Outcome, Rebalance
+from evenkeel.application.scan import Scan, is_due
+from evenkeel.config import ConfigError
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, NodeGroup, PoolId, State
+from evenkeel.domain.values import Fault
+from evenkeel.domain.writes import Patch
+from tests.builders import key, zones
+from tests.fakes import (
+    NOW,
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    Journal,
+    plenty,
+    record,
+)
+
+MINUTE = timedelta(minutes=1)
+POOL_ID = PoolId("cluster-api", "default", "", "workers")
+POOLS = [{"name": "workers", "min": 3, "max": 12}]
+
+
+class House:
+    """A registered cluster `demo` with one pool of three zones, and every port in memory."""
+
+    def __init__(self, groups: list[NodeGroup] | None = None, *, dry_run: bool = False, **fields: Any) -> None:
+        self.journal = Journal()
+        self.clock = FakeClock()
+        self.store = InMemoryStore(self.journal)
+        self.cluster = FakeCluster(
+            groups if groups is not None else zones((2, 2, 2), bounds=[(1, 9)] * 3), self.journal
+        )
+        self.clusters = FakeClusters({"demo": self.cluster})
+        self.queue = FakeQueue()
+        self.bus = FakeBus()
+        self._chance = count()
+        self.store.save_record(record(**{"dry_run": None, "pools": POOLS, **fields}), None)
+        self.rebalance = Rebalance(
+            store=self.store,
+            clusters=self.clusters,
+            queue=self.queue,
+            bus=self.bus,
+            clock=self.clock,
+            chance=lambda size: next(self._chance).to_bytes(size),
+            dry_run=dry_run,
+        )
+
+    def run(self, remaining: Callable[[], float] = plenty) -> Outcome:
+        self.clock.at += MINUTE  # like the schedule; backoffs in these tests are far from their ends
+        return self.rebalance("demo", "a test", remaining)
+
+    def fail(self, zone: str) -> None:
+        """Zone's group is in backoff."""
+        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        self.store.save_group("demo", key(zone), state, None)
+
+    def bounds(self) -> list[tuple[int, int]]:
+        groups = sorted(self.cluster.groups.values(), key=lambda group: group.key)
+        return [(group.bounds.min, group.bounds.max) for group in groups if group.bounds]
+
+    def decisions(self) -> list[dict[str, Any]]:
+        return [dict(decision) for decision in self.store.decisions("demo", 100)]
+
+    def outcomes(self) -> list[str]:
+        """Of the newest decision, per group in zone order."""
+        return [group["outcome"] for group in self.decisions()[0]["pool"]["groups"]]
+
+
+class TestRebalance:
+    def test_a_run_writes_every_group_that_the_plan_changes_and_records_it_once(self) -> None:
+        house = House()
+        outcome = house.run()
+        assert outcome.written == len(house.cluster.applied) == 3
+        assert sum(maximum for _, maximum in house.bounds()) == 12
+        (decision,) = house.decisions()
+        assert decision["cluster"] == "demo"
+        assert decision["cause"] == "a test"
+        assert decision["dryRun"] is False
+        assert house.outcomes() == ["written"] * 3
+        assert house.bus.types == ["Node Groups Rebalanced"]
+        assert house.bus.published[0][1] == decision
+
+    def test_a_quiet_run_is_one_query_and_one_look_and_nothing_else(self) -> None:
+        house = House()
+        house.run()
+        before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
+        house.journal.entries.clear()
+        outcome = house.run()
+        assert house.journal.entries == ["load", "observe"]
+        assert outcome.message == "demo: nothing to write"
+        assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
+
+    def test_whoever_wrote_asks_for_a_second_look(self) -> None:
+        house = House()
+        house.run()
+        assert house.queue.second_looks == [("demo", "second look after a write", SECOND_LOOK_SECONDS)]
+
+    def test_a_dry_run_records_what_it_would_write_once_and_writes_nothing(self) -> None:
+        house = House(dry_run=True)
+        messages = [house.run().message for _ in range(3)]
+        assert messages == ["demo: dry run: would write 3 node groups"] * 3
+        assert house.cluster.applied == []
+        assert house.queue.second_looks == []
+        assert "save LEASE" not in house.journal.entries
+        (decision,) = house.decisions()
+        assert decision["dryRun"] is True
+        assert house.outcomes() == ["planned"] * 3
+
+    def test_a_dry_run_records_again_when_its_plan_has_changed(self) -> None:
+        house = House(dry_run=True)
+        house.run()
+        house.cluster.change(key("a"), requested=5, running=5)
+        house.run()
+        assert len(house.decisions()) == 2
+
+    @pytest.mark.parametrize(("stack", "cluster", "dry"), [(True, None, True), (True, False, False), (False, True, True)])
+    def test_a_clusters_own_dry_run_goes_before_the_stacks(self, stack: bool, cluster: bool | None, dry: bool) -> None:
+        house = House(dry_run=stack, **{"dry_run": cluster})
+        house.store.save_record(record(dry_run=cluster, pools=POOLS), 1)
+        assert house.run().dry_run is dry
+        assert bool(house.cluster.applied) is not dry
+
+    def test_a_paused_cluster_is_not_even_looked_at(self) -> None:
+        house = House(paused=True)
+        assert house.run().message == "demo: paused, nothing looked at"
+        assert house.cluster.looks == 0
+
+    def test_a_pause_ends_by_itself(self) -> None:
+        house = House(paused=True, paused_until=NOW + 2 * MINUTE)
+        assert house.run().written == 0
+        assert house.run().written == 3
+
+    def test_a_cluster_that_nobody_registered_is_an_error_of_the_message(self) -> None:
+        with pytest.raises(UnknownClusterError):
+            House().rebalance("other", "a test", plenty)
+
+    def test_a_bad_record_is_reported_and_nothing_is_looked_at(self) -> None:
+        house = House()
+        house.store.plant("demo", '{"id": "demo", "flavours": ["mesos"]}')
+        outcome = house.run()
+        assert outcome.unreachable
+        assert "record of cluster demo: flavours.0 is 'mesos'" in outcome.message
+        assert house.cluster.looks == 0
+
+    @pytest.mark.parametrize(
+        "error", [ClusterUnavailableError("page 2 broke off"), AccessError("secret cannot be read")]
+    )
+    def test_a_cluster_that_cannot_be_read_is_reported_and_left_alone(self, error: EvenkeelError) -> None:
+        house = House()
+        house.cluster.unreadable = error
+        outcome = house.run()
+        assert outcome.unreachable
+        assert outcome.message == f"demo: not looked at: {error}"
+        assert outcome.metrics()["ClustersUnreachable"] == 1
+        assert house.journal.count("apply") == 0
+        assert house.queue.second_looks == []
+
+    def test_a_cluster_that_cannot_be_opened_is_reported_the_same(self) -> None:
+        house = House()
+        house.clusters.by_id["demo"] = AccessError("user.exec is refused")
+        assert house.run().message == "demo: not looked at: user.exec is refused"
+
+
+class TestRebalanceWithoutTheTable:
+    def test_wherever_the_table_goes_away_no_patch_follows(self) -> None:
+        whole = House()
+        calls_before = whole.store.calls
+        whole.run()
+        calls = whole.store.calls - calls_before
+        assert calls >= 5  # load, lease, adopted bounds, decision, lease back
+        for answered in range(calls):
+            house = House()
+            house.journal.entries.clear()
+            house.store.away_from = house.store.calls + answered
+            with pytest.raises(StateUnavailableError):
+                house.run()
+            asked = house.journal.entries
+            assert "apply" not in asked[asked.index("no answer") :]
+            # the run after it, with the table back, ends where the undisturbed one does
+            house.store.away_from = None
+            house.clock.at += 10 * MINUTE
+            house.run()
+            assert house.bounds() == whole.bounds()
+
+    def test_with_no_table_at_all_the_cluster_is_not_looked_at(self) -> None:
+        house = House()
+        house.store.away_from = 0
+        with pytest.raises(StateUnavailableError):
+            house.run()
+        assert house.cluster.looks == 0
+
+    def test_the_bounds_before_us_are_saved_before_the_first_patch(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]))
+        house.run()
+        asked = house.journal.entries
+        assert asked.index("save POOL") < asked.index("apply")
+        adopted = house.store.load("demo").state.pools[POOL_ID].adopted
+        assert adopted == {
+            str(key("a")): Bounds(1, 9),
+            str(key("b")): Bounds(0, 8),
+            str(key("c")): Bounds(1, 7),
+        }
+
+    def test_bounds_of_our_own_never_become_the_adopted_ones(self) -> None:
+        house = House()
+        house.run()
+        before = house.store.load("demo").state.pools[POOL_ID].adopted
+        house.cluster.change(key("a"), requested=4, running=4)
+        house.run()
+        assert house.store.load("demo").state.pools[POOL_ID].adopted == before
+
+
+class TestRebalanceBesideOthers:
+    def test_a_conflict_leads_to_a_new_look_and_a_new_plan(self) -> None:
+        house = House()
+
+        def somebody_scales(patch: Patch) -> None:
+            house.cluster.before_apply = lambda patch: None
+            house.cluster.change(patch.plan.group.key, requested=4, running=4)
+
+        house.cluster.before_apply = somebody_scales
+        outcome = house.run()
+        assert (house.cluster.looks, outcome.conflicts) == (2, 1)
+        assert all(
+            group.bounds is not None and group.requested <= group.bounds.max for group in house.cluster.groups.values()
+        )
+        assert sum(maximum for _, maximum in house.bounds()) == 12
+
+    def test_there_are_at_most_three_new_plans(self) -> None:
+        house = House()
+
+        def always(patch: Patch) -> None:
+            raise ConflictError("somebody was faster")
+
+        house.cluster.before_apply = always
+        outcome = house.run()
+        assert (house.cluster.looks, outcome.conflicts, outcome.written) == (4, 3, 0)
+        assert house.outcomes()[0].startswith("conflict: ") or "conflict: somebody was faster" in house.outcomes()
+
+    def test_a_cluster_that_another_run_writes_is_left_to_it(self) -> None:
+        house = House()
+        house.store.take_lease("demo", "another", 0, NOW, NOW + 10 * MINUTE)
+        with pytest.raises(LeaseHeldError):
+            house.run()
+        assert house.cluster.applied == []
+
+    def test_a_run_that_slept_through_anothers_plans_again(self) -> None:
+        house = House()
+
+        def another_run(sort_key: str) -> None:
+            lease = house.store.take_lease("demo", "another", 0, house.clock.at, house.clock.at + MINUTE)
+            house.store.give_back_lease("demo", lease, house.clock.at)
+
+        house.store.before_write.append(another_run)
+        outcome = house.run()
+        assert outcome.conflicts == 1
+        assert outcome.written == 3
+
+    def test_the_lease_is_given_back_also_after_an_error(self) -> None:
+        house = House()
+
+        def breaks(patch: Patch) -> None:
+            raise ZeroDivisionError
+
+        house.cluster.before_apply = breaks
+        with pytest.raises(ZeroDivisionError):
+            house.run()
+        house.cluster.before_apply = lambda patch: None
+        assert house.run().written == 3
+
+    def test_without_time_for_a_patch_none_is_begun(self) -> None:
+        house = House()
+        outcome = house.run(lambda: 13.0)
+        assert outcome.written == 0
+        assert "not tried: no time left" in house.outcomes()
+        assert house.run().written == 3
+
+    def test_after_the_lease_has_run_out_nothing_more_is_patched(self) -> None:
+        house = House()
+
+        def slow(patch: Patch) -> None:
+            house.clock.at += 2 * MINUTE
+
+        house.cluster.before_apply = slow
+        assert house.run().written == 1
+
+
+class TestRebalanceRefused:
+    @staticmethod
+    def refuse(house: House, zone: str, error: Exception) -> list[str]:
+        tried: list[str] = []
+
+        def answer(patch: Patch) -> None:
+            tried.append(patch.plan.group.zone or "")
+            if patch.plan.group.zone == zone:
+                raise error
+
+        house.cluster.before_apply = answer
+        return tried
+
+    def test_a_refused_write_is_reported_with_its_reason_and_not_tried_again(self) -> None:
+        house = House()
+        tried = self.refuse(house, "b", RejectedError("422 spec.replicas: too many"))
+        outcome = house.run()
+        assert outcome.rejected == 1
+        assert tried.count("b") == 1
+        assert "rejected: 422 spec.replicas: too many" in house.outcomes()
+        assert outcome.metrics()["Rejected"] == 1
+
+    def test_nothing_grows_when_a_shrink_before_it_was_refused(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
+        tried = self.refuse(house, "a", RejectedError("no"))
+        house.run()
+        assert tried == ["a"]
+        assert house.bounds() == [(0, 9), (0, 2), (0, 2)]
+
+    def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
+        groups = zones((2, 2, 2), bounds=[(0, 9), (0, 9), (0, 9)])
+        groups += [
+            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
+            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
+        ]
+        house = House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
+        tried: list[GroupKey] = []
+        conflicts = iter([ConflictError("somebody was faster")])
+
+        def answer(patch: Patch) -> None:
+            tried.append(patch.plan.group.key)
+            if patch.plan.group.pool_label == "others":
+                raise RejectedError("no")
+            for error in conflicts:
+                raise error
+
+        house.cluster.before_apply = answer
+        outcome = house.run()
+        assert outcome.conflicts == 1
+        assert outcome.written == 3
+        assert sum(found.name.startswith("others") for found in tried) == 1
+
+    def test_one_pools_refusal_does_not_stop_another_pool(self) -> None:
+        groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
+        groups += [
+            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
+            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
+        ]
+        house = House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
+
+        def answer(patch: Patch) -> None:
+            if patch.plan.group.pool_label == "others":
+                raise RejectedError("no")
+
+        house.cluster.before_apply = answer
+        assert house.run().written == 3
+
+    @pytest.mark.parametrize("error", [ClusterUnavailableError("connection reset"), AccessError("secret is gone")])
+    def test_a_cluster_lost_half_way_is_reported_and_the_next_run_ends_right(self, error: EvenkeelError) -> None:
+        whole = House()
+        whole.run()
+        house = House()
+        lost = iter([None, error])
+
+        def answer(patch: Patch) -> None:
+            if (trouble := next(lost, None)) is not None:
+                raise trouble
+
+        house.cluster.before_apply = answer
+        outcome = house.run()
+        assert outcome.unreachable
+        assert outcome.written == 1
+        assert f"unknown: {error}" in house.outcomes()
+        assert house.run().unreachable is False
+        assert house.bounds() == whole.bounds()
+
+
+class TestRebalanceFailures:
+    def test_a_fenced_group_gives_up_what_it_cannot_get_and_its_machines_are_marked_first(self) -> None:
+        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+        outcome = house.run()
+        assert house.cluster.groups[key("a")].requested == 2
+        assert house.cluster.groups[key("a")].bounds == Bounds(1, 2)
+        assert [patch.plan.group.zone for patch in house.cluster.marked] == ["a"]
+        asked = house.journal.entries
+        assert asked.index("mark") < asked.index("apply")
+        assert outcome.metrics()["GroupsFenced"] == 1
+
+    def test_a_new_machine_closes_the_backoff_and_that_is_remembered(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+        house.run()
+        house.cluster.change(key("a"), requested=3, running=3)
+        house.run()
+        state = house.store.load("demo").state.groups[key("a")]
+        assert state.last_success == house.clock.at
+        assert not state.in_trouble
+
+    def test_a_state_that_was_written_meanwhile_is_read_again(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+
+        def second_failure(sort_key: str) -> None:
+            later = record_failure(
+                GroupState(), house.clock.at + 1 * MINUTE, FailureClass.QUOTA, "limit", BackoffPolicy()
+            )
+            house.store.save_group("demo", key("a"), later, 1)
+
+        house.store.before_write.append(second_failure)
+        house.run()
+        assert house.store.load("demo").state.groups[key("a")].failure_class is FailureClass.QUOTA
+
+
+class TestRebalanceBadPools:
+    def broken(self) -> House:
+        fault = Fault(object="MachineDeployment default/x", field="spec.replicas", value="'many'", problem="no number")
+        groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
+        groups[1] = replace(groups[1], faults=(fault,))
+        groups += [
+            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
+            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
+        ]
+        return House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
+
+    def test_an_invalid_pool_is_left_alone_and_the_others_go_on(self) -> None:
+        house = self.broken()
+        outcome = house.run()
+        assert {patch.plan.group.pool_label for patch in house.cluster.applied} == {"others"}
+        assert outcome.metrics()["PoolsInvalid"] == 1
+
+    def test_an_invalid_pool_is_told_once_with_object_field_and_value(self) -> None:
+        house = self.broken()
+        for _ in range(3):
+            house.run()
+        told = [detail for detail_type, detail in house.bus.published if detail_type == "Pool Invalid"]
+        assert len(told) == 1
+        assert told[0]["pool"]["problems"] == ["MachineDeployment default/x: spec.replicas is 'many': no number"]
+
+    def test_a_pool_that_is_mended_and_breaks_again_is_told_again(self) -> None:
+        house = self.broken()
+        faults = house.cluster.groups[key("b")].faults
+        house.run()
+        house.cluster.change(key("b"), faults=())
+        house.run()
+        house.cluster.change(key("b"), faults=faults)
+        house.run()
+        assert house.bus.types.count("Pool Invalid") == 2
+
+    def test_a_starved_pool_is_told_once(self) -> None:
+        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3), on_failure="hold")
+        for zone in "abc":
+            house.fail(zone)
+        for _ in range(3):
+            house.run()
+        assert house.bus.types.count("Pool Starved") == 1
+
+
+class TestRebalanceAlways:
+    @given(
+        requested=st.lists(st.integers(0, 6), min_size=3, max_size=3),
+        waiting=st.lists(st.integers(0, 3), min_size=3, max_size=3),
+        bounds=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=3, max_size=3),
+        failing=st.sets(st.sampled_from("abc")),
+        trouble=st.lists(
+            st.sampled_from([None, "conflict", "rejected", "unavailable", "lost", "scaled"]), max_size=12
+        ),
+        kill_at=st.none() | st.integers(0, 20),
+    )
+    def test_whatever_goes_wrong_every_published_bound_holds_what_is_requested(
+        self,
+        requested: list[int],
+        waiting: list[int],
+        bounds: list[tuple[int, int]],
+        failing: set[str],
+        trouble: list[str | None],
+        kill_at: int | None,
+    ) -> None:
+        running = [max(0, wanted - late) for wanted, late in zip(requested, waiting, strict=True)]
+        house = House(
+            zones(requested, running=running, bounds=[(min(pair), max(pair)) for pair in bounds]),
+        )
+        for zone in failing:
+            house.fail(zone)
+        errors: dict[str, Exception] = {
+            "conflict": ConflictError("changed"),
+            "rejected": RejectedError("no"),
+            "unavailable": ClusterUnavailableError("gone"),
+        }
+        troubles = iter(trouble)
+
+        def answer(patch: Patch) -> None:
+            what = next(troubles, None)
+            group = house.cluster.groups[patch.plan.group.key]
+            new_bounds = patch.bounds or group.bounds
+            new_requested = group.requested if patch.requested is None else patch.requested
+            assert new_bounds is None or new_bounds.max >= new_requested
+            assert new_requested >= min(group.running, group.requested), "a running node would go"
+            if what == "scaled":
+                house.cluster.change(group.key, requested=group.requested + 1)
+            elif what == "lost":  # carried out, and the answer never arrives
+                house.cluster.before_apply = lambda patch: None
+                house.cluster.apply(patch, "lost", "none")
+                house.cluster.before_apply = answer
+                raise ClusterUnavailableError("no answer")
+            elif what is not None:
+                raise errors[what]
+
+        house.cluster.before_apply = answer
+        if kill_at is not None:
+            house.store.away_from = house.store.calls + kill_at
+        for _ in range(2):
+            with pytest.MonkeyPatch.context():
+                try:
+                    house.run()
+                except (StateUnavailableError, LeaseHeldError):
+                    house.clock.at += 2 * MINUTE
+                house.store.away_from = None
+        house.cluster.before_apply = lambda patch: None
+        for _ in range(4):
+            house.run()
+        patched = len(house.cluster.applied)
+        house.run()
+        assert len(house.cluster.applied) == patched, "a world that nobody touches comes to rest"
+
+
+class TestScan:
+    @given(
+        cluster=st.text("abcdefghij-0123456789", min_size=1, max_size=20),
+        minutes=st.integers(1, 60),
+        start=st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)),
+        late=st.integers(0, 59),
+    )
+    def test_a_cluster_is_due_exactly_once_per_interval_however_late_within_the_minute_the_tick_is(
+        self, cluster: str, minutes: int, start: datetime, late: int
+    ) -> None:
+        first = start.replace(second=0, microsecond=0, tzinfo=NOW.tzinfo)
+        ticks = [first + number * MINUTE for number in range(minutes)]
+        assert sum(is_due(cluster, minutes * 60, tick) for tick in ticks) == 1
+        for tick in ticks:
+            assert is_due(cluster, minutes * 60, tick) == is_due(cluster, minutes * 60, tick + timedelta(seconds=late))
+
+    def test_many_clusters_of_one_interval_are_spread_over_its_minutes(self) -> None:
+        due = [sum(is_due(f"cluster-{i}", 600, NOW + minute * MINUTE) for i in range(1000)) for minute in range(10)]
+        assert sum(due) == 1000
+        assert min(due) > 50
+
+    @pytest.fixture
+    def store(self) -> InMemoryStore:
+        store = InMemoryStore()
+        for name, fields in {
+            "fast": {"scan_interval": 15},
+            "minute": {},
+            "hourly": {"scan_interval": 3600},
+            "paused": {"paused": True},
+        }.items():
+            store.save_record(record(name, **fields), None)
+        return store
+
+    def scan(self, store: InMemoryStore, queue: FakeQueue) -> Scan:
+        return Scan(store=store, queue=queue, clock=FakeClock())
+
+    def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        scan = self.scan(store, queue)
+        for minute in range(60):
+            scan.tick(NOW + minute * MINUTE)
+        assert {name: queue.clusters.count(name) for name in ("fast", "minute", "hourly", "paused")} == {
+            "fast": 60,
+            "minute": 60,
+            "hourly": 1,
+            "paused": 0,
+        }
+        # the looks below a minute go the way that can be delayed, and come back as messages
+        assert len(queue.second_looks) == 60 * 3
+
+    def test_a_sub_minute_interval_is_spread_over_its_minute(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        self.scan(store, queue).tick(NOW)
+        assert queue.second_looks == [("fast", "scan", delay) for delay in (15, 30, 45)]
+
+    def test_a_tick_that_arrives_twice_asks_once(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        scan = self.scan(store, queue)
+        scan.tick(NOW)
+        scan.tick(NOW + timedelta(seconds=20))
+        assert sorted(queue.clusters) == ["fast", "minute"]
+
+    def test_a_broken_record_is_told_and_the_others_are_scanned(self, store: InMemoryStore) -> None:
+        store.plant("broken", "{}")
+        queue = FakeQueue()
+        result = self.scan(store, queue).tick(NOW)
+        assert sorted(queue.clusters) == ["fast", "minute"]
+        assert len(result.broken) == 1
+        assert "record of cluster broken" in result.answer()["message"]
+        assert result.answer()["ok"] is False
+
+    def test_by_hand_every_registered_cluster_or_those_that_are_named(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        assert self.scan(store, queue).by_hand([]).requested == ("fast", "hourly", "minute", "paused")
+        assert self.scan(store, queue).by_hand(["hourly"]).requested == ("hourly",)
+
+    def test_by_hand_an_unknown_name_is_told_and_the_known_ones_are_scanned(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        answer = self.scan(store, queue).by_hand(["nobody", "minute"]).answer()
+        assert queue.clusters == ["minute"]
+        assert answer["ok"] is False
+        assert "cluster 'nobody' is not registered" in answer["message"]
+
+    def test_two_scans_by_hand_are_two_looks(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        clock = FakeClock()
+        scan = Scan(store=store, queue=queue, clock=clock)
+        scan.by_hand(["minute"])
+        clock.at += timedelta(seconds=1)
+        scan.by_hand(["minute"])
+        assert queue.clusters == ["minute", "minute"]
+
+    def test_a_second_look_that_comes_due_is_a_message_for_its_cluster(self, store: InMemoryStore) -> None:
+        queue = FakeQueue()
+        scan = self.scan(store, queue)
+        scan.look_again("minute", "second look after a write", "m-1")
+        scan.look_again("minute", "second look after a write", "m-1")
+        assert queue.requests == {"again-m-1": ("minute", "second look after a write")}
+
+    def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, store: InMemoryStore) -> None:
+        with pytest.raises(QueueUnavailableError):
+            self.scan(store, FakeQueue(broken=QueueUnavailableError("away"))).tick(NOW)
+        store.away_from = 0
+        with pytest.raises(StateUnavailableError):
+            self.scan(store, FakeQueue()).tick(NOW)
+
+
+def failure(**fields: Any) -> Failure:
+    given = {
+        "cluster": "demo",
+        "namespace": "default",
+        "name": "workers-a",
+        "code": "InsufficientInstanceCapacity",
+        "message": "no room",
+        "occurred_at": NOW - timedelta(seconds=30),
+        "id": "event-1",
+    }
+    return Failure(**{**given, **fields})
+
+
+class TestHearFailure:
+    @pytest.fixture
+    def store(self) -> InMemoryStore:
+        store = InMemoryStore()
+        store.save_record(record(), None)
+        return store
+
+    @pytest.fixture
+    def queue(self) -> FakeQueue:
+        return FakeQueue()
+
+    @pytest.fixture
+    def hear(self, store: InMemoryStore, queue: FakeQueue) -> HearFailure:
+        return HearFailure(store=store, queue=queue, clock=FakeClock())
+
+    def test_a_failure_fences_its_group_and_asks_for_a_look_now(
+        self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue
+    ) -> None:
+        heard = hear(failure())
+        assert heard.verdict is Verdict.RECORDED
+        state = store.load("demo").state.groups[key("a")]
+        assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
+        assert state.backoff_until == NOW - timedelta(seconds=30) + 5 * MINUTE
+        assert "no room" in state.message
+        assert queue.clusters == ["demo"]
+
+    def test_a_repeat_changes_nothing(self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue) -> None:
+        hear(failure())
+        before = store.load("demo").state
+        assert hear(failure()).verdict is Verdict.KNOWN
+        assert store.load("demo").state == before
+        assert queue.clusters == ["demo"]
+
+    def test_a_failure_inside_the_backoff_does_not_make_it_longer_or_shorter(
+        self, hear: HearFailure, store: InMemoryStore
+    ) -> None:
+        hear(failure())
+        until = store.load("demo").state.groups[key("a")].backoff_until
+        hear(failure(occurred_at=NOW, id="event-2"))
+        state = store.load("demo").state.groups[key("a")]
+        assert (state.backoff_until, state.failures) == (until, 1)
+
+    def test_a_failure_from_before_the_last_success_changes_nothing(
+        self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue
+    ) -> None:
+        store.save_group("demo", key("a"), GroupState(last_success=NOW - timedelta(seconds=20)), None)
+        assert hear(failure()).verdict is Verdict.KNOWN
+        assert queue.clusters == []
+
+    @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
+    def test_a_failure_older_than_any_backoff_changes_nothing(
+        self, hear: HearFailure, store: InMemoryStore, age: timedelta
+    ) -> None:
+        assert hear(failure(occurred_at=NOW - age)).verdict is Verdict.KNOWN
+        assert store.load("demo").state.groups == {}
+
+    def test_clocks_may_differ_by_a_minute_and_not_by_an_hour(self, hear: HearFailure, store: InMemoryStore) -> None:
+        assert hear(failure(occurred_at=NOW + MINUTE)).verdict is Verdict.RECORDED
+        heard = hear(failure(occurred_at=NOW + 60 * MINUTE, id="event-2"))
+        assert heard.verdict is Verdict.IGNORED
+        assert "in the future" in heard.message
+
+    def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(self, hear: HearFailure) -> None:
+        heard = hear(failure(cluster="other"))
+        assert heard.verdict is Verdict.IGNORED
+        assert "'other'" in heard.message
+        assert "no such cluster is registered" in heard.message
+
+    def test_a_record_that_cannot_be_read_is_explained_and_not_retried(
+        self, hear: HearFailure, store: InMemoryStore
+    ) -> None:
+        store.plant("demo", "[]")
+        heard = hear(failure())
+        assert heard.verdict is Verdict.IGNORED
+        assert "record of cluster demo" in heard.message
+
+    def test_a_write_in_between_is_no_reason_to_lose_the_failure(
+        self, hear: HearFailure, store: InMemoryStore
+    ) -> None:
+        def another(sort_key: str) -> None:
+            store.save_group("demo", key("a"), GroupState(failures=1, last_failure=NOW - 20 * MINUTE), None)
+
+        store.before_write.append(another)
+        assert hear(failure()).verdict is Verdict.RECORDED
+        state = store.load("demo").state.groups[key("a")]
+        assert state.last_failure == NOW - timedelta(seconds=30)
+        assert state.failures == 2
+
+    def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(
+        self, store: InMemoryStore, queue: FakeQueue
+    ) -> None:
+        class Contended(InMemoryStore):
+            def save_group(self, *_: Any) -> None:
+                raise StateConflictError("again")
+
+        contended = Contended()
+        contended.save_record(record(), None)
+        with pytest.raises(StateConflictError):
+            HearFailure(store=contended, queue=queue, clock=FakeClock())(failure())
+
+    def test_a_message_that_could_not_be_sent_is_sent_when_the_event_is_tried_again(
+        self, hear: HearFailure, queue: FakeQueue
+    ) -> None:
+        queue.broken = QueueUnavailableError("away")
+        with pytest.raises(QueueUnavailableError):
+            hear(failure())
+        queue.broken = None
+        hear(failure())
+        assert queue.clusters == ["demo"]
+
+    @pytest.mark.parametrize(
+        ("flavour", "machine", "scalable"),
+        [
+            ("cluster-api", "workers-a-5b6f7-x7k2p", "workers-a"),
+            ("gardener", "shoot--demo--main-z1-5b6f7-x7k2p", "shoot--demo--main-z1"),
+            ("openshift", "demo-worker-a-x7k2p", "demo-worker-a"),
+            ("openshift", "lonely", "lonely"),
+        ],
+    )
+    def test_a_machine_names_its_scalable(self, flavour: str, machine: str, scalable: str) -> None:
+        assert failure(name=None, machine=machine).scalable(flavour) == scalable
+
+    @given(ages=st.lists(st.integers(0, 170), min_size=1, max_size=6, unique=True), order=st.randoms())
+    def test_the_order_in_which_failures_are_heard_does_not_matter(self, ages: list[int], order: Any) -> None:
+        def after(ages: list[int]) -> GroupState:
+            store = InMemoryStore()
+            store.save_record(record(), None)
+            hear = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())
+            for age in ages:
+                hear(failure(occurred_at=NOW - age * MINUTE, id=str(age)))
+            return store.load("demo").state.groups[key("a")]
+
+        shuffled = ages[:]
+        order.shuffle(shuffled)
+        found, expected = after(shuffled), after(sorted(ages, reverse=True))
+        assert (found.failures, found.last_failure) == (expected.failures, expected.last_failure)
+        assert found.backoff_until is not None
+        assert expected.backoff_until is not None
+        assert found.backoff_until >= expected.backoff_until
+
+
+RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+
+
+class TestOperate:
+    @pytest.fixture
+    def house(self) -> House:
+        return House(dry_run=True)
+
+    @pytest.fixture
+    def operate(self, house: House) -> Callable[..., dict[str, Any]]:
+        use = Operate(
+            store=house.store, clusters=house.clusters, queue=house.queue, clock=house.clock, dry_run=True
+        )
+
+        def call(action: str, cluster: str = "demo", **more: Any) -> dict[str, Any]:
+            return use({"action": action, "cluster": cluster, **more}, plenty)
+
+        return call
+
+    def test_a_new_cluster_is_registered_in_dry_run_and_looked_at(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        answer = operate("register", "new", record=RECORD)
+        assert answer["ok"] is True
+        assert answer["dryRun"] is True
+        assert "new is registered in dry run" in answer["message"]
+        assert house.store.load("new").record.id == "new"
+        assert house.queue.clusters == ["new"]
+
+    def test_registering_again_replaces_the_record_and_keeps_the_state(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.fail("a")
+        answer = operate("register", record={**RECORD, "dry_run": False})
+        assert answer["message"] == "demo is updated and switched on"
+        remembered = house.store.load("demo")
+        assert remembered.record.dry_run is False
+        assert remembered.record.pools == ()
+        assert key("a") in remembered.state.groups
+
+    def test_a_record_that_cannot_be_read_can_be_registered_again(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.store.plant("demo", "{")
+        assert operate("register", record=RECORD)["ok"] is True
+
+    def test_plan_answers_what_would_be_written_and_writes_nothing(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.journal.entries.clear()
+        answer = operate("plan")
+        assert answer["message"] == "1 pools, 0 invalid; 3 groups would change"
+        assert answer["plan"]["pools"][0]["name"] == "workers"
+        assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
+        assert house.journal.entries == ["load", "observe"]
+        json.dumps(answer)
+
+    def test_status_tells_groups_in_trouble_and_the_last_decisions(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.fail("a")
+        house.run()
+        answer = operate("status")
+        group = answer["groups"][str(key("a"))]
+        assert (group["state"], group["class"], group["failures"]) == ("fenced", "capacity", 1)
+        assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
+        assert len(answer["decisions"]) == 1
+        assert answer["message"] == "demo: dry run, 1 node groups in trouble"
+        json.dumps(answer)
+
+    def test_pause_and_resume(self, house: House, operate: Callable[..., dict[str, Any]]) -> None:
+        assert "until resumed" in operate("pause")["message"]
+        assert operate("status")["paused"] is True
+        assert house.run().message == "demo: paused, nothing looked at"
+        operate("resume")
+        assert operate("status")["paused"] is False
+        assert house.queue.clusters == ["demo"]
+
+    def test_a_pause_until_a_moment_says_so(self, operate: Callable[..., dict[str, Any]]) -> None:
+        answer = operate("pause", until="2026-01-15T13:00:00+01:00")
+        assert answer["ok"] is False or "2026-01-15T12:00:00Z" in answer["message"]
+
+    def test_a_pause_until_later_ends_then(self, operate: Callable[..., dict[str, Any]]) -> None:
+        answer = operate("pause", until="2026-01-15T14:00:00+01:00")
+        assert answer["message"] == "demo is paused until 2026-01-15T13:00:00Z: nothing is read from it or written to it"
+        assert operate("status")["pausedUntil"] == "2026-01-15T13:00:00Z"
+
+    def test_a_pause_that_somebody_crossed_is_a_conflict_told_to_people(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.store.before_write.append(lambda sort_key: house.store.plant("demo", record().model_dump_json()))
+        with pytest.raises(StateConflictError) as caught:
+            operate("pause")
+        assert said_by(caught.value)["message"].endswith("try again")
+
+    @pytest.mark.parametrize(
+        ("event", "says"),
+        [
+            ([], "event is no object"),
+            (None, "event is no object"),
+            ({}, "action is None"),
+            ({"action": "explode", "cluster": "demo"}, "action is 'explode': choose one of"),
+            ({"action": {"a": 1}, "cluster": "demo"}, "action is "),
+            ({"action": "x" * 300_000, "cluster": "demo"}, "choose one of"),
+            ({"action": "status"}, "cluster is None: name the cluster's id"),
+            ({"action": "status", "cluster": 7}, "cluster is 7"),
+            ({"action": "status", "cluster": "nobody"}, "cluster 'nobody' is not registered"),
+            ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
+            ({"action": "pause", "cluster": "demo", "until": "soon"}, "paused_until is 'soon'"),
+            ({"action": "pause", "cluster": "demo", "until": "2026-01-15T13:00:00"}, "paused_until is "),
+            ({"action": "pause", "cluster": "demo", "until": "2020-01-01T00:00:00Z"}, "that is over"),
+            ({"action": "register", "cluster": "demo"}, "record is missing"),
+            ({"action": "register", "cluster": "demo", "record": "text"}, "record is missing"),
+            ({"action": "register", "cluster": "demo", "record": {}}, "flavours is missing"),
+            ({"action": "register", "cluster": "UPPER case", "record": RECORD}, "UPPER case"),
+            ({"action": "register", "cluster": "z" * 300_000, "record": RECORD}, "cluster"),
+            ({"action": "register", "cluster": "demo", "record": {**RECORD, "id": "other"}}, "record.id is 'other'"),
+            ({"action": "register", "cluster": "demo", "record": {**RECORD, "colour": 1}}, "colour is not a field"),
+            ({"action": "register", "cluster": "demo", "record": {**RECORD, "scan_interval": 90}}, "whole minutes"),
+        ],
+    )
+    def test_a_bad_event_is_answered_with_one_sentence(self, house: House, event: Any, says: str) -> None:
+        use = Operate(
+            store=house.store, clusters=house.clusters, queue=house.queue, clock=house.clock, dry_run=True
+        )
+        with pytest.raises((BadRequestError, ConfigError)) as caught:
+            use(event, plenty)
+        message = said_by(caught.value)["message"]
+        assert says in message
+        assert "\n" not in message
+        assert len(message) < 1000
+        assert house.queue.clusters == []
+
+    def test_a_cluster_that_cannot_be_reached_is_a_sentence_of_the_plan(
+        self, house: House, operate: Callable[..., dict[str, Any]]
+    ) -> None:
+        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        with pytest.raises(ClusterUnavailableError) as caught:
+            operate("plan")
+        assert said_by(caught.value) == {"ok": False, "message": "demo does not answer"}
+
+
+def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:
+    house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+    house.fail("a")
+    house.run()
+    house.clock.at += timedelta(hours=1)
+    house.run()
+    plan = house.rebalance("demo", "a test", plenty).plan
+    assert plan is not None
+    assert plan.pools[0].groups[0].state is State.PROBING
+    house.clock.at += timedelta(hours=3)
+    plan = house.rebalance("demo", "a test", plenty).plan
+    assert plan is not None
+    assert plan.pools[0].groups[0].state is State.HEALTHY
