@@ -107,6 +107,21 @@ def test_annotations_on_any_member_go_before_the_record() -> None:
     assert (found.min, found.max, found.strategy) == (1, 7, Strategy.ADAPTIVE)
 
 
+def test_what_neither_member_nor_rule_says_is_the_clusters() -> None:
+    policy = Policy(strategy=Strategy.ADAPTIVE, on_failure=OnFailure.HOLD, pools=(PoolRule(name="workers", max=9),))
+    stuck = zones((5, 3), running=(2, 3))
+    found = pool_plan(stuck, policy, fenced=("a",))
+    assert found.strategy is Strategy.ADAPTIVE
+    assert requested(found) == (5, 3)
+    said = [replace(stuck[0], on_failure=OnFailure.RELEASE), stuck[1]]
+    assert requested(pool_plan(said, policy, fenced=("a",))) == (2, 3)
+
+
+def test_a_rule_of_another_name_says_nothing_about_a_pool() -> None:
+    rules = (PoolRule(name="others", min=3, max=3), PoolRule(name="workers", max=9))
+    assert pool_plan(zones((1, 1)), Policy(pools=rules)).max == 9
+
+
 def test_members_may_say_the_same_twice() -> None:
     assert pool_plan(zones((0, 0), pool_min=1, pool_max=7)).max == 7
 

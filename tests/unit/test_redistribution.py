@@ -74,6 +74,7 @@ def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation
     found = pool_plan(zones((5, 3), running=(2, 2)), numbers(0, 12), fenced=("a", "b"))
     assert requested(found) == (5, 3)
     assert found.starved == 4
+    assert "3 stuck replicas stay: no healthy zone can take them" in reasons(found, "a")
     assert any(problem.startswith("starved: 4") for problem in found.problems)
 
 
@@ -125,6 +126,31 @@ def test_a_replica_without_even_a_machine_object_is_the_newest_of_all() -> None:
     assert requested(found) == (6, 4)
 
 
+def test_an_overshoot_is_not_taken_back_below_what_the_owner_lets_stand() -> None:
+    a, b = zones((6, 4), running=(2, 4))
+    found = pool_plan([replace(a, limits=Bounds(5, 9)), b], numbers(0, 8))
+    assert requested(found) == (5, 4)
+
+
+def test_a_machine_that_is_going_already_is_not_counted_as_one_to_take() -> None:
+    a, b = zones((5, 5), running=(4, 4))
+    going = machines(a, *minutes(1, 9))
+    assert going.machines is not None
+    going = replace(
+        going, machines=(*going.machines[:-2], replace(going.machines[-2], deleting=True), going.machines[-1])
+    )
+    found = pool_plan([going, machines(b, *minutes(5))], numbers(0, 9))
+    assert requested(found) == (5, 4)
+
+
+def test_what_was_released_is_not_said_to_be_taken_back() -> None:
+    found = pool_plan(zones((6, 6), running=(1, 5)), numbers(0, 5), fenced=("a",))
+    assert requested(found) == (1, 5)
+    assert "released 5" in reasons(found, "a")
+    assert "took back" not in reasons(found, "a")
+    assert "took back 1" in reasons(found, "b")
+
+
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_an_overshoot_is_taken_back_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((4, 4, 4), running=(1, 1, 1)), numbers(0, 4, strategy))
@@ -145,6 +171,8 @@ def test_below_the_pool_minimum_healthy_zones_are_raised_levelled() -> None:
     found = pool_plan(zones((3, 0, 0)), numbers(6, 12))
     assert sorted(requested(found)) == [1, 2, 3]
     assert requested(found)[0] == 3
+    assert "the pool requests less than PoolMinimum 6" in reasons(found, "b")
+    assert "raised by" not in reasons(found, "a")
 
 
 def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
@@ -175,3 +203,4 @@ def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow() -> Non
     found = pool_plan(zones((3, 0, 0)), numbers(3, 4, Strategy.BACKWARD_COMPATIBLE))
     assert sum(requested(found)) == 4
     assert requested(found)[0] == 3
+    assert "raised by 1 to its own min 1" in reasons(found, "b") + reasons(found, "c")

@@ -45,6 +45,11 @@ def test_on_two_objects_bounds_that_hold_both_need_no_widening() -> None:
     assert steps(planned("a", (5, (0, 5)), (1, (0, 1)), two_objects=True)) == [(None, 1), ((0, 1), None)]
 
 
+def test_on_two_objects_the_one_that_stays_is_not_written() -> None:
+    assert steps(planned("a", (3, (0, 4)), (3, (0, 5)), two_objects=True)) == [((0, 5), None)]
+    assert steps(planned("a", (3, (0, 4)), (2, (0, 4)), two_objects=True)) == [(None, 2)]
+
+
 def test_on_two_objects_bounds_are_widened_before_replicas_rise() -> None:
     assert steps(planned("a", (1, (0, 1)), (3, (0, 4)), two_objects=True)) == [((0, 4), None), (None, 3)]
 

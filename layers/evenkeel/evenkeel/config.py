@@ -92,6 +92,7 @@ Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 
 
@@ -137,24 +138,6 @@ class KubeconfigAccess(_Strict):
     context: str | None = None
 
 
-class PoolEntry(_Strict):
-    """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
-
-    name: str = Field(min_length=1, max_length=253)
-    namespace: str | None = None
-    selector: dict[str, str] = {}
-    min: Count | None = None
-    max: Count | None = None
-    strategy: StrategyName | None = None
-    on_failure: OnFailureName | None = None
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min} is larger than max {self.max}")
-        return self
-
-
 class BackoffEntry(_Strict):
     """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
 
@@ -168,6 +151,40 @@ class BackoffEntry(_Strict):
             raise ValueError("it must hold that initial <= longest <= forget_after")
         return self
 
+    def policy(self) -> BackoffPolicy:
+        """The same in the domain's words."""
+        return BackoffPolicy(
+            initial=timedelta(seconds=self.initial),
+            longest=timedelta(seconds=self.longest),
+            forget_after=timedelta(seconds=self.forget_after),
+        )
+
+
+class PoolEntry(_Strict):
+    """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
+
+    name: str = Field(min_length=1, max_length=253)
+    namespace: str | None = None
+    selector: dict[str, str] = {}
+    min: Count | None = None
+    max: Count | None = None
+    strategy: StrategyName | None = None
+    on_failure: OnFailureName | None = None
+    backoff: BackoffEntry | None = None
+    provision_timeout: ProvisionTimeout | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+    def rule(self) -> PoolRule:
+        """The same in the domain's words."""
+        timeout = None if self.provision_timeout is None else timedelta(seconds=self.provision_timeout)
+        backoff = self.backoff.policy() if self.backoff else None
+        return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
+
 
 class ClusterPolicy(_Strict):
     """The part of a cluster's record that plans are made from."""
@@ -179,6 +196,7 @@ class ClusterPolicy(_Strict):
     on_failure: OnFailureName = OnFailure.RELEASE
     pools: tuple[PoolEntry, ...] = ()
     backoff: BackoffEntry = BackoffEntry()
+    provision_timeout: ProvisionTimeout = 900
 
     @property
     def discoveries(self) -> tuple[Discovery, ...]:
@@ -190,12 +208,9 @@ class ClusterPolicy(_Strict):
         return Policy(
             strategy=self.strategy,
             on_failure=self.on_failure,
-            pools=tuple(PoolRule(**dict(entry)) for entry in self.pools),
-            backoff=BackoffPolicy(
-                initial=timedelta(seconds=self.backoff.initial),
-                longest=timedelta(seconds=self.backoff.longest),
-                forget_after=timedelta(seconds=self.backoff.forget_after),
-            ),
+            pools=tuple(entry.rule() for entry in self.pools),
+            backoff=self.backoff.policy(),
+            provision_timeout=timedelta(seconds=self.provision_timeout),
         )
 
 
@@ -233,13 +248,15 @@ class ClusterFile(ClusterPolicy):
 class GroupRecord(_Strict):
     """A node group's backoff as it is stored, and as ``--state`` files have it."""
 
-    failures: Count = 1
+    failures: Count = 1  # where an entry is written by hand, it stands for a failure
     backoff_until: AwareDatetime | None = None
     last_failure: AwareDatetime | None = None
     failure_class: FailureClass = Field(default=FailureClass.UNKNOWN, alias="class")
     message: str = ""
     last_success: AwareDatetime | None = None
     running_seen: Count | None = None
+    waiting_since: AwareDatetime | None = None
+    waiting_running: Count | None = None
     reports: tuple[AwareDatetime, ...] = ()
 
     def state(self) -> GroupState:

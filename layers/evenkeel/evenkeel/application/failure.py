@@ -88,7 +88,7 @@ class HearFailure:
             )
         for attempt in range(_TRIES):
             try:
-                changed = self._record(failure, now)
+                changed, newest = self._record(failure, now)
             except UnknownClusterError:
                 return self._ignored(failure, "no such cluster is registered")
             except ConfigError as error:
@@ -98,22 +98,23 @@ class HearFailure:
                     raise
                 continue
             break
+        if changed or newest:  # also when an earlier try recorded it, and could not ask for the look
+            self.queue.request(failure.cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
         if not changed:
             return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: known already, or over: it changes nothing")
-        self.queue.request(failure.cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
         return Heard(
             verdict=Verdict.RECORDED,
             message=f"{failure.id}: {changed} failure recorded, {failure.cluster} is looked at now",
         )
 
-    def _record(self, failure: Failure, now: datetime) -> str:
-        """The failure's class, or empty where it changed nothing."""
+    def _record(self, failure: Failure, now: datetime) -> tuple[str, bool]:
+        """The failure's class, empty where it changed nothing, and whether it is the newest that is known."""
         remembered = self.store.load(failure.cluster)
         policy = remembered.record.policy().backoff
         if failure.occurred_at < now - policy.forget_after:
-            return ""
+            return "", False
         kind = classify(failure.code, failure.message)
-        changed = ""
+        changed, newest = "", False
         # The event does not say which machine API it is about. A name that exists in only one of the cluster's
         # flavours is harmless in the others: nothing reads it there, and it is forgotten.
         for flavour in remembered.record.flavours:
@@ -123,7 +124,8 @@ class HearFailure:
             if after != before:
                 self.store.save_group(failure.cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
                 changed = kind.value
-        return changed
+            newest |= after.last_failure == failure.occurred_at and after.in_trouble
+        return changed, newest
 
     def _ignored(self, failure: Failure, why: str) -> Heard:
         message = f"failure event {failure.id!r} for cluster {failure.cluster!r} ignored: {why}"

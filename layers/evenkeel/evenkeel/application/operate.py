@@ -11,8 +11,10 @@ from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ClusterRecord, read_model
 from evenkeel.domain.backoff import state_at
 from evenkeel.domain.plan import plan
+from evenkeel.domain.values import shown
 
 _DECISIONS_SHOWN = 10
+_LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +46,10 @@ class Operate:
             raise BadRequestError('event is no object: send {"action": ..., "cluster": ...}')
         action = event.get("action")
         if not isinstance(action, str) or action not in actions:
-            raise BadRequestError(f"action is {action!r}: choose one of {', '.join(sorted(actions))}")
+            raise BadRequestError(f"action is {shown(action)}: choose one of {', '.join(sorted(actions))}")
         cluster = event.get("cluster")
-        if not isinstance(cluster, str) or not cluster:
-            raise BadRequestError(f"cluster is {cluster!r}: name the cluster's id")
+        if not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID:
+            raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
         return {"ok": True, "action": action, "cluster": cluster, **actions[action](cluster, event, remaining)}
 
     def _register(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class Operate:
         now = self.clock.now()
         if record.paused_until is not None and record.paused_until <= now:
             raise BadRequestError(
-                f"until is {event.get('until')!r}: that is over; name a moment to come, or leave it out"
+                f"until is {shown(event.get('until'))}: that is over; name a moment to come, or leave it out"
             )
         self.store.save_record(record, remembered.versions["META"])
         until = f"until {rfc3339(record.paused_until)}" if record.paused_until else "until resumed"

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.application.decisions import decision_json, ulid
 from evenkeel.application.errors import (
+    AccessError,
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
@@ -227,6 +228,10 @@ class Rebalance:
             except ClusterUnavailableError as error:
                 outcome.unreachable = outcome.doubtful = True
                 outcomes[key] = f"unknown: {error}"
+                return False
+            except AccessError as error:  # the credential ran out between two patches, and there is no other
+                outcome.unreachable = True
+                outcomes[key] = f"not written: {error}"
                 return False
             outcomes[key] = "written"
         return False

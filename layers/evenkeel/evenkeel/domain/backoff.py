@@ -34,6 +34,8 @@ class GroupState:
     message: str = ""
     last_success: datetime | None = None
     running_seen: int | None = None  # running when we last looked while the group was in trouble
+    waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
+    waiting_running: int | None = None  # running then
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
     @property

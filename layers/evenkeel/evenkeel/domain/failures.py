@@ -40,7 +40,7 @@ _PATTERNS = (
         r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
         r"|is not supported in your requested Availability Zone|Unsupported\b",
     ),
-    (FailureClass.TIMEOUT, r"Timeout|TimedOut|timed out|DeadlineExceeded|not joined"),
+    (FailureClass.TIMEOUT, r"Timeout|TimedOut|timed out|DeadlineExceeded|(not|failed to) join"),
     (
         FailureClass.CONFIGURATION,
         r"Invalid\w*|Unauthorized\w*|AccessDenied|PermissionDenied|Forbidden|Unauthenticated|NotFound|OptInRequired"

@@ -122,6 +122,15 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineFailure:
+    """What a machine's status says about why it has not become a node."""
+
+    code: str
+    message: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine:
     """A machine of a node group, as far as redistribution needs to know it."""
 
@@ -130,6 +139,7 @@ class Machine:
     created_at: datetime
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
+    failure: MachineFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +209,15 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackoffPolicy:
+    """Cluster Autoscaler's own constants (config/flags/flags.go:193-198)."""
+
+    initial: timedelta = timedelta(minutes=5)
+    longest: timedelta = timedelta(minutes=30)
+    forget_after: timedelta = timedelta(hours=3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolRule:
     """A pool as the cluster's record describes it: who belongs to it, and its numbers."""
 
@@ -209,6 +228,8 @@ class PoolRule:
     max: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
+    backoff: BackoffPolicy | None = None
+    provision_timeout: timedelta | None = None
 
     def selects(self, group: NodeGroup) -> bool:
         """Whether the rule's selector picks this group."""
@@ -220,15 +241,6 @@ class PoolRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackoffPolicy:
-    """Cluster Autoscaler's own constants (config/flags/flags.go:193-198)."""
-
-    initial: timedelta = timedelta(minutes=5)
-    longest: timedelta = timedelta(minutes=30)
-    forget_after: timedelta = timedelta(hours=3)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Policy:
     """What a cluster's record asks for, where the objects themselves do not say."""
 
@@ -236,3 +248,5 @@ class Policy:
     on_failure: OnFailure = OnFailure.RELEASE
     pools: tuple[PoolRule, ...] = ()
     backoff: BackoffPolicy = BackoffPolicy()
+    # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
+    provision_timeout: timedelta = timedelta(minutes=15)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from evenkeel.domain.backoff import GroupState, observe_running, state_at
+from evenkeel.domain.backoff import GroupState, state_at
 from evenkeel.domain.distribute import distribute_rolling, pool_rolling
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import (
@@ -28,6 +28,7 @@ from evenkeel.domain.model import (
 )
 from evenkeel.domain.pools import Pool, PoolState, adopted_bounds, find_pools, tie_of
 from evenkeel.domain.safety import safe_bounds
+from evenkeel.domain.seeing import see
 from evenkeel.domain.sizing import FORMULAS, Seat
 from evenkeel.domain.targets import (
     Target,
@@ -140,26 +141,27 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is.
     """
-    looked_at = {
-        group.key: observe_running(state.groups[group.key], group.running, now)
-        for group in observation.groups
-        if group.key in state.groups
-        and state_at(state.groups[group.key], now, None, policy.backoff) is not State.HEALTHY
-    }
     pools, in_none = find_pools(observation.groups, policy, state.pools)
-    remembered = replace(state, groups={**state.groups, **looked_at})
+    news: dict[GroupKey, GroupState] = {}
+    for pool in pools:
+        for group in pool.groups:
+            known = state.groups.get(group.key)
+            seen = see(group, known, now, pool.backoff, pool.provision_timeout)
+            if seen is not None and seen is not known:
+                news[group.key] = seen
+    remembered = replace(state, groups={**state.groups, **news}) if news else state
     return Plan(
         now=now,
-        pools=tuple(_plan_pool(pool, remembered, policy, now) for pool in pools),
+        pools=tuple(_plan_pool(pool, remembered, now) for pool in pools),
         skipped=observation.skipped + tuple(in_none),
-        states={key: seen for key, seen in looked_at.items() if seen != state.groups[key]},
+        states=news,
     )
 
 
-def _state_of(group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> State:
+def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) -> State:
     if group.frozen_because is not None:
         return State.FROZEN
-    return state_at(state.groups.get(group.key), now, state.zones.get(group.zone or ""), policy.backoff)
+    return state_at(state.groups.get(group.key), now, state.zones.get(group.zone or ""), pool.backoff)
 
 
 def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
@@ -178,11 +180,11 @@ def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetim
     return [f"probing: backoff after {what} is over, no new node seen yet"]
 
 
-def _untouched(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -> PoolPlan:
+def _untouched(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
     """An invalid pool: every group stays as it is."""
     groups = []
     for group in pool.groups:
-        found = _state_of(group, state, policy, now)
+        found = _state_of(pool, group, state, now)
         reasons = [*_why_state(group, found, state, now), "left alone: its pool is invalid"]
         groups.append(
             GroupPlan(group=group, state=found, requested=group.requested, bounds=group.bounds, reasons=tuple(reasons))
@@ -201,11 +203,11 @@ def _untouched(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
     )
 
 
-def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -> PoolPlan:
+def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
     if pool.problems or pool.min is None or pool.max is None:
-        return _untouched(pool, state, policy, now)
+        return _untouched(pool, state, now)
     name = str(pool.id)
-    targets = [_target(name, group, state, policy, now) for group in pool.groups]
+    targets = [_target(pool, name, group, state, now) for group in pool.groups]
     counted = [
         min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
         for target in targets
@@ -284,17 +286,17 @@ def _plan_pool(pool: Pool, state: ClusterState, policy: Policy, now: datetime) -
     )
 
 
-def _target(pool: str, group: NodeGroup, state: ClusterState, policy: Policy, now: datetime) -> Target:
+def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: datetime) -> Target:
     backoff = state.groups.get(group.key)
     impaired = state.zones.get(group.zone or "")
     by_zone = impaired is not None and now < impaired
     kind = backoff.failure_class if backoff is not None else FailureClass.UNKNOWN
     return Target(
         group=group,
-        state=_state_of(group, state, policy, now),
+        state=_state_of(pool, group, state, now),
         requested=group.requested,
         moves_elsewhere=by_zone or kind.moves_elsewhere,
-        tie=tie_of(pool, group),
+        tie=tie_of(name, group),
     )
 
 

@@ -8,10 +8,21 @@ of the bounds found at adoption.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import lru_cache
 from typing import TypeVar
 
-from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Skipped, Strategy
+from evenkeel.domain.model import (
+    BackoffPolicy,
+    Bounds,
+    NodeGroup,
+    OnFailure,
+    Policy,
+    PoolId,
+    PoolRule,
+    Skipped,
+    Strategy,
+)
 from evenkeel.domain.values import LARGEST_COUNT
 
 
@@ -33,6 +44,8 @@ class Pool:
     max: int | None
     strategy: Strategy
     on_failure: OnFailure
+    backoff: BackoffPolicy
+    provision_timeout: timedelta
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -149,6 +162,8 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         max=maximum,
         strategy=strategy or rule.strategy or policy.strategy,
         on_failure=on_failure or rule.on_failure or policy.on_failure,
+        backoff=rule.backoff or policy.backoff,
+        provision_timeout=rule.provision_timeout or policy.provision_timeout,
         problems=tuple(problems),
         warnings=tuple(warnings),
     )

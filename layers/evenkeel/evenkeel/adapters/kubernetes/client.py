@@ -120,12 +120,14 @@ class KubernetesApi:
     def _call(
         self, method: str, path: str, remaining: Remaining, body: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        fresh = False
+        refused = False
         waits = 0
+        fresh = False
         while True:
             status, headers, answer = self._send(method, path, body, fresh=fresh)
-            if status == 401 and not fresh and self._credential is not None:
-                fresh = True
+            fresh = status == 401 and not refused and self._credential is not None
+            if fresh:
+                refused = True
                 continue
             if status in (429, 503):
                 wait = _retry_after(headers)

@@ -128,7 +128,7 @@ class KubernetesCluster:
         """Mark as many machines without a node as will go, the newest first.
 
         The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
-        the plan is made again with it.
+        the plan is made again with it. Those that are marked already are asked again for the same reason.
         """
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
@@ -144,11 +144,10 @@ class KubernetesCluster:
         going = max(0, len(staying) - (patch.requested or 0))
         version = self._version(flavour.machine) or flavour.machine.versions[0]
         for machine in waiting[:going]:
-            if not machine.marked:
-                item = machines[machine.name][1]
-                metadata = {"resourceVersion": _resource_version(item), "annotations": {key: value}}
-                path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
-                self._api.patch(path, {"metadata": metadata}, self._remaining)
+            item = machines[machine.name][1]
+            metadata = {"resourceVersion": _resource_version(item), "annotations": {key: value}}
+            path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
+            self._api.patch(path, {"metadata": metadata}, self._remaining)
 
     def apply(self, patch: Patch, decision: str, adopted: str) -> None:
         """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""

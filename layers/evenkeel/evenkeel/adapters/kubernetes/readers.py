@@ -23,10 +23,12 @@ from evenkeel.adapters.kubernetes.flavours import (
 )
 from evenkeel.domain.discovery import Discovery, discovered
 from evenkeel.domain.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.failures import FailureClass, classify
 from evenkeel.domain.model import (
     Bounds,
     GroupKey,
     Machine,
+    MachineFailure,
     NodeGroup,
     Observation,
     OnFailure,
@@ -396,6 +398,74 @@ def read_machine(flavour: Flavour, item: Object) -> Machine:
         created_at=_moment(at(item, ("metadata", "creationTimestamp"))),
         marked=marked,
         deleting=at(item, ("metadata", "deletionTimestamp")) is not None,
+        failure=_FAILURES[flavour.name](item),
+    )
+
+
+def _gardener_failure(item: Object) -> MachineFailure | None:
+    """``status.lastOperation``: what machine-controller-manager last tried, and how the provider refused it.
+
+    A similar status is not written again for 30 minutes (isMachineStatusSimilar), so its time is that of the first.
+    """
+    operation = at(item, ("status", "lastOperation"))
+    if at(operation, ("type",)) != "Create" or at(operation, ("state",)) != "Failed":
+        return None
+    return _failure(at(operation, ("errorCode",)), at(operation, ("description",)), at(operation, ("lastUpdateTime",)))
+
+
+def _cluster_api_failure(item: Object) -> MachineFailure | None:
+    """The infrastructure's condition, mirrored by the Machine; where it stands differs between the API versions.
+
+    CAPA mirrors InstanceProvisionFailed with the EC2 error and sets no failureMessage
+    (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone is also said of a machine that is only young.
+    """
+    for place in (("status", "deprecated", "v1beta1"), ("status",)):
+        message = at(item, (*place, "failureMessage"))
+        if message is not None:
+            return _failure(at(item, (*place, "failureReason")), message, None)
+        condition = _condition(at(item, (*place, "conditions")), "InfrastructureReady")
+        if condition is None or condition.get("status") != "False":
+            continue
+        reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+        failed = condition.get("severity") == "Error" or reason.endswith(("Failed", "Error"))
+        if failed or classify("", message) is not FailureClass.UNKNOWN:
+            return _failure(reason, message, condition.get("lastTransitionTime"))
+    return None
+
+
+def _openshift_failure(item: Object) -> MachineFailure | None:
+    """``errorReason`` where the provider's answer was final, else the provider's MachineCreation condition.
+
+    InsufficientInstanceCapacity is a 5xx: phase stays Provisioning and only the condition tells
+    (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
+    """
+    if at(item, ("status", "errorMessage")) is not None:
+        return _failure(at(item, ("status", "errorReason")), at(item, ("status", "errorMessage")), None)
+    condition = _condition(at(item, ("status", "providerStatus", "conditions")), "MachineCreation")
+    if condition is None or condition.get("status") != "False":
+        return None
+    return _failure(condition.get("reason"), condition.get("message"), condition.get("lastTransitionTime"))
+
+
+_FAILURES: dict[str, Callable[[Object], MachineFailure | None]] = {
+    "gardener": _gardener_failure,
+    "cluster-api": _cluster_api_failure,
+    "openshift": _openshift_failure,
+}
+
+
+def _condition(conditions: Any, kind: str) -> Mapping[str, Any] | None:
+    for condition in conditions if isinstance(conditions, list) else []:
+        if isinstance(condition, Mapping) and condition.get("type") == kind:
+            return condition
+    return None
+
+
+def _failure(code: Any, message: Any, moment: Any) -> MachineFailure:
+    return MachineFailure(
+        code=str(code or "")[:128],
+        message=str(message or "")[:1024],
+        at=_moment(moment) if isinstance(moment, str) else None,
     )
 
 
@@ -418,10 +488,14 @@ def belongs_to(found: Found, flavour: Flavour, machine: Object) -> bool:
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
-    """The group with its machines, running counted from them: those with a node that are not going."""
+    """The group with its machines, running counted from them: those with a node that are not going.
+
+    The status is a second witness. A list by label can miss machines that somebody has relabelled, and what runs must
+    never be given up because it was not seen.
+    """
     listed = tuple(machines)
-    running = sum(machine.has_node and not machine.deleting for machine in listed)
-    return replace(group, machines=listed, running=running)
+    seen = sum(machine.has_node and not machine.deleting for machine in listed)
+    return replace(group, machines=listed, running=max(seen, min(group.running, group.requested)))
 
 
 def as_observation(found: Iterable[Found], skipped: Iterable[Skipped]) -> Observation:

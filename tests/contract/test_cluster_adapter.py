@@ -1,0 +1,1273 @@
+"""The cluster adapter against a Kubernetes API, as the user that deploy/kubernetes/rbac.yaml describes.
+
+Tests that count requests or need a fault are for the simulated API alone; everything else runs against both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+from kubernetes.client.exceptions import ApiException
+
+from evenkeel.adapters.kubernetes import client as adapter_client
+from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
+from evenkeel.application.errors import (
+    AccessError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+)
+from evenkeel.application.ports import Cluster, Remaining
+from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, NodeGroup, State
+from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.writes import Patch
+from sandbox.kube.access import Rule, kubeconfig
+from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.real import RealKubernetesAPI, find_assets
+from sandbox.kube.schema import load_crds
+from sandbox.template import ROOT
+from tests import objects
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record
+from tests.objects import ZONES, Object, becomes_a_node, machine
+
+Api = KubernetesAPI | RealKubernetesAPI
+ROLE, BINDING = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text())
+_names = itertools.count(1)
+
+
+def simulated(**more: Any) -> KubernetesAPI:
+    """A simulated API where `evenkeel` may do what rbac.yaml says, and nothing else."""
+    users = {"evenkeel": Rule.of_role(ROLE), "cluster-autoscaler": [Rule.all()], "nobody": []}
+    return KubernetesAPI(users=users, **more)
+
+
+@pytest.fixture(scope="module", params=["sandbox", *(["real"] if find_assets() else [])])
+def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
+    """A server on which rbac.yaml has been applied, and `evenkeel` bound to its role by name."""
+    if request.param == "sandbox":
+        with simulated() as api:
+            yield api
+    else:
+        with RealKubernetesAPI() as real:
+            path = "/apis/rbac.authorization.k8s.io/v1"
+            real.call("POST", f"{path}/clusterroles", ROLE)
+            real.call("POST", f"{path}/clusterrolebindings", BINDING)
+            user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "evenkeel"}
+            named = {**BINDING, "metadata": {"name": "evenkeel-by-name"}, "subjects": [user]}
+            real.call("POST", f"{path}/clusterrolebindings", named)
+            yield real
+
+
+class Stage:
+    """One namespace with machine objects, and Evenkeel beside them: real adapter and use case, state in memory."""
+
+    def __init__(self, api: Api, kind_of: Callable[..., Any], namespace: str, **fields: Any) -> None:
+        self.api = api
+        self.kind_of = kind_of
+        self.namespace = namespace
+        self.record: ClusterRecord = record(
+            **{
+                "namespaces": [namespace],
+                "flavours": ["gardener", "cluster-api", "openshift"],
+                "pools": [{"name": name, "min": 0, "max": 12} for name in ("main", "workers", "worker")],
+                **fields,
+            }
+        )
+        self.clock = FakeClock()
+        self.store = InMemoryStore()
+        self.queue = FakeQueue()
+        self.secrets: list[bool] = []  # every read of the secret, and whether a fresh one was asked for
+        self.user = "evenkeel"
+        self.clusters = RecordedClusters(session=lambda: None, secret=self._secret, clock=self.clock)
+        self.store.save_record(self.record, None)
+
+    def _secret(self, name: str, fresh: bool) -> str:
+        self.secrets.append(fresh)
+        return json.dumps(self.api.kubeconfig(self.user))
+
+    # -- the world
+    def kind(self, item: Object | str, *, user: str = "admin", manager: str = "test") -> Any:
+        """The kind of an object, or one by its name such as machinesets.machine.openshift.io/v1beta1."""
+        if isinstance(item, str):
+            full, version = item.split("/")
+            plural, _, group = full.partition(".")
+        else:
+            group, version = item["apiVersion"].split("/")
+            plural = f"{item['kind'].lower()}s"
+        return self.kind_of(group, version, plural, user=user, manager=manager)
+
+    def put(self, *items: Object) -> None:
+        """Create objects, and let their controllers say what the status is."""
+        for item in items:
+            body = {key: value for key, value in item.items() if key != "status"}
+            self.kind(item).create(body)
+            if "status" in item:
+                self.kind(item).status(item["metadata"]["name"], {"status": item["status"]})
+
+    def get(self, item: Object) -> Object:
+        found: Object = self.kind(item).get(item["metadata"]["name"])
+        return found
+
+    def merge(self, item: Object, patch: Object, manager: str = "test") -> None:
+        self.kind(item, manager=manager).merge(item["metadata"]["name"], patch)
+
+    def autoscaler_scales(self, item: Object, replicas: int) -> None:
+        """Cluster Autoscaler's own write: /scale, without a version."""
+        self.kind(item, user="admin", manager="cluster-autoscaler").scale(item["metadata"]["name"], replicas)
+
+    # -- Evenkeel
+    def open(self, remaining: Remaining = plenty) -> Cluster:
+        return self.clusters.open(self.record, remaining)
+
+    def observe(self) -> dict[str, NodeGroup]:
+        """The groups of a fresh look, by name."""
+        return {group.key.name: group for group in self.open().observe().groups}
+
+    def fail(self, flavour: str, item: Object) -> None:
+        """The group is in backoff, for want of capacity."""
+        key = GroupKey(flavour, self.namespace, item["metadata"]["name"])
+        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        self.store.save_group("demo", key, state, None)
+
+    def run(self, *, before_apply: Callable[[Patch], None] | None = None, remaining: Remaining = plenty) -> Outcome:
+        self.clock.at += timedelta(minutes=1)
+        clusters = _Hooked(self.clusters, before_apply) if before_apply else self.clusters
+        chance = itertools.count()
+        return Rebalance(
+            store=self.store,
+            clusters=clusters,
+            queue=self.queue,
+            bus=FakeBus(),
+            clock=self.clock,
+            chance=lambda size: next(chance).to_bytes(size),
+            dry_run=False,
+        )("demo", "a test", remaining)
+
+    def settle(self) -> None:
+        """Runs until nothing is written any more."""
+        for _ in range(6):
+            if not self.run().written:
+                return
+        raise AssertionError("six runs, and it still writes")
+
+
+class _Hooked:
+    """Clusters in which something happens right before each write of ours."""
+
+    def __init__(self, clusters: RecordedClusters, before: Callable[[Patch], None]) -> None:
+        self._clusters = clusters
+        self._before = before
+
+    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+        cluster = self._clusters.open(record, remaining)
+        apply, mark = cluster.apply, cluster.mark_waiting
+
+        def applied(patch: Patch, decision: str, adopted: str) -> None:
+            self._before(patch)
+            apply(patch, decision, adopted)
+
+        def marked(patch: Patch) -> None:
+            self._before(patch)
+            mark(patch)
+
+        cluster.apply, cluster.mark_waiting = applied, marked  # type: ignore[method-assign]
+        return cluster
+
+
+@pytest.fixture
+def stage(kube_api: Api, kind_of: Callable[..., Any], namespace: str) -> Stage:
+    return Stage(kube_api, kind_of, namespace)
+
+
+@pytest.fixture
+def own_stage() -> Iterator[Stage]:
+    """On a simulated API of its own, whose request log and faults belong to one test."""
+    with simulated() as api:
+        yield _stage_on(api)
+
+
+def _stage_on(api: KubernetesAPI, **fields: Any) -> Stage:
+    def kind_of(group: str, version: str, plural: str, *, user: str = "admin", manager: str = "test") -> _InProcess:
+        return _InProcess(api, f"{plural}.{group}", version, manager)
+
+    api.store.create("namespaces", {"metadata": {"name": "demo"}})
+    return Stage(api, kind_of, "demo", **fields)
+
+
+class _InProcess:
+    """What a test does to the simulated API without leaving a trace in its request log."""
+
+    def __init__(self, api: KubernetesAPI, resource: str, version: str, manager: str) -> None:
+        self._store = api.store
+        self._resource = resource
+        self._write: dict[str, Any] = {"version": version, "manager": manager}
+
+    def create(self, body: Object) -> Object:
+        return self._store.create(self._resource, body, namespace="demo", **self._write)
+
+    def get(self, name: str) -> Object:
+        return self._store.get(self._resource, "demo", name, version=self._write["version"])
+
+    def merge(self, name: str, patch: Object) -> Object:
+        return self._store.patch(self._resource, "demo", name, patch, **self._write)
+
+    def status(self, name: str, patch: Object) -> Object:
+        return self._store.patch(self._resource, "demo", name, patch, subresource="status", **self._write)
+
+    def scale(self, name: str, replicas: int) -> Object:
+        body = {"spec": {"replicas": replicas}}
+        return self._store.patch(self._resource, "demo", name, body, subresource="scale", **self._write)
+
+
+def three(flavour: str, replicas: tuple[int, ...], ready: tuple[int, ...] | None = None) -> list[Object]:
+    """A pool of one flavour over three zones, owners of bounds left out."""
+    make = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}[flavour]
+    more: dict[str, Any] = {"bounds": (0, 9)}
+    return [make(zone, replicas[i], (ready or replicas)[i], **more) for i, zone in enumerate(ZONES)]
+
+
+FLAVOURS = ("gardener", "cluster-api", "openshift")
+
+
+class TestObserving:
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_every_flavour_is_read_with_zone_pool_bounds_requested_and_running(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (2, 1, 0), (1, 1, 0))
+        stage.put(*pool, machine(pool[0], 1, node=True), machine(pool[0], 2, node=False))
+        found = stage.observe()
+        assert list(found) == [item["metadata"]["name"] for item in pool]
+        groups = list(found.values())
+        assert {group.key.flavour for group in groups} == {flavour}
+        assert [group.zone for group in groups] == list(ZONES)
+        assert [(group.requested, group.running) for group in groups] == [(2, 1), (1, 1), (0, 0)]
+        assert {group.bounds for group in groups} == {Bounds(0, 9)}
+        assert len({group.pool_label for group in groups}) == 1
+        assert groups[0].pool_label in ("main", "workers", "worker")
+        assert all(group.frozen_because is None and group.faults == () for group in groups)
+
+    def test_a_cluster_api_server_with_the_old_version_alone_is_read_and_written(self) -> None:
+        with simulated(crds=load_crds(cluster_api_versions=("v1beta1",))) as api:
+            stage = _stage_on(api, flavours=["cluster-api"])
+            pool = three("cluster-api", (2, 1, 0), (1, 1, 0))
+            stage.put(*pool, machine(pool[0], 1, node=True), machine(pool[0], 2, node=False))
+            assert [group.running for group in stage.observe().values()] == [1, 1, 0]
+            assert stage.run().written
+            assert {request.path.split("/")[3] for request in api.requests.matching(method="PATCH")} == {"v1beta1"}
+
+    def test_where_both_versions_are_served_the_newer_one_is_used(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.run()
+        used = {
+            request.path.split("/")[3]
+            for request in own_stage.api.requests.matching(path_contains="/apis/cluster.x-k8s.io/v")
+        }
+        assert used == {"v1beta2"}
+
+    def test_machine_sets_of_a_deployment_are_no_groups_of_their_own(self, stage: Stage) -> None:
+        (item, *_) = three("cluster-api", (2, 0, 0))
+        owner = {"apiVersion": item["apiVersion"], "kind": item["kind"], "name": item["metadata"]["name"], "uid": "1"}
+        machine_set = {
+            **item,
+            "kind": "MachineSet",
+            "metadata": {"name": "set", "ownerReferences": [{**owner, "controller": True}]},
+        }
+        stage.put(item, machine_set)
+        assert list(stage.observe()) == [item["metadata"]["name"]]
+
+    def test_a_machine_set_without_a_deployment_is_a_group(self, stage: Stage) -> None:
+        (item, *_) = three("cluster-api", (2, 0, 0))
+        stage.put({**item, "kind": "MachineSet"})
+        (found,) = stage.observe().values()
+        assert (found.kind, found.requested) == ("MachineSet", 2)
+
+    def test_discovery_strings_of_the_record_choose_the_groups(
+        self, kube_api: Api, kind_of: Callable[..., Any], namespace: str
+    ) -> None:
+        stage = Stage(kube_api, kind_of, namespace, discovery=["clusterapi:evenkeel.dev/pool=workers"])
+        stage.put(*three("cluster-api", (1, 1, 1)), objects.cluster_api(ZONES[0], 1, pool="others"))
+        observation = stage.open().observe()
+        assert len(observation.groups) == 3
+        assert [(skipped.name, skipped.reason) for skipped in observation.skipped] == [
+            ("demo-others-eu-central-1a", "not matched by the record's discovery")
+        ]
+
+    def test_without_namespaces_the_whole_cluster_is_looked_at(
+        self, kube_api: Api, kind_of: Callable[..., Any], namespace: str
+    ) -> None:
+        stage = Stage(kube_api, kind_of, namespace, namespaces=[])
+        stage.put(*three("cluster-api", (1, 1, 1)))
+        mine = [group for group in stage.open().observe().groups if group.key.namespace == namespace]
+        assert len(mine) == 3
+
+    def test_a_cluster_without_any_of_the_machine_apis_is_an_error_that_names_them(self) -> None:
+        with simulated(crds=[]) as api:
+            stage = _stage_on(api)
+            with pytest.raises(ClusterUnavailableError, match="serves none of the machine APIs gardener, cluster-api"):
+                stage.observe()
+
+    def test_a_cluster_with_one_flavour_is_read_when_the_record_allows_all_three(self) -> None:
+        crds = [crd for crd in load_crds() if crd["spec"]["group"].endswith("openshift.io")]
+        with simulated(crds=crds) as api:
+            stage = _stage_on(api)
+            stage.put(*three("openshift", (1, 1, 1)))
+            assert len(stage.observe()) == 3
+
+    @pytest.mark.parametrize("page", [1, 2, 3, 500])
+    def test_lists_longer_than_a_page_are_read_to_their_end(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch, page: int
+    ) -> None:
+        monkeypatch.setattr(adapter_client, "PAGE", page)
+        pools = [three("cluster-api", (1, 1, 1))]
+        pools += [[objects.cluster_api(zone, 1, pool=name) for zone in ZONES] for name in ("p1", "p2")]
+        stage.put(*itertools.chain(*pools))
+        assert len(stage.observe()) == 9
+
+
+class TestWhatALookCosts:
+    @staticmethod
+    def lists(stage: Stage) -> list[str]:
+        assert isinstance(stage.api, KubernetesAPI)
+        return [request.path.rpartition("/")[2] for request in stage.api.requests.matching(method="GET")]
+
+    def test_a_quiet_look_is_one_list_per_kind_and_no_patch(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        for flavour in FLAVOURS:
+            own_stage.put(*three(flavour, (2, 2, 2)))
+        own_stage.settle()
+        own_stage.api.requests.clear()
+        own_stage.run()
+        assert sorted(self.lists(own_stage)) == sorted(
+            [
+                *("machinedeployments", "machinesets", "workers"),
+                *("machinedeployments", "machinesets", "clusters"),
+                *("machinesets", "machineautoscalers"),
+            ]
+        )
+        assert own_stage.api.requests.count(method="PATCH") == 0
+
+    @pytest.mark.parametrize(("page", "pages"), [(1, 9), (4, 3), (9, 1)])
+    def test_a_list_costs_one_request_per_page(
+        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, page: int, pages: int
+    ) -> None:
+        monkeypatch.setattr(adapter_client, "PAGE", page)
+        for name in ("p1", "p2", "p3"):
+            own_stage.put(*(objects.openshift(zone, 1, pool=name) for zone in ZONES))
+        own_stage.observe()
+        assert self.lists(own_stage).count("machinesets") == pages + 2  # Gardener and Cluster API have none
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_machines_are_listed_only_for_groups_whose_nodes_are_not_all_there(
+        self, own_stage: Stage, flavour: str
+    ) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        pool = three(flavour, (2, 2, 2), (2, 1, 2))
+        own_stage.put(*pool)
+        own_stage.put(*(machine(item, number, node=number != 2) for item in pool for number in (1, 2)))
+        found = own_stage.observe()
+        requests = own_stage.api.requests.matching(query_contains="labelSelector")
+        (listed,) = [request for request in requests if request.path.endswith("/machines")]
+        assert pool[1]["metadata"]["name"] in listed.query["labelSelector"]
+        assert pool[0]["metadata"]["name"] not in listed.query["labelSelector"]
+        machines = [group.machines for group in found.values()]
+        assert machines[0] is machines[2] is None
+        assert machines[1] is not None
+        assert [found.has_node for found in machines[1]] == [True, False]
+
+    def test_machines_of_groups_that_belong_to_no_pool_are_not_listed(self, own_stage: Stage) -> None:
+        item = objects.cluster_api(ZONES[0], 3, 1)
+        del item["metadata"]["labels"]["evenkeel.dev/pool"]
+        own_stage.put(item)
+        own_stage.observe()
+        assert "machines" not in self.lists(own_stage)
+
+    def test_machines_of_many_groups_are_listed_in_selectors_that_fit_a_url(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*(objects.cluster_api(ZONES[0], 2, 1, pool=f"p{number:03}") for number in range(120)))
+        own_stage.observe()
+        requests = own_stage.api.requests.matching(path_contains="/machines", query_contains="labelSelector")
+        assert len(requests) == 3
+        assert max(len(request.query["labelSelector"]) for request in requests) < 4000
+
+
+class TestWriting:
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_one_patch_carries_bounds_replicas_and_annotations_with_the_version(
+        self, own_stage: Stage, flavour: str
+    ) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        pool = three(flavour, (4, 2, 2), (2, 2, 2))
+        own_stage.put(*pool)
+        own_stage.fail(flavour, pool[0])
+        before = own_stage.get(pool[0])
+        own_stage.run()
+        name = pool[0]["metadata"]["name"]
+        (patch,) = own_stage.api.requests.matching(method="PATCH", path_contains=name)
+        prefix = pool[0]["apiVersion"].split("/")[0]
+        assert patch.manager == "evenkeel"
+        assert patch.body["spec"] == {"replicas": 2}
+        metadata = patch.body["metadata"]
+        assert metadata["resourceVersion"] == before["metadata"]["resourceVersion"]
+        decision = json.loads(metadata["annotations"].pop("evenkeel.dev/decision"))
+        assert (decision["max"], decision["target"], decision["state"]) == (2, 2, "fenced")
+        assert metadata["annotations"] == {
+            f"{prefix}/cluster-api-autoscaler-node-group-min-size": "0",
+            f"{prefix}/cluster-api-autoscaler-node-group-max-size": "2",
+            "evenkeel.dev/adopted-bounds": "0,9",
+        }
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_after_a_run_the_pool_is_as_planned_and_the_next_run_finds_it_so(self, stage: Stage, flavour: str) -> None:
+        pool = three(flavour, (3, 2, 1))
+        stage.put(*pool)
+        assert stage.run().written
+        found = list(stage.observe().values())
+        assert sum(group.bounds.max for group in found if group.bounds) == 12
+        assert all(group.offer is not None and group.adopted == Bounds(0, 9) for group in found)
+        stage.settle()
+        versions = [stage.get(item)["metadata"]["resourceVersion"] for item in pool]
+        stage.run()
+        assert [stage.get(item)["metadata"]["resourceVersion"] for item in pool] == versions
+
+    def test_what_others_wrote_on_the_object_stays(self, stage: Stage) -> None:
+        pool = three("cluster-api", (1, 1, 1))
+        pool[0]["metadata"]["annotations"]["team.example/note"] = "keep me"
+        stage.put(*pool)
+        stage.run()
+        found = stage.get(pool[0])
+        assert found["metadata"]["annotations"]["team.example/note"] == "keep me"
+        assert found["spec"]["template"] == stage.get(pool[0])["spec"]["template"]
+        managers = {entry["manager"] for entry in found["metadata"]["managedFields"]}
+        assert "evenkeel" in managers
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_a_write_to_an_object_that_has_changed_since_the_look_is_a_conflict(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (1, 1, 1))
+        stage.put(*pool)
+        cluster = stage.open()
+        group = cluster.observe().groups[0]
+        stage.merge(pool[0], {"metadata": {"labels": {"touched": "yes"}}})
+        before = stage.get(pool[0])
+        with pytest.raises(ConflictError, match="409"):
+            cluster.apply(Patch(plan=planned(group, (0, 9)), bounds=Bounds(0, 9)), "{}", "none")
+        assert stage.get(pool[0]) == before
+
+    def test_a_write_to_an_object_that_is_gone_is_a_conflict(self, stage: Stage) -> None:
+        pool = three("cluster-api", (1, 1, 1))
+        stage.put(*pool)
+        cluster = stage.open()
+        group = cluster.observe().groups[0]
+        stage.kind(pool[0]).delete(group.key.name)
+        with pytest.raises(ConflictError, match="404"):
+            cluster.apply(Patch(plan=planned(group, (0, 9)), bounds=Bounds(0, 9)), "{}", "none")
+
+    def test_two_writes_to_one_object_after_one_look_are_both_carried_out(self, stage: Stage) -> None:
+        stage.put(*three("cluster-api", (1, 1, 1)))
+        cluster = stage.open()
+        group = cluster.observe().groups[0]
+        for maximum in (7, 9):
+            cluster.apply(Patch(plan=planned(group, (0, maximum)), bounds=Bounds(0, maximum)), "{}", "none")
+        assert stage.observe()[group.key.name].bounds == Bounds(0, 9)
+
+    def test_a_refused_write_is_not_a_conflict(self, stage: Stage) -> None:
+        stage.put(objects.openshift(ZONES[0], 0), objects.machine_autoscaler(ZONES[0], 0, 4))
+        cluster = stage.open()
+        (group,) = cluster.observe().groups
+        with pytest.raises(RejectedError, match="422"):
+            cluster.apply(Patch(plan=planned(group, (0, 0)), bounds=Bounds(0, 0)), "{}", "none")
+
+
+def planned(group: NodeGroup, bounds: tuple[int, int]) -> GroupPlan:
+    return GroupPlan(
+        group=group, state=State.HEALTHY, requested=group.requested, bounds=Bounds(*bounds), reasons=("a test",)
+    )
+
+
+class TestBesideTheAutoscaler:
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_its_scale_between_our_look_and_our_patch_is_seen_and_planned_with(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (2, 2, 2))
+        stage.put(*pool)
+        slipped = []
+
+        def scales(patch: Patch) -> None:
+            if not slipped:
+                item = next(i for i in pool if i["metadata"]["name"] == patch.plan.group.key.name)
+                slipped.append(item)
+                stage.autoscaler_scales(item, 4)
+
+        outcome = stage.run(before_apply=scales)
+        assert outcome.conflicts == 1
+        found = stage.observe()
+        assert found[slipped[0]["metadata"]["name"]].requested == 4
+        assert all(group.bounds is not None and group.bounds.max >= group.requested for group in found.values())
+        assert sum(group.bounds.max for group in found.values() if group.bounds) == 12
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_its_scale_that_lands_after_our_fence_is_repaired_by_the_second_look(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (3, 2, 2), (0, 2, 2))
+        stage.put(*pool)
+        stage.fail(flavour, pool[0])
+        stage.run()
+        name = pool[0]["metadata"]["name"]
+        assert (stage.observe()[name].requested, stage.observe()[name].bounds) == (0, Bounds(0, 0))
+        assert stage.queue.second_looks
+        stage.autoscaler_scales(pool[0], 3)
+        assert stage.observe()[name].requested == 3
+        stage.run()
+        assert (stage.observe()[name].requested, stage.observe()[name].bounds) == (0, Bounds(0, 0))
+
+    def test_one_that_scales_at_every_try_is_left_to_the_next_scan(self, stage: Stage) -> None:
+        pool = three("cluster-api", (2, 2, 2))
+        stage.put(*pool)
+
+        def always(patch: Patch) -> None:
+            item = next(i for i in pool if i["metadata"]["name"] == patch.plan.group.key.name)
+            stage.autoscaler_scales(item, stage.get(item)["spec"]["replicas"] % 3 + 1)
+
+        outcome = stage.run(before_apply=always)
+        assert (outcome.conflicts, outcome.written) == (3, 0)
+        assert stage.run().written == 3
+
+
+class TestDeleteMarks:
+    @staticmethod
+    def marks(stage: Stage, machines: list[Object]) -> list[bool]:
+        keys = ("machinepriority.machine.sapcloud.io", *(f"{g}/delete-machine" for g in _MARKED_GROUPS))
+        found = [stage.get(item)["metadata"].get("annotations") or {} for item in machines]
+        return [any(annotations.get(key) for key in keys) for annotations in found]
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_only_machines_without_a_node_are_marked_and_they_are_marked_before_replicas_go(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (4, 2, 2), (2, 2, 2))
+        machines = [machine(pool[0], number, node=number in (1, 3)) for number in (1, 2, 3, 4)]
+        stage.put(*pool, *machines)
+        stage.fail(flavour, pool[0])
+        marks_at_patch: list[list[bool]] = []
+
+        def look(patch: Patch) -> None:
+            if patch.lowers_requested:
+                marks_at_patch.append(self.marks(stage, machines))
+
+        stage.run(before_apply=look)
+        assert marks_at_patch == [[False] * 4, [False, True, False, True]]  # before the marks, before the patch
+        assert stage.get(pool[0])["spec"]["replicas"] == 2
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_a_machine_that_has_just_become_a_node_is_neither_marked_nor_given_up(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (3, 2, 2), (1, 2, 2))
+        machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
+        stage.put(*pool, *machines)
+        stage.fail(flavour, pool[0])
+        outcome = stage.run(before_apply=self.joins(stage, machines[2]))
+        assert outcome.conflicts == 1
+        assert stage.get(pool[0])["spec"]["replicas"] == 2
+        assert self.marks(stage, machines) == [False, True, False]
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_a_machine_that_was_marked_and_has_just_become_a_node_is_not_given_up(
+        self, stage: Stage, flavour: str
+    ) -> None:
+        pool = three(flavour, (3, 2, 2), (1, 2, 2))
+        machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
+        stage.put(*pool, *machines)
+        stage.fail(flavour, pool[0])
+        key, value = FLAVOUR_DATA[flavour].mark
+        for item in machines[1:]:
+            stage.merge(item, {"metadata": {"annotations": {key: value}}})
+        stage.run(before_apply=self.joins(stage, machines[1], machines[2]))
+        assert stage.get(pool[0])["spec"]["replicas"] == 3
+
+    @staticmethod
+    def joins(stage: Stage, *machines: Object) -> Callable[[Patch], None]:
+        """The machines become nodes right before we mark any."""
+        late = list(machines)
+
+        def before(patch: Patch) -> None:
+            while patch.lowers_requested and late:
+                item = late.pop()
+                stage.kind(item).status(item["metadata"]["name"], becomes_a_node(item))
+
+        return before
+
+
+_MARKED_GROUPS = ("cluster.x-k8s.io", "machine.openshift.io")
+
+
+class TestMachineAutoscaler:
+    @pytest.fixture
+    def watched(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, tuple[int, int, int]]]:
+        """(min, requested, max) of every group after every write of ours."""
+        seen: list[Mapping[str, tuple[int, int, int]]] = []
+        patch = KubernetesApi.patch
+
+        def patched(self: KubernetesApi, *arguments: Any) -> dict[str, Any]:
+            answer = patch(self, *arguments)
+            scalers = stage.kind("machineautoscalers.autoscaling.openshift.io/v1beta1").list()["items"]
+            sets = stage.kind("machinesets.machine.openshift.io/v1beta1").list()["items"]
+            requested = {item["metadata"]["name"]: item["spec"]["replicas"] for item in sets}
+            seen.append(
+                {
+                    (name := item["spec"]["scaleTargetRef"]["name"]): (
+                        item["spec"]["minReplicas"],
+                        requested[name],
+                        item["spec"]["maxReplicas"],
+                    )
+                    for item in scalers
+                }
+            )
+            return answer
+
+        monkeypatch.setattr(KubernetesApi, "patch", patched)
+        return seen
+
+    def put(self, stage: Stage, replicas: tuple[int, ...], ready: tuple[int, ...], high: int) -> list[Object]:
+        pool = [objects.openshift(zone, replicas[i], ready[i]) for i, zone in enumerate(ZONES)]
+        stage.put(*pool, *(objects.machine_autoscaler(zone, 0, high) for zone in ZONES))
+        return pool
+
+    def test_its_bounds_are_the_groups_bounds_and_a_run_writes_them_there(self, stage: Stage) -> None:
+        pool = self.put(stage, (1, 1, 1), (1, 1, 1), 9)
+        assert {group.bounds for group in stage.observe().values()} == {Bounds(0, 9)}
+        before = [stage.get(item) for item in pool]
+        stage.run()
+        scalers = stage.kind("machineautoscalers.autoscaling.openshift.io/v1beta1").list()["items"]
+        assert sum(item["spec"]["maxReplicas"] for item in scalers) == 12
+        assert [stage.get(item) for item in pool] == before, "the sets themselves are not touched"
+
+    def test_when_replicas_rise_no_moment_shows_bounds_that_do_not_hold_them(
+        self, stage: Stage, watched: list[Mapping[str, tuple[int, int, int]]]
+    ) -> None:
+        stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "worker", "min": 9, "max": 12}]})
+        stage.store.save_record(stage.record, 1)
+        self.put(stage, (0, 0, 0), (0, 0, 0), 1)
+        stage.run()
+        assert watched
+        for moment in watched:
+            for low, requested, high in moment.values():
+                assert low <= requested <= high
+                assert high >= 1
+        assert [requested for _, requested, _ in watched[-1].values()] == [3, 3, 3]
+
+    def test_a_fenced_empty_group_keeps_the_max_of_one_that_its_owner_insists_on(
+        self, stage: Stage, watched: list[Mapping[str, tuple[int, int, int]]]
+    ) -> None:
+        pool = self.put(stage, (2, 1, 1), (0, 1, 1), 4)
+        stage.fail("openshift", pool[0])
+        stage.run()
+        for moment in watched:
+            for low, requested, high in moment.values():
+                assert low <= requested <= high
+                assert high >= 1
+        assert watched[-1][pool[0]["metadata"]["name"]] == (0, 0, 1)
+        stage.settle()
+
+    def test_the_replicas_are_not_lowered_when_the_bounds_were_refused(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        pool = self.put(own_stage, (3, 1, 1), (1, 1, 1), 4)
+        own_stage.fail("openshift", pool[0])
+        own_stage.api.faults.add(method="PATCH", path_contains="machinesets", status=422, times=9)
+        outcome = own_stage.run()
+        assert outcome.rejected == 1
+        assert own_stage.get(pool[0])["spec"]["replicas"] == 3
+        scaler = own_stage.get(objects.machine_autoscaler(ZONES[0], 0, 4))
+        assert scaler["spec"]["maxReplicas"] >= 3
+
+
+class TestClusterClass:
+    NAMES = ("pool-a", "pool-b", "pool-c")
+
+    def put(self, stage: Stage, replicas: tuple[int, ...] = (2, 2, 2), **fields: Any) -> Object:
+        cluster = objects.topology_cluster(*self.NAMES, **fields)
+        owned = [
+            objects.topology_owned(item, name)
+            for item, name in zip(three("cluster-api", replicas), self.NAMES, strict=True)
+        ]
+        stage.put(cluster, *owned)
+        return cluster
+
+    def test_the_bounds_of_all_groups_are_written_to_the_one_cluster_and_nothing_else_there_changes(
+        self, stage: Stage
+    ) -> None:
+        cluster = self.put(stage)
+        before = stage.get(cluster)
+        deployments = stage.kind("machinedeployments.cluster.x-k8s.io/v1beta1").list()["items"]
+        outcome = stage.run()
+        assert (outcome.written, outcome.conflicts) == (3, 0)
+        after = stage.get(cluster)
+        entries = after["spec"]["topology"]["workers"]["machineDeployments"]
+        maxima = []
+        for entry in entries:
+            annotations = entry["metadata"]["annotations"]
+            maxima.append(int(annotations.pop(next(iter(key for key in annotations if key.endswith("max-size"))))))
+            annotations.pop(next(key for key in annotations if key.endswith("min-size")))
+            assert set(annotations) == {"team.example/keep", "evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"}
+            assert annotations["evenkeel.dev/adopted-bounds"] == "0,9"
+            entry["metadata"]["annotations"] = None
+        assert sum(maxima) == 12
+        for entry in before["spec"]["topology"]["workers"]["machineDeployments"]:
+            entry["metadata"]["annotations"] = None
+        assert after["spec"] == before["spec"]
+        assert stage.kind("machinedeployments.cluster.x-k8s.io/v1beta1").list()["items"] == deployments
+
+    def test_what_was_written_to_the_topology_is_read_back_from_there(self, stage: Stage) -> None:
+        self.put(stage)
+        stage.run()
+        assert stage.run().written == 0
+        assert sum(group.bounds.max for group in stage.observe().values() if group.bounds) == 12
+
+    def test_somebody_else_who_changes_the_cluster_meanwhile_is_not_overwritten(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        changed = []
+
+        def upgrades(patch: Patch) -> None:
+            if not changed:
+                changed.append(True)
+                stage.merge(cluster, {"spec": {"topology": {"version": "v1.35.0"}}})
+
+        assert stage.run(before_apply=upgrades).conflicts == 1
+        assert stage.get(cluster)["spec"]["topology"]["version"] == "v1.35.0"
+        assert sum(group.bounds.max for group in stage.observe().values() if group.bounds) == 12
+
+    def test_replicas_are_written_to_the_deployment_itself(self, stage: Stage) -> None:
+        stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "workers", "min": 9, "max": 12}]})
+        stage.store.save_record(stage.record, 1)
+        self.put(stage)
+        stage.run()
+        assert [group.requested for group in stage.observe().values()] == [3, 3, 3]
+
+    def test_a_topology_that_sets_replicas_itself_is_frozen(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        entries = stage.get(cluster)["spec"]["topology"]["workers"]["machineDeployments"]
+        for entry in entries:
+            entry["replicas"] = 2
+        stage.merge(cluster, {"spec": {"topology": {"workers": {"machineDeployments": entries}}}})
+        assert {group.frozen_because for group in stage.observe().values()} == {
+            "the Cluster's topology sets its replicas"
+        }
+        assert stage.run().written == 0
+
+
+class TestFrozen:
+    @staticmethod
+    def two_sets(item: Object) -> list[Object]:
+        """MachineSets of a deployment in the middle of a rollout."""
+        owner = {
+            "apiVersion": item["apiVersion"],
+            "kind": item["kind"],
+            "name": item["metadata"]["name"],
+            "uid": "1",
+            "controller": True,
+        }
+        name = item["metadata"]["name"]
+        return [
+            {**item, "kind": "MachineSet", "metadata": {"name": f"{name}-{n}", "ownerReferences": [owner]}}
+            for n in ("old", "new")
+        ]
+
+    def cases(self) -> dict[str, tuple[str, list[Object]]]:
+        """Why -> (flavour, objects); the first object is the frozen one."""
+        capi, gardener, openshift = (
+            three(flavour, (2, 0, 0))[0] for flavour in ("cluster-api", "gardener", "openshift")
+        )
+        return {
+            "it is paused": ("cluster-api", [{**capi, "spec": {**capi["spec"], "paused": True}}]),
+            "it is paused by annotation": (
+                "cluster-api",
+                [{**capi, "metadata": {**capi["metadata"], "annotations": {"cluster.x-k8s.io/paused": ""}}}],
+            ),
+            "is paused": (
+                "cluster-api",
+                [
+                    capi,
+                    {
+                        "apiVersion": "cluster.x-k8s.io/v1beta1",
+                        "kind": "Cluster",
+                        "metadata": {"name": "demo"},
+                        "spec": {"paused": True},
+                    },
+                ],
+            ),
+            "it is rolling: 2 MachineSets hold machines": ("gardener", [gardener, *self.two_sets(gardener)]),
+            "spec.authoritativeAPI is ClusterAPI": (
+                "openshift",
+                [{**openshift, "spec": {**openshift["spec"], "authoritativeAPI": "ClusterAPI"}}],
+            ),
+            "machine-controller-manager has frozen it": (
+                "gardener",
+                [{**gardener, "status": {"conditions": [{"type": "Frozen", "status": "True"}]}}],
+            ),
+            "it is being deleted": (
+                "cluster-api",
+                [{**capi, "metadata": {**capi["metadata"], "finalizers": ["demo.example/wait"]}}],
+            ),
+        }
+
+    @pytest.mark.parametrize(
+        "why",
+        [
+            "it is paused",
+            "it is paused by annotation",
+            "is paused",
+            "it is rolling: 2 MachineSets hold machines",
+            "spec.authoritativeAPI is ClusterAPI",
+            "machine-controller-manager has frozen it",
+            "it is being deleted",
+        ],
+    )
+    def test_a_frozen_object_is_byte_identical_after_any_run(self, stage: Stage, why: str) -> None:
+        flavour, (frozen, *others) = self.cases()[why]
+        healthy = three(flavour, (2, 1, 1))[1:]
+        stage.put(frozen, *others, *healthy)
+        if why == "it is being deleted":
+            stage.kind(frozen).delete(frozen["metadata"]["name"])
+        before = [stage.get(item) for item in (frozen, *others)]
+        stage.fail(flavour, frozen)
+        stage.run()
+        stage.run()
+        assert [stage.get(item) for item in (frozen, *others)] == before
+        reason = stage.observe()[frozen["metadata"]["name"]].frozen_because
+        assert reason is not None
+        assert why.removesuffix(" by annotation") in reason
+        if why == "is paused":  # the whole Cluster is
+            return
+        versions = {item["metadata"]["name"]: stage.get(item)["metadata"] for item in healthy}
+        assert all("evenkeel.dev/decision" in metadata["annotations"] for metadata in versions.values())
+
+    def test_the_pools_of_a_hibernated_shoot_are_not_woken_up(self, stage: Stage) -> None:
+        stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "main", "min": 3, "max": 12}]})
+        stage.store.save_record(stage.record, 1)
+        pool = three("gardener", (0, 0, 0))
+        stage.put(*pool, objects.worker(3, 12))
+        before = [stage.get(item) for item in pool]
+        stage.run()
+        assert [stage.get(item) for item in pool] == before
+
+
+class TestBrokenLists:
+    @pytest.fixture
+    def broken(self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+        """Three pools on pages of two; whatever breaks, a whole list would lead to writes."""
+        monkeypatch.setattr(adapter_client, "PAGE", 2)
+        for flavour in FLAVOURS:
+            own_stage.put(*three(flavour, (2, 2, 2)))
+        return own_stage
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            {"status": 500},
+            {"status": 410},
+            {"status": 403},
+            {"status": 404},
+            {"status": 503, "times": 4},
+            {"status": None},
+            {"cut_body": True},
+            {"stage": "after"},
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("where", ["machinedeployments", "machinesets"])
+    def test_a_list_that_breaks_off_on_a_later_page_leads_to_no_action(
+        self, broken: Stage, fault: dict[str, Any], where: str
+    ) -> None:
+        assert isinstance(broken.api, KubernetesAPI)
+        broken.api.faults.add(method="GET", path_contains=where, query_contains="continue=", **fault)
+        outcome = broken.run()
+        assert outcome.unreachable
+        assert outcome.message.startswith("demo: not looked at: ")
+        assert "\n" not in outcome.message
+        assert broken.api.requests.count(method="PATCH") == 0
+        assert broken.run().written
+
+    @pytest.mark.parametrize("where", ["machineautoscalers", "workers", "clusters"])
+    def test_without_the_owners_of_the_bounds_nothing_is_written(self, broken: Stage, where: str) -> None:
+        assert isinstance(broken.api, KubernetesAPI)
+        broken.api.faults.add(method="GET", path_contains=where, status=500)
+        assert broken.run().unreachable
+        assert broken.api.requests.count(method="PATCH") == 0
+
+    def test_without_the_machines_of_a_waiting_group_nothing_is_written(self, broken: Stage) -> None:
+        assert isinstance(broken.api, KubernetesAPI)
+        broken.put(*(objects.cluster_api(zone, 3, 1, pool="more") for zone in ZONES))
+        broken.api.faults.add(method="GET", query_contains="labelSelector=", status=500)
+        assert broken.run().unreachable
+        assert broken.api.requests.count(method="PATCH") == 0
+
+
+class TestCredentials:
+    def test_an_expired_credential_is_replaced_once_and_the_look_goes_on(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.observe()
+        own_stage.secrets.clear()
+        own_stage.api.renew_token("evenkeel")
+        assert len(own_stage.observe()) == 3
+        assert own_stage.secrets.count(True) == 1
+        assert own_stage.api.requests.count(status=401) == 1
+
+    def test_a_credential_that_is_refused_again_is_an_error_and_not_a_storm(
+        self, kube_api: Api, kind_of: Callable[..., Any], namespace: str
+    ) -> None:
+        stage = Stage(kube_api, kind_of, namespace)
+        wrong = json.dumps(stage.api.kubeconfig("evenkeel")).replace(stage.api.token("evenkeel"), "0123456789abcdef")
+        stage.clusters = RecordedClusters(
+            session=lambda: None, secret=lambda name, fresh: stage.secrets.append(fresh) or wrong, clock=stage.clock
+        )  # type: ignore[func-returns-value]
+        with pytest.raises(ClusterUnavailableError, match="401") as caught:
+            stage.observe()
+        assert stage.secrets.count(True) == 1
+        assert "0123456789abcdef" not in str(caught.value)
+
+    def test_a_credential_that_expires_between_look_and_patch_is_replaced(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        api = own_stage.api
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        renewed = []
+
+        def expires(patch: Patch) -> None:
+            if not renewed:
+                renewed.append(api.renew_token("evenkeel"))
+
+        assert own_stage.run(before_apply=expires).written == 3
+
+    def test_a_fresh_credential_is_fetched_once_also_when_the_server_then_asks_for_patience(
+        self, own_stage: Stage
+    ) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.observe()
+        own_stage.secrets.clear()
+        own_stage.api.faults.add(status=401)
+        own_stage.api.faults.add(status=429, retry_after=1, times=2)
+        own_stage.observe()
+        assert own_stage.secrets.count(True) == 1
+
+    def test_an_identity_without_rights_is_told_which_manifest_gives_them(self, stage: Stage) -> None:
+        stage.user = "nobody"
+        with pytest.raises(ClusterUnavailableError, match=r"403 .*forbidden.*apply deploy/kubernetes/rbac\.yaml"):
+            stage.observe()
+
+    @pytest.mark.parametrize(
+        ("verb", "resource", "allowed"),
+        [
+            ("list", "machinedeployments.cluster.x-k8s.io/v1beta1", True),
+            ("create", "machinedeployments.cluster.x-k8s.io/v1beta1", False),
+            ("delete", "machinedeployments.cluster.x-k8s.io/v1beta1", False),
+            ("scale", "machinedeployments.cluster.x-k8s.io/v1beta1", False),
+            ("status", "machinedeployments.cluster.x-k8s.io/v1beta1", False),
+            ("put", "machinedeployments.cluster.x-k8s.io/v1beta1", False),
+            ("create", "machines.machine.openshift.io/v1beta1", False),
+            ("delete", "machines.machine.openshift.io/v1beta1", False),
+            ("delete", "machinesets.machine.sapcloud.io/v1alpha1", False),
+            ("list", "workers.extensions.gardener.cloud/v1alpha1", True),
+            ("merge", "workers.extensions.gardener.cloud/v1alpha1", False),
+            ("list", "machineclasses.machine.sapcloud.io/v1alpha1", False),
+            ("delete", "machineautoscalers.autoscaling.openshift.io/v1beta1", False),
+            ("delete", "clusters.cluster.x-k8s.io/v1beta1", False),
+        ],
+    )
+    def test_the_manifest_grants_what_is_needed_and_no_more(
+        self, stage: Stage, verb: str, resource: str, allowed: bool
+    ) -> None:
+        kind = stage.kind(resource, user="evenkeel")
+        calls: dict[str, Callable[[], object]] = {
+            "list": kind.list,
+            "create": lambda: kind.create({"metadata": {"name": "x"}, "spec": {}}),
+            "delete": lambda: kind.delete("x"),
+            "scale": lambda: kind.scale("x", 3),
+            "status": lambda: kind.status("x", {"status": {}}),
+            "put": lambda: kind.put("x", {"metadata": {"name": "x"}, "spec": {}}),
+            "merge": lambda: kind.merge("x", {"spec": {}}),
+        }
+        if allowed:
+            calls[verb]()
+            return
+        with pytest.raises(ApiException) as caught:
+            calls[verb]()
+        assert caught.value.status == 403
+
+    def test_secrets_nodes_and_config_maps_are_none_of_its_business(
+        self, kube_api: Api, connect: Callable[..., Any], namespace: str
+    ) -> None:
+        from kubernetes import client
+
+        core = client.CoreV1Api(connect("evenkeel"))
+        for call in (
+            lambda: core.list_namespaced_secret(namespace),
+            lambda: core.read_namespaced_secret("x", namespace),
+            lambda: core.list_node(),
+            lambda: core.list_namespaced_config_map(namespace),
+            lambda: core.delete_namespace(namespace),
+        ):
+            with pytest.raises(ApiException) as caught:
+                call()
+            assert caught.value.status == 403
+
+
+class TestPatience:
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_the_delay_that_the_server_asks_for_is_waited_and_the_look_goes_on(
+        self, own_stage: Stage, status: int
+    ) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.api.faults.add(method="GET", path_contains="machinedeployments", status=status, retry_after=7)
+        assert len(own_stage.observe()) == 3
+        assert own_stage.clock.slept == [7.0]
+
+    def test_a_server_that_names_no_delay_is_given_a_second(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.api.faults.add(method="GET", path_contains="machinedeployments", status=429)
+        own_stage.observe()
+        assert own_stage.clock.slept == [1.0]
+
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_a_patch_waits_the_same_way(self, own_stage: Stage, status: int) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.api.faults.add(method="PATCH", status=status, retry_after=2)
+        assert own_stage.run().written == 3
+        assert own_stage.clock.slept == [2.0]
+
+    def test_a_delay_beyond_the_time_that_is_left_is_an_error_at_once(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.api.faults.add(method="GET", path_contains="machinedeployments", status=429, retry_after=50)
+        with pytest.raises(ClusterUnavailableError, match="429"):
+            own_stage.observe()
+        assert own_stage.clock.slept == []
+
+    def test_a_server_that_never_has_time_is_left_after_three_waits(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.api.faults.add(method="GET", status=503, retry_after=1, times=100)
+        with pytest.raises(ClusterUnavailableError, match="503"):
+            own_stage.observe()
+        assert own_stage.clock.slept == [1.0] * 3
+        assert own_stage.api.requests.count(method="GET") == 4
+
+
+class TestRefusedAndLostWrites:
+    def test_a_refused_shrink_is_not_retried_and_keeps_its_pool_from_growing(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        pool = [
+            objects.cluster_api(zone, 2, bounds=bounds)
+            for zone, bounds in zip(ZONES, ((0, 9), (0, 2), (0, 2)), strict=True)
+        ]
+        own_stage.put(*pool)
+        before = [own_stage.get(item) for item in pool]
+        own_stage.api.faults.add(method="PATCH", status=422, message="spec.replicas: refused by a webhook")
+        outcome = own_stage.run()
+        assert (outcome.rejected, outcome.written) == (1, 0)
+        assert own_stage.api.requests.count(method="PATCH") == 1
+        assert [own_stage.get(item) for item in pool] == before
+        (decision,) = own_stage.store.decisions("demo", 5)
+        assert any("refused by a webhook" in group["outcome"] for group in decision["pool"]["groups"])
+
+    @pytest.mark.parametrize("which", [0, 1, 2])
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_a_write_whose_answer_was_lost_is_found_by_the_next_run_and_all_ends_the_same(
+        self, which: int, flavour: str
+    ) -> None:
+        ends = []
+        for lost in (False, True):
+            with simulated() as api:
+                stage = _stage_on(api)
+                pool = three(flavour, (4, 2, 2), (2, 2, 2))
+                stage.put(*pool)
+                stage.fail(flavour, pool[0])
+                if lost:
+                    name = pool[which]["metadata"]["name"]
+                    api.faults.add(method="PATCH", path_contains=name, stage="after")
+                    outcome = stage.run()
+                    assert outcome.unreachable
+                    assert stage.queue.second_looks, "a lost answer is worth a second look"
+                stage.settle()
+                ends.append([(group.requested, group.bounds) for group in stage.observe().values()])
+                assert sum(group.requested for group in stage.observe().values()) == 6
+        assert ends[0] == ends[1]
+
+    def test_a_dropped_connection_before_the_write_is_an_error_and_the_next_run_writes(self, own_stage: Stage) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        own_stage.put(*three("cluster-api", (1, 1, 1)))
+        own_stage.api.faults.add(method="PATCH")
+        assert own_stage.run().unreachable
+        assert own_stage.run().written == 3
+
+    def test_an_access_secret_that_is_gone_is_an_error_of_the_record(self, own_stage: Stage) -> None:
+        def gone(name: str, fresh: bool) -> str:
+            raise AccessError(f"secret {name} cannot be read")
+
+        own_stage.clusters = RecordedClusters(session=lambda: None, secret=gone, clock=own_stage.clock)
+        with pytest.raises(EvenkeelError, match="secret evenkeel/demo cannot be read"):
+            own_stage.observe()
+        assert own_stage.run().message == "demo: not looked at: secret evenkeel/demo cannot be read"
+
+
+class Garbage:
+    """An HTTPS server that gives every request the same answer. `seen` are the paths it was asked for."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.headers: dict[str, str] = {"Content-Type": "application/json"}
+        self.body = b""
+        self.seen: list[str] = []
+        authority = trustme.CA()
+        self.ca = authority.cert_pem.bytes().decode()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.seen.append(self.path)
+                self.send_response(outer.status)
+                for name, value in {**outer.headers, "Content-Length": str(len(outer.body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(outer.body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def observe(self, flavour: str) -> None:
+        url = f"https://127.0.0.1:{self.server.server_address[1]}"
+        text = json.dumps(kubeconfig(url=url, ca_pem=self.ca, user="evenkeel", token="very-secret"))
+        clusters = RecordedClusters(session=lambda: None, secret=lambda name, fresh: text, clock=FakeClock())
+        clusters.open(record(flavours=[flavour]), plenty).observe()
+
+
+@pytest.fixture(scope="module")
+def garbage_server() -> Iterator[Garbage]:
+    garbage = Garbage()
+    yield garbage
+    garbage.server.shutdown()
+    garbage.server.server_close()
+
+
+@pytest.fixture
+def garbage(garbage_server: Garbage) -> Garbage:
+    garbage_server.status, garbage_server.headers = 200, {"Content-Type": "application/json"}
+    garbage_server.seen.clear()
+    return garbage_server
+
+
+class TestGarbage:
+    @pytest.mark.parametrize("flavour", ["openshift", "cluster-api"])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"<html><body>Sign in to the proxy</body></html>",
+            b'{"kind": "MachineSetList", "items": [{"metadata": {"na',
+            b"null",
+            b"[]",
+            b"17",
+            b'"text"',
+            b"\xff\xfe\x00garbage",
+            b"[" * 100_000,
+            b'{"items": ' + b"9" * 10_000 + b"}",
+            b'{"items": 5}',
+            b'{"items": {"a": 1}}',
+            b'{"items": [1, 2, 3]}',
+            b'{"items": [null]}',
+            b'{"items": [], "metadata": 5, "versions": 5}',
+            b'{"items": [], "metadata": [1], "versions": {"a": 1}}',
+            b'{"items": [], "metadata": {"continue": {"a": 1}}, "versions": [5]}',
+        ],
+        ids=lambda body: str(body[:40]),
+    )
+    def test_an_answer_that_is_no_list_is_one_clear_error(self, garbage: Garbage, flavour: str, body: bytes) -> None:
+        garbage.body = body
+        with pytest.raises(ClusterUnavailableError) as caught:
+            garbage.observe(flavour)
+        said = str(caught.value)
+        assert "demo" in said
+        assert "\n" not in said
+        assert len(said) < 500
+        assert "very-secret" not in said
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 502, 503])
+    def test_a_page_of_a_proxy_with_an_error_code_is_one_line(self, garbage: Garbage, status: int) -> None:
+        garbage.status, garbage.headers = status, {"Content-Type": "text/html"}
+        garbage.body = b"<html>\n<h1>Bad\nGateway</h1>\n</html>"
+        with pytest.raises(ClusterUnavailableError, match=str(status)) as caught:
+            garbage.observe("openshift")
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("status", [301, 302, 307, 308])
+    def test_a_redirect_is_not_followed_because_it_would_carry_the_token_away(
+        self, garbage: Garbage, status: int
+    ) -> None:
+        garbage.status, garbage.headers, garbage.body = status, {"Location": "/elsewhere"}, b""
+        with pytest.raises(ClusterUnavailableError, match=str(status)):
+            garbage.observe("openshift")
+        assert "/elsewhere" not in garbage.seen
+
+    def test_numbers_beyond_any_integer_are_faults_of_their_objects(self, garbage: Garbage) -> None:
+        garbage.body = (
+            b'{"kind": "MachineSetList", "apiVersion": "machine.openshift.io/v1beta1", "items": [{"metadata": '
+            b'{"name": "a", "namespace": "n", "labels": {"evenkeel.dev/pool": "p"}}, "spec": {"replicas": 1e400}}]}'
+        )
+        url = f"https://127.0.0.1:{garbage.server.server_address[1]}"
+        text = json.dumps(kubeconfig(url=url, ca_pem=garbage.ca, user="evenkeel", token="t"))
+        clusters = RecordedClusters(session=lambda: None, secret=lambda name, fresh: text, clock=FakeClock())
+        (group,) = clusters.open(record(flavours=["openshift"]), plenty).observe().groups
+        assert [str(fault) for fault in group.faults] == [
+            "MachineSet n/a: spec.replicas is 'inf': not an integer: write a whole number of nodes"
+        ]
+
+    @pytest.mark.parametrize("how", ["another authority", "another name", "nobody there"])
+    def test_a_server_that_is_not_the_one_of_the_record_is_one_line(self, garbage: Garbage, how: str) -> None:
+        port = garbage.server.server_address[1]
+        ca = trustme.CA().cert_pem.bytes().decode() if how == "another authority" else garbage.ca
+        host = "localhost" if how == "another name" else "127.0.0.1"
+        if how == "nobody there":
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+        text = json.dumps(kubeconfig(url=f"https://{host}:{port}", ca_pem=ca, user="evenkeel", token="very-secret"))
+        clusters = RecordedClusters(session=lambda: None, secret=lambda name, fresh: text, clock=FakeClock())
+        with pytest.raises(ClusterUnavailableError, match="demo") as caught:
+            clusters.open(record(flavours=["openshift"]), plenty).observe()
+        assert "\n" not in str(caught.value)
+        assert "very-secret" not in str(caught.value)
+        assert garbage.seen == []

@@ -1,0 +1,246 @@
+"""Objects of the three machine APIs as their own tools make them: what `kubectl get -o json` shows, status included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+
+ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
+REPLICA_KEYS = ("replicas", "readyReplicas", "availableReplicas")
+
+
+def bounds_of(flavour: str, low: int, high: int) -> dict[str, str]:
+    """The annotations that Cluster Autoscaler reads."""
+    prefix = {
+        "gardener": "machine.sapcloud.io",
+        "cluster-api": "cluster.x-k8s.io",
+        "openshift": "machine.openshift.io",
+    }[flavour]
+    key = f"{prefix}/cluster-api-autoscaler-node-group"
+    return {f"{key}-min-size": str(low), f"{key}-max-size": str(high)}
+
+
+def _status(replicas: int, ready: int) -> dict[str, int]:
+    return {"replicas": replicas, "readyReplicas": ready, "availableReplicas": ready}
+
+
+def gardener(
+    zone: str,
+    replicas: int,
+    ready: int | None = None,
+    *,
+    pool: str = "main",
+    bounds: tuple[int, int] | None = (0, 4),
+    annotations: dict[str, str] | None = None,
+) -> Object:
+    """A MachineDeployment as Gardener's provider extension makes it: one per zone of a worker pool."""
+    name = f"shoot--demo--main-{pool}-z{ZONES.index(zone) + 1}"
+    labels = {"worker.gardener.cloud/pool": pool}
+    return {
+        "apiVersion": "machine.sapcloud.io/v1alpha1",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {**(bounds_of("gardener", *bounds) if bounds else {}), **(annotations or {})},
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"name": name}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {
+                "metadata": {"labels": {"name": name}},
+                "spec": {
+                    "class": {"kind": "MachineClass", "name": f"{name}-5b1c9"},
+                    "nodeTemplate": {"metadata": {"labels": {**labels, "topology.kubernetes.io/zone": zone}}},
+                },
+            },
+        },
+        "status": _status(replicas, replicas if ready is None else ready),
+    }
+
+
+def cluster_api(
+    zone: str,
+    replicas: int,
+    ready: int | None = None,
+    *,
+    pool: str = "workers",
+    bounds: tuple[int, int] | None = (0, 4),
+    annotations: dict[str, str] | None = None,
+    version: str = "v1beta1",
+) -> Object:
+    """A MachineDeployment of Cluster API: one per failure domain, the pool in our own label."""
+    name = f"demo-{pool}-{zone}"
+    labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": name}
+    return {
+        "apiVersion": f"cluster.x-k8s.io/{version}",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": name,
+            "labels": {"cluster.x-k8s.io/cluster-name": "demo", "evenkeel.dev/pool": pool},
+            "annotations": {**(bounds_of("cluster-api", *bounds) if bounds else {}), **(annotations or {})},
+        },
+        "spec": {
+            "clusterName": "demo",
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "clusterName": "demo",
+                    "failureDomain": zone,
+                    "version": "v1.34.1",
+                    "bootstrap": {"dataSecretName": "demo-bootstrap"},
+                    "infrastructureRef": {"kind": "AWSMachineTemplate", "name": f"demo-{pool}"},
+                },
+            },
+        },
+        "status": _status(replicas, replicas if ready is None else ready),
+    }
+
+
+def openshift(
+    zone: str,
+    replicas: int,
+    ready: int | None = None,
+    *,
+    pool: str = "worker",
+    bounds: tuple[int, int] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Object:
+    """A MachineSet of OpenShift, by default without bounds: its MachineAutoscaler has them."""
+    name = f"demo-x7k2p-{pool}-{zone}"
+    prefix = "machine.openshift.io"
+    labels = {f"{prefix}/cluster-api-cluster": "demo-x7k2p", f"{prefix}/cluster-api-machineset": name}
+    return {
+        "apiVersion": f"{prefix}/v1beta1",
+        "kind": "MachineSet",
+        "metadata": {
+            "name": name,
+            "labels": {f"{prefix}/cluster-api-cluster": "demo-x7k2p", "evenkeel.dev/pool": pool},
+            "annotations": {**(bounds_of("openshift", *bounds) if bounds else {}), **(annotations or {})},
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": {**labels, f"{prefix}/cluster-api-machine-role": pool}},
+                "spec": {
+                    "providerSpec": {
+                        "value": {
+                            "apiVersion": f"{prefix}/v1beta1",
+                            "kind": "AWSMachineProviderConfig",
+                            "instanceType": "m5.xlarge",
+                            "placement": {"availabilityZone": zone, "region": "eu-central-1"},
+                        }
+                    }
+                },
+            },
+        },
+        "status": _status(replicas, replicas if ready is None else ready),
+    }
+
+
+def machine_autoscaler(zone: str, low: int, high: int, *, pool: str = "worker") -> Object:
+    """The owner of a MachineSet's bounds."""
+    return {
+        "apiVersion": "autoscaling.openshift.io/v1beta1",
+        "kind": "MachineAutoscaler",
+        "metadata": {"name": f"{pool}-{zone}"},
+        "spec": {
+            "minReplicas": low,
+            "maxReplicas": high,
+            "scaleTargetRef": {
+                "apiVersion": "machine.openshift.io/v1beta1",
+                "kind": "MachineSet",
+                "name": f"demo-x7k2p-{pool}-{zone}",
+            },
+        },
+    }
+
+
+def worker(low: int, high: int, *, pool: str = "main") -> Object:
+    """Gardener's Worker, the owner of the replicas' limits."""
+    return {
+        "apiVersion": "extensions.gardener.cloud/v1alpha1",
+        "kind": "Worker",
+        "metadata": {"name": "main"},
+        "spec": {
+            "type": "aws",
+            "region": "eu-central-1",
+            "pools": [
+                {"name": pool, "minimum": low, "maximum": high, "machineType": "m5.xlarge", "zones": list(ZONES)}
+            ],
+        },
+    }
+
+
+def machine(scalable: Object, number: int, *, node: bool, version: str | None = None) -> Object:
+    """A machine of a scalable, with or without a node."""
+    labels = dict(scalable["spec"]["template"]["metadata"]["labels"])
+    kind = scalable["apiVersion"].split("/")[0]
+    name = f"{scalable['metadata']['name']}-{number:05}"
+    body: Object = {
+        "apiVersion": scalable["apiVersion"] if version is None else f"{kind}/{version}",
+        "kind": "Machine",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"clusterName": "demo"} if kind == "cluster.x-k8s.io" else {},
+    }
+    if kind == "machine.sapcloud.io":
+        phase = "Running" if node else "Pending"
+        body["status"] = {"currentStatus": {"phase": phase}, **({"node": f"ip-{number}"} if node else {})}
+    else:
+        body["status"] = (
+            {"phase": "Running", "nodeRef": {"name": f"ip-{number}"}} if node else {"phase": "Provisioning"}
+        )
+    return body
+
+
+def becomes_a_node(found: Object) -> Object:
+    """The status patch with which a machine's controller says that its node has joined."""
+    if found["apiVersion"].startswith("machine.sapcloud.io"):
+        return {"status": {"node": "ip-new", "currentStatus": {"phase": "Running"}}}
+    return {"status": {"phase": "Running", "nodeRef": {"name": "ip-new"}}}
+
+
+def topology_cluster(*names: str, **fields: Any) -> Object:
+    """A ClusterClass-managed Cluster with one machine deployment per name, each in the zone of its turn."""
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta1",
+        "kind": "Cluster",
+        "metadata": {"name": "demo", "labels": {"cluster.x-k8s.io/cluster-name": "demo"}},
+        "spec": {
+            "topology": {
+                "class": "aws",
+                "version": "v1.34.1",
+                "workers": {
+                    "machineDeployments": [
+                        {
+                            "class": "default-worker",
+                            "name": name,
+                            "failureDomain": ZONES[i % len(ZONES)],
+                            "metadata": {
+                                "labels": {"team": "demo"},
+                                "annotations": {**bounds_of("cluster-api", 0, 9), "team.example/keep": "me"},
+                            },
+                        }
+                        for i, name in enumerate(names)
+                    ]
+                },
+            },
+            **fields,
+        },
+    }
+
+
+def topology_owned(scalable: Object, name: str) -> Object:
+    """The MachineDeployment that the topology controller makes of an entry: the annotations come from there."""
+    metadata = scalable["metadata"]
+    labels = {
+        **metadata["labels"],
+        "topology.cluster.x-k8s.io/owned": "",
+        "topology.cluster.x-k8s.io/deployment-name": name,
+    }
+    return {**scalable, "metadata": {**metadata, "labels": labels, "annotations": bounds_of("cluster-api", 0, 9)}}
