@@ -15,7 +15,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Lease, Remaining, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, read_json
+from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.offer import read_adopted, read_offer
@@ -76,6 +76,7 @@ class InMemoryStore:
         self._records: dict[str, tuple[int, str]] = {}
         self._groups: dict[str, dict[GroupKey, tuple[int, GroupState]]] = {}
         self._pools: dict[str, dict[PoolId, tuple[int, PoolState]]] = {}
+        self._zones: dict[str, dict[str, tuple[int, ZoneRecord]]] = {}
         self._leases: dict[str, Lease] = {}
         self._decisions: dict[str, dict[str, Mapping[str, Any]]] = {}
 
@@ -92,13 +93,18 @@ class InMemoryStore:
         groups, pools = self._groups.get(cluster, {}), self._pools.get(cluster, {})
         versions = {f"GROUP#{key}": number for key, (number, _) in groups.items()}
         versions |= {f"POOL#{pool}": number for pool, (number, _) in pools.items()}
+        zones = self._zones.get(cluster, {})
+        versions |= {f"ZONE#{where}": number for where, (number, _) in zones.items()}
+        by_name = {where.rpartition("/")[2]: record for where, (_, record) in zones.items()}
         lease = self._leases.get(cluster)
         return Remembered(
             record=read_json(ClusterRecord, text, f"record of cluster {cluster}"),
             state=ClusterState(
                 groups={key: state for key, (_, state) in groups.items()},
                 pools={pool: state for pool, (_, state) in pools.items()},
+                zones={zone: record.impaired_until for zone, record in by_name.items()},
             ),
+            zones=by_name,
             versions={"META": version, **versions},
             fence=lease.fence if lease else 0,
         )
@@ -132,6 +138,12 @@ class InMemoryStore:
         self._write(f"POOL#{pool}")
         pools = self._pools.setdefault(cluster, {})
         pools[pool] = (self._next(pools.get(pool), version), replace(state, adopted=dict(state.adopted)))
+
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
+        self._write(f"ZONE#{region}/{zone}")
+        zones = self._zones.setdefault(cluster, {})
+        where = f"{region}/{zone}"
+        zones[where] = (self._next(zones.get(where), version), record)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")

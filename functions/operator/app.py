@@ -1,4 +1,4 @@
-"""By hand: {"action": "register|plan|status|pause|resume|restore", "cluster": ...} -> {"ok": ..., "message": ...}."""
+"""By hand: {"action": "register|plan|status|pause|resume|...", "cluster": ...} -> {"ok": ..., "message": ...}."""
 
 from typing import Any
 

@@ -22,6 +22,7 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.scan import Scan
+from evenkeel.application.zones import HearZoneShift
 from evenkeel.config import Settings
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
@@ -139,6 +140,11 @@ class Parts:
     def hear_failure(self) -> HearFailure:
         """For functions/provisioning_failure."""
         return HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+
+    @cached_property
+    def hear_zone_shift(self) -> HearZoneShift:
+        """For functions/provisioning_failure."""
+        return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)
 
     @cached_property
     def operate(self) -> Operate:

@@ -224,6 +224,9 @@ class ClusterRecord(ClusterPolicy):
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
     paused: bool = False
     paused_until: AwareDatetime | None = None  # None while paused: until resumed
+    region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
+    zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
+    names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
     leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
 
     @model_validator(mode="after")
@@ -242,6 +245,9 @@ class ClusterFile(ClusterPolicy):
     scan_interval: int | None = None
     paused: bool = False
     paused_until: AwareDatetime | None = None
+    region: str = ""
+    zone_ids: dict[str, str] = {}
+    names: tuple[str, ...] = ()
     leaving: bool = False
 
 
@@ -276,6 +282,8 @@ class ZoneRecord(_Strict):
     """An impaired zone."""
 
     impaired_until: AwareDatetime
+    said_at: AwareDatetime | None = None  # when it was said; a later word replaces an earlier one
+    by: str = ""
 
 
 class StateFile(_Strict):

@@ -1,13 +1,16 @@
-"""What an operator asks for by hand: register, plan, status, pause, resume, restore."""
+"""What an operator asks for by hand: register, plan, status, pause, resume, restore, fence-zone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from evenkeel.application.decisions import plan_json, rfc3339
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import is_paused
+from evenkeel.application.zones import HearZoneShift, ZoneShift
 from evenkeel.config import ClusterRecord, read_model
 from evenkeel.domain.backoff import state_at
 from evenkeel.domain.plan import plan
@@ -15,6 +18,14 @@ from evenkeel.domain.values import shown
 
 _DECISIONS_SHOWN = 10
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
+
+
+class _FenceZone(BaseModel):
+    """What fence-zone needs beside the cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    zone: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    until: AwareDatetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,7 @@ class Operate:
             "status": self._status,
             "pause": self._pause,
             "restore": self._restore,
+            "fence-zone": self._fence_zone,
             "resume": self._resume,
         }
         if not isinstance(event, Mapping):
@@ -102,7 +114,14 @@ class Operate:
             "leaving": record.leaving,
             "pausedUntil": rfc3339(record.paused_until) if paused and record.paused_until else None,
             "groups": groups,
-            "zones": {zone: {"impairedUntil": rfc3339(until)} for zone, until in remembered.state.zones.items()},
+            "zones": {
+                zone: {
+                    "impairedUntil": rfc3339(told.impaired_until),
+                    "impaired": told.impaired_until > now,
+                    "by": told.by,
+                }
+                for zone, told in remembered.zones.items()
+            },
             "decisions": list(self.store.decisions(cluster, _DECISIONS_SHOWN)),
             "message": f"{cluster}: {'paused' if paused else 'dry run' if self._dry_run(record) else 'on'}, "
             f"{sum(group['state'] != 'healthy' for group in groups.values())} node groups in trouble",
@@ -135,6 +154,20 @@ class Operate:
         return {
             "message": f"{cluster}: every group gets its bounds from before Evenkeel back and loses its annotations; "
             "then the cluster is paused. Ask for its status to see it done; asking twice does no harm"
+        }
+
+    def _fence_zone(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        now = self.clock.now()
+        asked = read_model(_FenceZone, {key: event.get(key) for key in ("zone", "until")}, "fence-zone")
+        shift = ZoneShift(
+            zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by="operator", id="hand"
+        )
+        HearZoneShift(store=self.store, queue=self.queue, clock=self.clock).tell(cluster, asked.zone, shift)
+        if not shift.impaired:
+            return {"message": f"zone {asked.zone} of {cluster} is no longer fenced (that moment is over)"}
+        return {
+            "message": f"zone {asked.zone} of {cluster} is fenced until {rfc3339(asked.until)}: its groups get no growth. "
+            "To lift it, ask again with a moment that is over"
         }
 
     def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord
+from evenkeel.config import ClusterRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, Observation, PoolId
 from evenkeel.domain.plan import ClusterState
@@ -35,6 +35,7 @@ class Remembered:
 
     record: ClusterRecord
     state: ClusterState
+    zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
     fence: int  # of the lease
 
@@ -75,6 +76,10 @@ class Store(Protocol):
         ...
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+        """Raises StateConflictError."""
+        ...
+
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
         """Raises StateConflictError."""
         ...
 

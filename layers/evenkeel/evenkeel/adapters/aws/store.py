@@ -92,7 +92,7 @@ class DynamoStore:
             raise UnknownClusterError(f"cluster {cluster!r} is not registered")
         groups: dict[GroupKey, GroupState] = {}
         pools: dict[PoolId, PoolState] = {}
-        zones: dict[str, datetime] = {}
+        zones: dict[str, ZoneRecord] = {}
         for key, item in by_key.items():
             where = f"{_pk(cluster)} {key}"
             if key.startswith("GROUP#"):
@@ -103,10 +103,13 @@ class DynamoStore:
                 id = PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)
                 pools[id] = PoolState(adopted=adopted, digest=pool.digest)
             elif key.startswith("ZONE#"):
-                zones[key.rpartition("/")[2]] = read_json(ZoneRecord, _text(item), where).impaired_until
+                zones[key.rpartition("/")[2]] = read_json(ZoneRecord, _text(item), where)
         return Remembered(
             record=read_json(ClusterRecord, _text(by_key["META"]), f"record of cluster {cluster}"),
-            state=ClusterState(groups=groups, pools=pools, zones=zones),
+            state=ClusterState(
+                groups=groups, pools=pools, zones={zone: record.impaired_until for zone, record in zones.items()}
+            ),
+            zones=zones,
             versions={key: int(item["version"]["N"]) for key, item in by_key.items() if "version" in item},
             fence=int(by_key["LEASE"]["fence"]["N"]) if "LEASE" in by_key else 0,
         )
@@ -155,6 +158,11 @@ class DynamoStore:
             digest=state.digest,
         )
         self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(), version)
+
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
+        """Kept a day longer than it holds, so that late words about it are still known to be late."""
+        expires = {"N": str(int((record.impaired_until + timedelta(days=1)).timestamp()))}
+        self._put(_pk(cluster), f"ZONE#{region}/{zone}", record.model_dump_json(), version, expires_at=expires)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Take the lease if it is over and nobody has had it since ``seen_fence``.
