@@ -225,7 +225,7 @@ class FakeCluster:
         self.journal.note("mark")
         self.marked.append(patch)
 
-    def apply(self, patch: Patch, decision: str, adopted: str) -> None:
+    def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         self.before_apply(patch)
         key = patch.plan.group.key
         if self._versions[key] != self._seen[key]:
@@ -239,6 +239,7 @@ class FakeCluster:
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
             offer=read_offer(decision),
+            move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )
         self._seen[key] = self._versions[key]

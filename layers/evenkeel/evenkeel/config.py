@@ -193,7 +193,8 @@ class ClusterPolicy(_Strict):
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
     strategy: StrategyName = Strategy.BALANCED
-    on_failure: OnFailureName = OnFailure.RELEASE
+    on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
+    autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     pools: tuple[PoolEntry, ...] = ()
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
@@ -207,7 +208,8 @@ class ClusterPolicy(_Strict):
         """The same in the domain's words."""
         return Policy(
             strategy=self.strategy,
-            on_failure=self.on_failure,
+            on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
+            autoscaler=self.autoscaler != "none",
             pools=tuple(entry.rule() for entry in self.pools),
             backoff=self.backoff.policy(),
             provision_timeout=timedelta(seconds=self.provision_timeout),

@@ -166,8 +166,8 @@ class Operate:
         if not shift.impaired:
             return {"message": f"zone {asked.zone} of {cluster} is no longer fenced (that moment is over)"}
         return {
-            "message": f"zone {asked.zone} of {cluster} is fenced until {rfc3339(asked.until)}: its groups get no growth. "
-            "To lift it, ask again with a moment that is over"
+            "message": f"zone {asked.zone} of {cluster} is fenced until {rfc3339(asked.until)}: its groups get no "
+            "growth. To lift it, ask again with a moment that is over"
         }
 
     def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:

@@ -114,8 +114,8 @@ class Cluster(Protocol):
         """
         ...
 
-    def apply(self, patch: Patch, decision: str, adopted: str) -> None:
-        """One merge patch that carries the resourceVersion of the last look.
+    def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
+        """One merge patch that carries the resourceVersion of the last look; ``move`` marks a step of that move.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """

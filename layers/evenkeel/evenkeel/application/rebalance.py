@@ -23,10 +23,11 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Bus, Clock, Cluster, Clusters, Lease, Queue, Remaining, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.model import State
+from evenkeel.domain.moves import Move
 from evenkeel.domain.offer import write_adopted, write_decision
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState
-from evenkeel.domain.restore import plan_restore
+from evenkeel.domain.restore import carries_ours, plan_restore
 from evenkeel.domain.writes import Patch, in_safe_order, patches
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -158,8 +159,8 @@ class Rebalance:
                     if lease is None:
                         lease = self._take_lease(cluster, remembered, remaining)
                     if not remembered.record.leaving:
-                        known = self._adopt(cluster, pool, known, versions)
-                    again |= self._write(outcome, pool, api, lease, outcomes, settled, remaining)
+                        known = self._write_down(cluster, pool, known, versions)
+                    again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining)
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}
                 self._tell(outcome, pool, known, versions, why, outcomes)
@@ -179,13 +180,18 @@ class Rebalance:
             cluster, owner, remembered.fence, now, now + timedelta(seconds=max(1.0, remaining()))
         )
 
-    def _adopt(self, cluster: str, pool: PoolPlan, known: PoolState, versions: dict[str, int]) -> PoolState:
-        """Remember the bounds that the members had before us, before the first of them is changed."""
-        if set(pool.adopted) <= set(known.adopted):
-            return known
-        adopted = PoolState(adopted={**pool.adopted, **known.adopted}, digest=known.digest)
-        self._save_pool(cluster, pool, adopted, versions)
-        return adopted
+    def _write_down(self, cluster: str, pool: PoolPlan, known: PoolState, versions: dict[str, int]) -> PoolState:
+        """Remember what must not be lost, before the first patch: the bounds before us, and a move that begins."""
+        state = known
+        if not set(pool.adopted) <= set(known.adopted):
+            state = replace(state, adopted={**pool.adopted, **known.adopted})
+        if pool.moves:
+            owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
+            id = ulid(self.clock.now(), self.chance(10))
+            state = replace(state, move=Move(id=id, carried=owed, steps=pool.moves))
+        if state != known:
+            self._save_pool(cluster, pool, state, versions)
+        return state
 
     def _save_pool(self, cluster: str, pool: PoolPlan, state: PoolState, versions: dict[str, int]) -> None:
         key = f"POOL#{pool.id}"
@@ -196,6 +202,7 @@ class Rebalance:
         self,
         outcome: Outcome,
         pool: PoolPlan,
+        known: PoolState,
         api: Cluster,
         lease: Lease,
         outcomes: dict[str, str],
@@ -215,7 +222,7 @@ class Rebalance:
                         return False
                     if patch.lowers_requested:
                         api.mark_waiting(patch)
-                    self._apply(api, pool, group, patch)
+                    self._apply(api, pool, known, group, patch)
                     outcome.written += 1
             except ConflictError as error:
                 outcomes[key] = f"conflict: {error}"
@@ -236,9 +243,10 @@ class Rebalance:
             outcomes[key] = "written"
         return False
 
-    def _apply(self, api: Cluster, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
+    def _apply(self, api: Cluster, pool: PoolPlan, known: PoolState, group: GroupPlan, patch: Patch) -> None:
         decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons))
-        api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))))
+        move = known.move.id if known.move and group.moved and patch.requested is not None else None
+        api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
 
     def _tell(
         self,
@@ -253,7 +261,11 @@ class Rebalance:
         wrote = "written" in outcomes.values()
         failed = any(word not in ("written", "planned") for word in outcomes.values())
         digest = pool.digest(applied=bool(outcomes) and not failed and not outcome.dry_run)
-        if not outcomes and digest == known.digest:
+        move = known.move
+        if move is not None and not failed and not outcome.dry_run and pool.valid:
+            # Every step is done: what is left of it is what found no place.
+            move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
+        if not outcomes and digest == known.digest and move == known.move:
             return
         news = pool.digest(applied=False) != "" and (wrote or digest != known.digest)
         if news:
@@ -273,12 +285,12 @@ class Rebalance:
             _log.info("decision", extra={"cluster": outcome.cluster, "decision": decision})
             for detail_type in _detail_types(pool, wrote):
                 self.bus.publish(detail_type, decision)
-        if digest != known.digest:
-            self._save_pool(outcome.cluster, pool, replace(known, digest=digest), versions)
+        if digest != known.digest or move != known.move:
+            self._save_pool(outcome.cluster, pool, replace(known, digest=digest, move=move), versions)
 
 
 def _carries_ours(pool: PoolPlan) -> bool:
-    return any(group.group.has_adopted or group.group.offer is not None for group in pool.groups)
+    return any(carries_ours(plan.group) for plan in pool.groups)
 
 
 def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:

@@ -55,6 +55,7 @@ class OnFailure(StrEnum):
     """What happens to replicas that a failing zone does not deliver."""
 
     RELEASE = "release"  # requested := running; Cluster Autoscaler places the pods again
+    MOVE = "move"  # the same, and we order the machines elsewhere ourselves
     HOLD = "hold"  # replicas stay as they are; the group is only fenced
 
     @classmethod
@@ -171,6 +172,7 @@ class NodeGroup:
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
     offer: Offer | None = None
+    move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     floor_max: int = 0  # least max that the owner of the bounds accepts
     limits: Bounds | None = None  # replicas that the owner of the replicas lets stand
     two_objects: bool = False  # bounds and replicas live on two objects
@@ -246,6 +248,7 @@ class Policy:
 
     strategy: Strategy = Strategy.BALANCED
     on_failure: OnFailure = OnFailure.RELEASE
+    autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     pools: tuple[PoolRule, ...] = ()
     backoff: BackoffPolicy = BackoffPolicy()
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)

@@ -34,7 +34,7 @@ from evenkeel.domain.targets import (
     Target,
     raise_to_minimum,
     raise_to_own_minimum,
-    release_stuck,
+    redistribute,
     take_back_overshoot,
 )
 
@@ -58,6 +58,7 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: tuple[str, ...]
     rolling: Rolling | None = None
+    moved: int = 0  # of the change in requested: taken on from another zone (negative: given up to one)
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property
@@ -85,6 +86,7 @@ class PoolPlan:
     overcommitted: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState
+    owed: int = 0  # replicas that an interrupted move gave up and that still find no place
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -95,6 +97,11 @@ class PoolPlan:
     def changes(self) -> tuple[GroupPlan, ...]:
         """The groups that would be written."""
         return tuple(group for group in self.groups if group.changes)
+
+    @property
+    def moves(self) -> dict[str, int]:
+        """What each group takes on or gives up; empty where nothing is moved."""
+        return {str(plan.group.key): plan.moved for plan in self.groups if plan.moved}
 
     @property
     def imbalance(self) -> int:
@@ -212,7 +219,7 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
         min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
         for target in targets
     ]
-    release_stuck(targets, pool.on_failure)
+    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed)
     take_back_overshoot(targets, pool.max)
     own_minima = pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE)
     missing = 0 if own_minima else raise_to_minimum(targets, pool.min)
@@ -235,6 +242,9 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
             if target.state is State.FENCED and target.group.fence:
                 maximum = target.requested
                 reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
+            elif target.moved > 0 and pool.autoscaler:
+                maximum = target.requested
+                reasons.append("max is what is requested: Cluster Autoscaler would order the moved machines again")
             else:
                 reasons.append(size.why)
                 if target.state is State.PROBING and target.group.fence and maximum > target.requested + target.probe:
@@ -263,10 +273,11 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
                 bounds=bounds,
                 reasons=tuple(reasons),
                 rolling=share,
+                moved=target.moved,
             )
         )
     requested = sum(target.requested for target in targets)
-    starved = missing + sum(target.stuck_kept for target in targets)
+    starved = missing + owed + sum(target.stuck_kept for target in targets)
     problems = list(pool.warnings)
     if requested > pool.max:
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
@@ -283,6 +294,7 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
         overcommitted=requested > pool.max,
         groups=tuple(groups),
         remembered=state.pools.get(pool.id, PoolState()),
+        owed=owed,
     )
 
 

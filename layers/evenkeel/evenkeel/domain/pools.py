@@ -23,6 +23,7 @@ from evenkeel.domain.model import (
     Skipped,
     Strategy,
 )
+from evenkeel.domain.moves import Move
 from evenkeel.domain.values import LARGEST_COUNT
 
 
@@ -32,6 +33,7 @@ class PoolState:
 
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
     digest: str = ""
+    move: Move | None = None  # the last move, until nothing of it is owed any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class Pool:
     on_failure: OnFailure
     backoff: BackoffPolicy
     provision_timeout: timedelta
+    autoscaler: bool
+    owed: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -164,6 +168,8 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         on_failure=on_failure or rule.on_failure or policy.on_failure,
         backoff=rule.backoff or policy.backoff,
         provision_timeout=rule.provision_timeout or policy.provision_timeout,
+        autoscaler=policy.autoscaler,
+        owed=state.move.owed(groups) if state.move else 0,
         problems=tuple(problems),
         warnings=tuple(warnings),
     )

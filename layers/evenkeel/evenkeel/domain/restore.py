@@ -24,14 +24,15 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
     return replace(usual, pools=tuple(pools), states={})
 
 
-def _ours(group: NodeGroup) -> bool:
-    return group.has_adopted or group.offer is not None
+def carries_ours(group: NodeGroup) -> bool:
+    """Whether anything that we wrote is still on the group."""
+    return group.has_adopted or group.offer is not None or group.move is not None
 
 
 def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
     group = planned.group
     still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None)
-    if not _ours(group):
+    if not carries_ours(group):
         return replace(still, reasons=("left alone: it carries nothing of ours",))
     if group.frozen_because is not None:
         return replace(still, reasons=(f"not restored yet: {group.frozen_because}",))

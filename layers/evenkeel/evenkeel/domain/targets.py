@@ -21,6 +21,7 @@ class Target:
     requested: int
     moves_elsewhere: bool  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int
+    moved: int = 0  # replicas taken on from another zone (negative: given up to one)
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     reasons: list[str] = field(default_factory=list)
 
@@ -43,13 +44,39 @@ class Target:
         return self.group.limits.min if self.group.limits else 0
 
 
-def release_stuck(targets: Sequence[Target], on_failure: OnFailure) -> None:
-    """Fenced groups give up the replicas that have no machine running, if another zone can take them.
+def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int, owed: int) -> int:
+    """What is stuck in fenced groups goes elsewhere; returns how many of the ``owed`` replicas found no place.
 
-    Cluster Autoscaler then forgets its order and places the pods in its next loop within the new bounds: measured,
-    13 s from the patch to running pods, and nothing ordered twice.
+    Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds: measured,
+    13 s from the patch to running pods, and nothing ordered twice. Move: the machines are ordered elsewhere by us, as
+    many as there is room for. Either way, only replicas that have no machine running leave a group.
     """
     takers = [target for target in targets if target.state is State.HEALTHY and target.room > 0]
+    room = sum(target.room for target in takers)
+    moving = on_failure is OnFailure.MOVE
+    requested = sum(target.requested for target in targets)
+    # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted.
+    owed = min(owed, max(0, maximum - requested))
+    placed = min(owed, room)
+    given = _give_up(targets, on_failure, room - placed if moving else None)
+    if moving:
+        placed += min(given, max(0, maximum - (requested - given) - placed))
+    vessels = [
+        Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
+        for target in takers
+    ]
+    for target, more in zip(takers, level(vessels, placed), strict=True):
+        if more:
+            target.requested += more
+            target.moved = more
+            target.reasons.append(f"takes on {more} replicas that another zone cannot deliver")
+    return max(0, owed - placed)
+
+
+def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None) -> int:
+    """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
+    takers = any(target.state is State.HEALTHY and target.room > 0 for target in targets)
+    given = 0
     for target in targets:
         stuck = target.group.waiting
         if target.state is not State.FENCED or not stuck:
@@ -58,7 +85,7 @@ def release_stuck(targets: Sequence[Target], on_failure: OnFailure) -> None:
             target.reasons.append(f"{stuck} stuck replicas stay: evenkeel.dev/on-failure is hold")
         elif not target.moves_elsewhere:
             target.reasons.append(f"{stuck} stuck replicas stay: another zone would fail the same way")
-        elif not takers:
+        elif not takers or (room is not None and given >= room):
             target.stuck_kept = stuck
             target.reasons.append(f"{stuck} stuck replicas stay: no healthy zone can take them")
         else:
@@ -67,11 +94,20 @@ def release_stuck(targets: Sequence[Target], on_failure: OnFailure) -> None:
                 target.reasons.append(
                     f"{lowest - target.group.running} stuck replicas stay: the Worker wants {lowest} in this zone"
                 )
+            if room is not None and target.requested - lowest > room - given:
+                target.stuck_kept = target.requested - lowest - (room - given)
+                lowest += target.stuck_kept
+                target.reasons.append(f"{target.stuck_kept} stuck replicas stay: no healthy zone can take them")
             if lowest < target.requested:
+                word = "moved" if on_failure is OnFailure.MOVE else "released"
                 target.reasons.append(
-                    f"released {target.requested - lowest} stuck replicas: only the {target.group.running} running stay"
+                    f"{word} {target.requested - lowest} stuck replicas: the {target.group.running} running stay"
                 )
+                given += target.requested - lowest
+                if on_failure is OnFailure.MOVE:
+                    target.moved = lowest - target.requested
                 target.requested = lowest
+    return given
 
 
 def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:

@@ -29,6 +29,7 @@ from evenkeel.application.ports import Lease, Remembered
 from evenkeel.config import ClusterRecord, ConfigError, Count, GroupRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import Bounds, GroupKey, PoolId
+from evenkeel.domain.moves import Move
 from evenkeel.domain.plan import ClusterState
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.values import BadValueError
@@ -52,6 +53,13 @@ class _Bounds(BaseModel):
         return self
 
 
+class _Move(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    id: str
+    carried: Count = 0
+    steps: dict[str, int] = {}
+
+
 class _PoolRecord(BaseModel):
     """A pool as it is stored. Its id is spelled out: the sort key cannot be taken apart where no cluster is named."""
 
@@ -62,6 +70,7 @@ class _PoolRecord(BaseModel):
     name: str
     adopted: dict[str, _Bounds | None] = {}
     digest: str = ""
+    move: _Move | None = None
 
 
 def _pk(cluster: str) -> str:
@@ -101,7 +110,8 @@ class DynamoStore:
                 pool = read_json(_PoolRecord, _text(item), where)
                 adopted = {name: Bounds(b.min, b.max) if b else None for name, b in pool.adopted.items()}
                 id = PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)
-                pools[id] = PoolState(adopted=adopted, digest=pool.digest)
+                move = Move(**dict(pool.move)) if pool.move else None
+                pools[id] = PoolState(adopted=adopted, digest=pool.digest, move=move)
             elif key.startswith("ZONE#"):
                 zones[key.rpartition("/")[2]] = read_json(ZoneRecord, _text(item), where)
         return Remembered(
@@ -156,6 +166,9 @@ class DynamoStore:
             name=pool.name,
             adopted={key: _Bounds(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
             digest=state.digest,
+            move=_Move(id=state.move.id, carried=state.move.carried, steps=dict(state.move.steps))
+            if state.move
+            else None,
         )
         self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(), version)
 

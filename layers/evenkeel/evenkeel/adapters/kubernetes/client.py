@@ -64,16 +64,19 @@ class KubernetesApi:
                 return None
             if status != 200:
                 raise ClusterUnavailableError(self._says("GET", path, status, body))
-            items = body.get("items")
-            if not isinstance(items, list):
-                raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no list")
+            items, metadata = body.get("items"), body.get("metadata", {})
+            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+                raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no list of objects")
+            token = metadata.get("continue") or "" if isinstance(metadata, dict) else None
+            if not isinstance(token, str) or (token and token == query.get("continue")):
+                # The same page for ever would be no list either.
+                raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
             kind, version = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
             # Items of a list carry no kind of their own in some API versions.
-            found += [{"apiVersion": version, "kind": kind, **item} for item in items if isinstance(item, dict)]
-            token = body.get("metadata", {}).get("continue")
+            found += [{"apiVersion": version, "kind": kind, **item} for item in items]
             if not token:
                 return found
-            query["continue"] = str(token)
+            query["continue"] = token
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
         """The versions of an API group that are served; none where the group is not. Asked once per connection."""
@@ -88,7 +91,10 @@ class KubernetesApi:
             return []
         if status != 200:
             raise ClusterUnavailableError(self._says("GET", path, status, body))
-        return [str(entry.get("version")) for entry in body.get("versions") or [] if isinstance(entry, Mapping)]
+        versions = body.get("versions")
+        if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
+            raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
+        return [str(entry.get("version")) for entry in versions]
 
     def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """One merge patch; the object as it is after it.

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, Flavour, Kind
+from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, Flavour, Kind
 from evenkeel.adapters.kubernetes.readers import (
     Found,
     Listing,
@@ -149,14 +149,17 @@ class KubernetesCluster:
             path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
             self._api.patch(path, {"metadata": metadata}, self._remaining)
 
-    def apply(self, patch: Patch, decision: str, adopted: str) -> None:
+    def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
         group = patch.plan.group
         found = self._found[group.key]
         flavour = FLAVOURS[group.key.flavour]
         if found.owner is not None and patch.bounds is None and not patch.leaves:
-            # Replicas alone. Our annotations stand where the bounds stand, and there only.
-            self._patch(flavour, self._newest(found.scalable), {"spec": {"replicas": patch.requested}})
+            # Replicas alone. Our annotations stand where the bounds stand, but for the mark of a move.
+            alone: dict[str, Any] = {"spec": {"replicas": patch.requested}}
+            if move is not None:
+                alone["metadata"] = {"annotations": {MOVE: move}}
+            self._patch(flavour, self._newest(found.scalable), alone)
             return
         item = self._newest(found.owner or found.scalable)
         # In a merge patch, None takes a key away.
@@ -173,7 +176,13 @@ class KubernetesCluster:
             body = _in_topology(item, found, annotations)
         elif patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
+            if move is not None:
+                annotations[MOVE] = move
+        if patch.leaves and found.owner is None:
+            annotations[MOVE] = None
         self._patch(flavour, item, body)
+        if patch.leaves and found.owner is not None and group.move is not None:
+            self._patch(flavour, self._newest(found.scalable), {"metadata": {"annotations": {MOVE: None}}})
 
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)

@@ -13,6 +13,7 @@ Path = tuple[str, ...]
 OWN = "evenkeel.dev/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
+MOVE = OWN + "move"
 
 
 @dataclass(frozen=True)

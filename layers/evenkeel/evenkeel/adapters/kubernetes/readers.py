@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from evenkeel.adapters.kubernetes.flavours import (
     ADOPTED,
     DECISION,
+    MOVE,
     OWN,
     POOL_LABEL,
     TOPOLOGY_NAME,
@@ -271,6 +272,7 @@ def _group(
         adopted=adopted[0] if adopted else None,
         has_adopted=adopted is not None,
         offer=read_offer(text if isinstance(text := owned.get(DECISION), str) else None),
+        move=text if isinstance(text := annotations.get(MOVE), str) else None,
         floor_max=_MACHINE_AUTOSCALER_LEAST_MAX if scaler is not None else 0,
         limits=limits.get((namespace, pool or "", zone or "")),
         two_objects=owner is not None,

@@ -1,0 +1,346 @@
+"""What docs/ says is held against the code: names, links, examples and the numbers in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from evenkeel.adapters.aws.failure_events import read_failure
+from evenkeel.adapters.aws.messages import read_request
+from evenkeel.adapters.kubernetes.access import _REFUSED
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.application.operate import Operate
+from evenkeel.application.rebalance import Outcome
+from evenkeel.cli import main as cli
+from evenkeel.config import ClusterRecord, ConfigError, read_model
+from evenkeel.domain.discovery import Discovery
+from evenkeel.domain.failures import classify
+from evenkeel.domain.model import Policy, State, Strategy
+from evenkeel.domain.offer import read_offer
+from evenkeel.domain.safety import safe_bounds
+from tests.builders import (
+    MINUTE,
+    after_backoff,
+    in_backoff,
+    key,
+    maxima,
+    minima,
+    numbers,
+    offered,
+    pool_plan,
+    requested,
+    zones,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*DOCS, ROOT / "README.md"]
+SOURCES = [*(ROOT / "layers" / "evenkeel").rglob("*.py"), *(ROOT / "functions").rglob("*.py"), ROOT / "template.yaml"]
+CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
+ALL_DOCS = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
+
+
+def by_name(path: Path) -> str:
+    return path.name if path.parent == ROOT else f"docs/{path.name}"
+
+
+def blocks(page: Path, language: str) -> list[tuple[str, str]]:
+    """Fenced blocks of a language: what stands after it on the fence, and the text."""
+    found = re.findall(rf"^```{language}\b *(.*?)\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+    return [(title, text) for title, text in found]
+
+
+def block(name: str, language: str, title: str) -> str:
+    return next(text for found, text in blocks(ROOT / "docs" / name, language) if found == title)
+
+
+def rows(name: str, marker: str) -> Iterator[list[str]]:
+    """The body rows of every table that stands below a marker comment. Cells lose their backticks."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    tables = re.findall(rf"<!-- {marker} -->\n((?:\|.*\n)+)", text)
+    assert tables, f"{name} has no table marked {marker}"
+    for table in tables:
+        for line in table.splitlines()[2:]:
+            yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def anchor(heading: str) -> str:
+    """A heading's anchor as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        path, _, fragment = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page.name} links to {target}"
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.M)
+            assert fragment in {anchor(heading) for heading in headings}, f"{page.name} links to {target}"
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in DOCS:
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
+@pytest.mark.parametrize("page", DOCS, ids=by_name)
+def test_a_page_can_be_read_in_one_sitting(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_every_json_and_yaml_block_parses(page: Path) -> None:
+    for _, text in blocks(page, "json"):
+        json.loads(text)
+    for _, text in blocks(page, "yaml"):
+        assert all(isinstance(document, dict) for document in yaml.safe_load_all(text))
+
+
+def test_the_annotations_page_names_what_the_code_reads_and_nothing_else() -> None:
+    spelled_out = set(re.findall(r'OWN \+ "([a-z-]+)"', CODE)) | set(re.findall(r"evenkeel\.dev/([a-z-]+)", CODE))
+    documented = set(re.findall(r"evenkeel\.dev/([a-z-]+)", (ROOT / "docs" / "annotations.md").read_text()))
+    assert documented == spelled_out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_no_page_names_an_annotation_of_ours_that_does_not_exist(page: Path) -> None:
+    known = set(re.findall(r'OWN \+ "([a-z-]+)"', CODE))
+    assert set(re.findall(r"evenkeel\.dev/([a-z-]+)", page.read_text(encoding="utf-8"))) <= known
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_bounds_and_delete_marks_are_named_as_the_code_writes_them(flavour: Any) -> None:
+    text = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
+    mark, value = flavour.mark
+    for name in (flavour.min_key, flavour.max_key, mark, value):
+        assert f"`{name}`" in text
+    table = (ROOT / "docs" / "flavours.md").read_text(encoding="utf-8")
+    for name in [kind.kind for kind in (*flavour.scalables, *flavour.companions)] + [mark]:
+        assert name in table
+
+
+def test_metrics_are_those_that_the_code_counts() -> None:
+    counted = set(Outcome(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
+    listed = {
+        name
+        for line in re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "bill.md").read_text(), re.M)
+        for name in re.findall(r"`([A-Za-z]+)`", line)
+    }
+    assert listed == counted
+
+
+def test_alarms_are_those_of_the_template() -> None:
+    text = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8").partition("## Alarms")[2].partition("##")[0]
+    listed = set(re.findall(r"^\| ([A-Z]\w+) \|", text, re.M))
+    template = (ROOT / "template.yaml").read_text(encoding="utf-8")
+    assert listed == set(re.findall(r"^  (\w+)Alarm:$", template, re.M))
+
+
+def test_environment_variables_are_those_of_the_template() -> None:
+    template = set(re.findall(r"^ +((?:EVENKEEL|POWERTOOLS)_\w+):", (ROOT / "template.yaml").read_text(), re.M))
+    assert set(re.findall(r"\b(?:EVENKEEL|POWERTOOLS)_\w+", (ROOT / "docs" / "state.md").read_text())) == template
+
+
+def test_exit_codes_are_those_of_the_command() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("| code | means |")[2]
+    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {
+        "0",
+        *map(str, (cli.CANNOT_READ, cli.BAD_INPUT, cli.INVALID_POOL)),
+    }
+
+
+def test_detail_types_are_those_that_are_published() -> None:
+    text = (ROOT / "docs" / "state.md").read_text(encoding="utf-8").partition("## Events out")[2].partition("## ")[0]
+    listed = set(re.findall(r"^\| `([A-Z][A-Za-z ]+)` \|", text, re.M))
+    assert listed == set(re.findall(r'types\.append\("([A-Za-z ]+)"\)', CODE))
+
+
+def test_actions_are_those_of_the_operator_function() -> None:
+    text = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8").partition("## Actions")[2]
+    listed = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M))
+    use = Operate(store=None, clusters=None, queue=None, clock=None, dry_run=True)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="choose one of") as caught:
+        use({"action": "none of them", "cluster": "x"}, lambda: 60.0)
+    assert listed == set(str(caught.value).rpartition("choose one of ")[2].split(", "))
+
+
+def test_every_field_of_a_record_is_described() -> None:
+    text = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8")
+    for name in ClusterRecord.model_fields:
+        assert re.search(rf"^\| .*`{name}`.* \|", text, re.M), name
+
+
+@pytest.mark.parametrize("text", [text for title, text in blocks(ROOT / "docs" / "cluster-record.md", "json") if title])
+def test_the_records_shown_are_valid(text: str) -> None:
+    record = read_model(ClusterRecord, {"id": "blue", **json.loads(text)}, "docs")
+    record.policy()
+
+
+def test_the_complete_record_leaves_out_nothing_that_people_set() -> None:
+    _, text = blocks(ROOT / "docs" / "cluster-record.md", "json")[0]
+    by_actions = {"id", "paused", "paused_until", "leaving"}
+    assert set(json.loads(text)) == set(ClusterRecord.model_fields) - by_actions
+
+
+def test_the_discovery_strings_shown_can_be_read() -> None:
+    found = re.findall(r"^\| `((?:clusterapi|mcm):[^`]+)` \|", ALL_DOCS, re.M)
+    assert len(found) == 2
+    for text in found:
+        Discovery.read(text)
+
+
+def test_the_events_and_messages_shown_can_be_read() -> None:
+    failure = read_failure(json.loads(block("backoff.md", "json", "event")))
+    assert (failure.cluster, failure.name) == ("blue", "workers-a")
+    assert read_request(block("state.md", "json", "request")).cluster == "blue"
+
+
+def test_the_decision_annotation_shown_can_be_read_back() -> None:
+    _, text = blocks(ROOT / "docs" / "annotations.md", "json")[0]
+    assert read_offer(text) is not None
+
+
+@pytest.mark.parametrize("row", list(rows("strategies.md", "planned")), ids=" ".join)
+def test_the_worked_examples_come_out_as_printed(row: list[str]) -> None:
+    strategy, minimum, maximum, wanted, running, says, *expected = row
+    before, nodes = [[int(word) for word in text.split()] for text in (wanted, running)]
+    groups = zones(before, nodes, fence="fence false" not in says)
+    if "at its bound" in says:
+        groups[0] = replace(groups[0], offer=offered(before[0], before[0] - 1, State.HEALTHY))
+    states = {}
+    if "fenced" in says:
+        states[key("a")] = in_backoff()
+    if "probing" in says:
+        states[key("a")] = after_backoff()
+    found = pool_plan(groups, numbers(int(minimum), int(maximum), Strategy.read(strategy)), states=states)
+    planned = [" ".join(map(str, column)) for column in (requested(found), minima(found), maxima(found))]
+    assert planned == expected
+
+
+@pytest.mark.parametrize("row", list(rows("errors.md", "annotations")), ids=lambda row: "=".join(row[:2]))
+def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
+    name, value, line = row
+    bounds = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
+    annotations = {
+        "evenkeel.dev/pool-min": "3",
+        "evenkeel.dev/pool-max": "12",
+        f"{bounds}min-size": "1",
+        f"{bounds}max-size": "4",
+        name: value,
+    }
+    item = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "workers-a",
+            "namespace": "prod",
+            "labels": {"evenkeel.dev/pool": "workers"},
+            "annotations": annotations,
+        },
+        "spec": {"replicas": 1, "template": {"spec": {"failureDomain": "eu-central-1a"}}},
+        "status": {"readyReplicas": 1},
+    }
+    listing = Listing(flavour=FLAVOURS["cluster-api"], objects={"MachineDeployment": [item]})
+    found = pool_plan([one.group for one in read_groups(listing)[0]])
+    assert not found.valid
+    assert found.problems[0].endswith(line)
+
+
+@pytest.mark.parametrize("row", list(rows("errors.md", "record")), ids=lambda row: row[0])
+def test_bad_records_lead_to_the_printed_line(row: list[str]) -> None:
+    field, value, line = row
+    given = {"id": "blue", "flavours": ["gardener"], "access": {"kind": "kubeconfig", "secret": "evenkeel/blue"}}
+    with pytest.raises(ConfigError) as caught:
+        read_model(ClusterRecord, {**given, field: json.loads(value)}, "record of cluster blue")
+    assert line in caught.value.faults[0]
+
+
+def test_the_classes_shown_are_the_classes_given() -> None:
+    text = (ROOT / "docs" / "backoff.md").read_text(encoding="utf-8").partition("## Classes")[2].partition("## ")[0]
+    shown = 0
+    for kind, examples in re.findall(r"^\| (\w+) \| ([^|]+) \| (?:yes|no)", text, re.M):
+        for code in re.findall(r"\b[A-Z][A-Za-z_]{6,}\b", examples):
+            assert classify(code).value == kind, code
+            shown += 1
+    assert shown >= 8
+
+
+def test_the_plan_on_the_dry_run_page_is_what_the_command_prints(tmp_path: Path) -> None:
+    objects = tmp_path / "objects.yaml"
+    objects.write_text(block("dry-run.md", "yaml", "objects.yaml"), encoding="utf-8")
+    command, _, printed = block("dry-run.md", "console", "").partition("\n")
+    arguments = [str(objects) if word == "objects.yaml" else word for word in command.split()[2:]]
+    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "110"})
+    assert result.exit_code == 0, result.output
+    assert [line.rstrip() for line in result.output.splitlines()] == printed.rstrip("\n").splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    ours = r"(?<![\w./-])(?:layers|functions|tests|events|sandbox|bench|deploy)/[\w./-]*\w"
+    for name in re.findall(ours, page.read_text(encoding="utf-8")):
+        assert (ROOT / name).exists() or list(ROOT.glob(f"{name}*")), name
+
+
+def test_refused_kubeconfig_fields_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "access.md").read_text(encoding="utf-8")
+    refused = "".join(line.split("|")[2] for line in text.splitlines() if line.startswith(("| `server`", "| `token`")))
+    assert set(re.findall(r"`([\w-]+)`", refused)) == set(_REFUSED)
+
+
+def test_resources_that_are_described_are_those_that_the_role_grants() -> None:
+    text = (ROOT / "docs" / "access.md").read_text(encoding="utf-8").partition("| resources | verbs |")[2]
+    role = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text(encoding="utf-8").split("---")[0])
+    patched = {name for rule in role["rules"] if {"list", "patch"} <= set(rule["verbs"]) for name in rule["resources"]}
+    read = {name for rule in role["rules"] if rule["verbs"] == ["get", "list"] for name in rule["resources"]}
+    described: dict[str, set[str]] = {"get, list, patch": set(), "get, list": set()}
+    for names, verbs in re.findall(r"^\| ([a-z][^|]*) \| (get, list(?:, patch)?) \|", text, re.M):
+        described[verbs] |= {re.split(r"[ .]", name)[0] for name in names.split(", ")}
+    assert described == {"get, list, patch": patched, "get, list": read}
+
+
+def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
+    text = (ROOT / "docs" / "bounds.md").read_text(encoding="utf-8").partition("## One patch")[0]
+    given = [
+        *safe_bounds(0, 9, target=1, zone_max=4)[1],
+        *safe_bounds(0, 2, target=3)[1],
+        *safe_bounds(0, 0, target=0, floor_max=1)[1],
+        *safe_bounds(2, 4, target=1)[1],
+    ]
+    assert re.findall(r"^\| [^|]+ \| `(.+)` \|$", text, re.M) == given
+
+
+def test_operator_events_that_are_shown_ask_for_actions_that_exist() -> None:
+    table = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8").partition("## Actions")[2]
+    known = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.M))
+    shown = [json.loads(text) for page in PAGES for _, text in blocks(page, "json") if text.startswith('{"action"')]
+    inline = re.findall(r'\{"action": "([a-z-]+)"', "\n".join(page.read_text(encoding="utf-8") for page in PAGES))
+    assert shown
+    assert {event["action"] for event in shown} | set(inline) <= known
+
+
+def test_backoff_constants_are_the_policys() -> None:
+    text = (ROOT / "docs" / "backoff.md").read_text(encoding="utf-8").partition("## Constants")[2]
+    numbers_shown = [int(number) for number in re.findall(r"^\| [a-z][^|]+ \| (\d+) (?:min|h) \|", text, re.M)]
+    policy = Policy()
+    assert numbers_shown == [
+        policy.backoff.initial // MINUTE,
+        policy.backoff.longest // MINUTE,
+        policy.backoff.forget_after // (60 * MINUTE),
+        policy.provision_timeout // MINUTE,
+    ]
