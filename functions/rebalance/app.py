@@ -29,6 +29,10 @@ def rebalance(record: SQSRecord, context: Any) -> None:
         use.queue.bury(record.body, str(error), record.message_id)
         metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
         return
+    except Exception as error:  # the message comes back; the batch's answer alone would leave no trace of it
+        logger.error("run failed, it is tried again: %s: %s", type(error).__name__, error)
+        metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
+        raise
     logger.info(outcome.message)
     for name, value in outcome.metrics().items():
         metrics.add_metric(name, MetricUnit.Count, value)

@@ -25,7 +25,12 @@ def look_again(record: SQSRecord) -> None:
         parts().queue.bury(record.body, str(error), record.message_id)
         metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
         return
-    parts().scan.look_again(request.cluster, request.reason, record.message_id)
+    try:
+        parts().scan.look_again(request.cluster, request.reason, record.message_id)
+    except Exception as error:  # the message comes back; the batch's answer alone would leave no trace of it
+        logger.error("second look not asked for, it is tried again: %s: %s", type(error).__name__, error)
+        metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
+        raise
 
 
 @metrics.log_metrics

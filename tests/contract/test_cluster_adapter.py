@@ -1242,6 +1242,14 @@ class TestGarbage:
             garbage.observe("openshift")
         assert "/elsewhere" not in garbage.seen
 
+    def test_pages_without_end_end_with_the_time_that_is_left(self, own_stage: Stage) -> None:
+        for name in ("p1", "p2", "p3"):
+            own_stage.put(*(objects.cluster_api(zone, 1, pool=name) for zone in ZONES))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(adapter_client, "PAGE", 1)
+            with pytest.raises(ClusterUnavailableError, match="no time left for the next page"):
+                own_stage.open(lambda: 0.0).observe()
+
     def test_numbers_beyond_any_integer_are_faults_of_their_objects(self, garbage: Garbage) -> None:
         garbage.body = (
             b'{"kind": "MachineSetList", "apiVersion": "machine.openshift.io/v1beta1", "items": [{"metadata": '

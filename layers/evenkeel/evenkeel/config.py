@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -53,7 +54,11 @@ def read_model(model: type[_Model], data: object, where: str) -> _Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError([_line(where, dict(fault)) for fault in error.errors(include_url=False)]) from None
+        faults: list[dict[str, Any]] = [dict(fault) for fault in error.errors(include_url=False)]
+        # A list whose only entry is wrong is also "too short": said once, by the entry.
+        inside = {fault["loc"][:-1] for fault in faults if fault["loc"]}
+        faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
+        raise ConfigError([_line(where, fault) for fault in faults]) from None
 
 
 def read_json(model: type[_Model], text: str, where: str) -> _Model:
@@ -231,11 +236,12 @@ class ClusterRecord(ClusterPolicy):
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
     leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
 
-    @model_validator(mode="after")
-    def _whole_minutes(self) -> Self:
-        if self.scan_interval >= 60 and self.scan_interval % 60:
-            raise ValueError("scan_interval of a minute or more must be whole minutes")
-        return self
+    @field_validator("scan_interval")
+    @classmethod
+    def _whole_minutes(cls, value: int) -> int:
+        if value >= 60 and value % 60:
+            raise ValueError("an interval of a minute or more must be whole minutes")
+        return value
 
 
 class ClusterFile(ClusterPolicy):

@@ -73,9 +73,11 @@ def decision_json(
 ) -> dict[str, Any]:
     """What was decided for one pool and what came of it.
 
-    ``outcomes`` has a word per group that was to be written: ``written``, ``planned`` in dry run, or what stopped it.
+    ``outcomes`` has a word per group that was tried: ``written``, ``planned`` in dry run, or what stopped it.
+    A group that was to be written after one that failed waits.
     """
     told = pool_json(pool)
     for group, planned in zip(told["groups"], pool.groups, strict=True):
-        group["outcome"] = outcomes.get(str(planned.group.key), "left alone")
+        waits = "waits: an earlier write of its pool did not succeed" if planned.changes and outcomes else "left alone"
+        group["outcome"] = outcomes.get(str(planned.group.key), waits)
     return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": told}

@@ -65,6 +65,7 @@ class Outcome:
             "PatchesWritten": self.written,
             "Conflicts": self.conflicts,
             "Rejected": self.rejected,
+            "RunsFailed": 0,
             "ClustersUnreachable": int(self.unreachable),
             "PoolsInvalid": sum(not pool.valid for pool in pools),
             "PoolsStarved": sum(pool.starved > 0 for pool in pools),
@@ -94,6 +95,17 @@ class Rebalance:
             StateUnavailableError, LeaseHeldError: try the message again later.
         """
         outcome = Outcome(cluster=cluster)
+        try:
+            self._look_and_write(outcome, why, remaining)
+        finally:
+            # Also when the table has gone away after a patch: what was written must be looked at again.
+            if outcome.written or outcome.doubtful:
+                self.queue.look_again(cluster, "second look after a write", SECOND_LOOK_SECONDS)
+        outcome.message = outcome.message or _sentence(outcome)
+        return outcome
+
+    def _look_and_write(self, outcome: Outcome, why: str, remaining: Remaining) -> None:
+        cluster = outcome.cluster
         settled: dict[str, str] = {}  # what became of groups in earlier rounds of this run
         for attempt in range(_ROUNDS):
             try:
@@ -102,11 +114,13 @@ class Rebalance:
                 outcome.unreachable = True
                 outcome.message = f"{cluster}: not looked at: {error}"
                 _log.error(outcome.message, extra={"cluster": cluster})
-                return outcome
-            outcome.dry_run = self.dry_run if remembered.record.dry_run is None else remembered.record.dry_run
+                return
+            record = remembered.record
+            # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
+            outcome.dry_run = (self.dry_run if record.dry_run is None else record.dry_run) and not record.leaving
             if is_paused(remembered.record, self.clock.now()):
                 outcome.message = f"{cluster}: paused, nothing looked at"
-                return outcome
+                return
             try:
                 api = self.clusters.open(remembered.record, remaining)
                 observation = api.observe()
@@ -115,7 +129,7 @@ class Rebalance:
                 outcome.unreachable = True
                 outcome.message = f"{cluster}: not looked at: {error}"
                 _log.error(outcome.message, extra={"cluster": cluster})
-                return outcome
+                return
             make = plan_restore if remembered.record.leaving else plan
             outcome.plan = make(observation, remembered.state, remembered.record.policy(), self.clock.now())
             try:
@@ -129,10 +143,6 @@ class Rebalance:
                 outcome.conflicts += 1
         else:
             _log.warning("still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": cluster})
-        if outcome.written or outcome.doubtful:
-            self.queue.look_again(cluster, "second look after a write", SECOND_LOOK_SECONDS)
-        outcome.message = outcome.message or _sentence(outcome)
-        return outcome
 
     def _carry_out(
         self,

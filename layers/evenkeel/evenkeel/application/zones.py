@@ -72,7 +72,7 @@ class HearZoneShift:
             if known is not None and known.said_at is not None and known.said_at >= shift.at:
                 return False
             record = ZoneRecord(impaired_until=until, said_at=shift.at, by=shift.by)
-            region = remembered.record.region or shift.region or "-"
+            region = remembered.record.region or "-"  # the record's alone: one zone, one item
             try:
                 version = remembered.versions.get(f"ZONE#{region}/{zone}")
                 self.store.save_zone(cluster, region, zone, record, version)

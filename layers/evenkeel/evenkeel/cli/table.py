@@ -51,4 +51,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     if not plan.pools:
         console.print("no pools found")
     else:
-        console.print(f"{len(plan.pools)} pools, {len(plan.changes)} node groups would change")
+        console.print(f"{counted(len(plan.pools), 'pool')}, {counted(len(plan.changes), 'node group')} would change")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

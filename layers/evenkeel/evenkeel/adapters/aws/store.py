@@ -37,6 +37,7 @@ from evenkeel.domain.values import BadValueError
 _DUE = "DUE"
 # A forgotten backoff changes nothing; it is kept a day longer for people who look.
 _GROUP_KEPT = timedelta(days=1)
+_NEVER = datetime.fromtimestamp(0, UTC)
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
 
@@ -113,7 +114,9 @@ class DynamoStore:
                 move = Move(**dict(pool.move)) if pool.move else None
                 pools[id] = PoolState(adopted=adopted, digest=pool.digest, move=move)
             elif key.startswith("ZONE#"):
-                zones[key.rpartition("/")[2]] = read_json(ZoneRecord, _text(item), where)
+                zone, told = key.rpartition("/")[2], read_json(ZoneRecord, _text(item), where)
+                if zone not in zones or (told.said_at or _NEVER) > (zones[zone].said_at or _NEVER):
+                    zones[zone] = told  # a record that has got a region since may have two items: the newest counts
         return Remembered(
             record=read_json(ClusterRecord, _text(by_key["META"]), f"record of cluster {cluster}"),
             state=ClusterState(
@@ -152,7 +155,7 @@ class DynamoStore:
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
         """Kept until a day after the failure is forgotten, and at least for the longest possible while."""
-        last = state.backoff_until or state.last_failure or datetime.fromtimestamp(0, UTC)
+        last = max(state.backoff_until or _NEVER, state.last_failure or _NEVER, state.waiting_since or _NEVER)
         expires = last + timedelta(days=1) + _GROUP_KEPT
         record = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
         self._put(_pk(cluster), f"GROUP#{key}", record, version, expires_at={"N": str(int(expires.timestamp()))})

@@ -76,6 +76,8 @@ class KubernetesApi:
             found += [{"apiVersion": version, "kind": kind, **item} for item in items]
             if not token:
                 return found
+            if remaining() <= 0:
+                raise ClusterUnavailableError(f"GET {path} of {self.name}: no time left for the next page")
             query["continue"] = token
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
