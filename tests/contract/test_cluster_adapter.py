@@ -180,9 +180,9 @@ class _Hooked:
         cluster = self._clusters.open(record, remaining)
         apply, mark = cluster.apply, cluster.mark_waiting
 
-        def applied(patch: Patch, decision: str, adopted: str) -> None:
+        def applied(patch: Patch, *more: Any) -> None:
             self._before(patch)
-            apply(patch, decision, adopted)
+            apply(patch, *more)
 
         def marked(patch: Patch) -> None:
             self._before(patch)

@@ -299,6 +299,9 @@ class Rebalance:
             self._save_pool(outcome.cluster, pool, replace(known, digest=digest, move=move), versions)
 
 
+_TROUBLE = (State.FENCED, State.PROBING)
+
+
 def _carries_ours(pool: PoolPlan) -> bool:
     return any(carries_ours(plan.group) for plan in pool.groups)
 
@@ -311,6 +314,13 @@ def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:
         types.append("Pool Starved")
     if wrote:
         types.append("Node Groups Rebalanced")
+    # What was published last says what the group was then.
+    before = [plan.group.offer.state if plan.group.offer else State.HEALTHY for plan in pool.groups]
+    now = [plan.state for plan in pool.groups]
+    if any(new is State.FENCED is not old for old, new in zip(before, now, strict=True)):
+        types.append("Node Group Fenced")
+    if any(new is State.HEALTHY and old in _TROUBLE for old, new in zip(before, now, strict=True)):
+        types.append("Node Group Recovered")
     return types
 
 

@@ -41,13 +41,14 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             table.add_row(*_row(group))
         console.print(table)
         for group in pool.groups:
-            console.print(Text(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"))
+            console.print(Text(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"), soft_wrap=True)
         for problem in pool.problems:
             console.print(
                 Text(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
             )
     for skipped in plan.skipped:
-        console.print(Text(f"skipped {skipped.namespace}/{skipped.name}: {skipped.reason}", style="dim"))
+        name = f"{skipped.namespace}/{skipped.name or '(no name)'}"
+        console.print(Text(f"skipped {name}: {skipped.reason}", style="dim"), soft_wrap=True)
     if not plan.pools:
         console.print("no pools found")
     else:

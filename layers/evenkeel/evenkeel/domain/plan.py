@@ -115,6 +115,7 @@ class PoolPlan:
             "problems": self.problems if not self.valid else (),
             "starved": self.starved,
             "overcommitted": self.overcommitted,
+            "fenced": [str(plan.group.key) for plan in self.groups if plan.state is State.FENCED],
             "changes": []
             if applied
             else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
