@@ -19,7 +19,7 @@ from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, ZoneRecord,
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.offer import read_adopted, read_offer
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.plan import ClusterState, GroupPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
 
@@ -200,6 +200,7 @@ class FakeCluster:
         self.journal = journal or Journal()
         self.groups = {group.key: group for group in groups}
         self.applied: list[Patch] = []
+        self.told: list[tuple[str, str]] = []
         self.marked: list[Patch] = []
         self.looks = 0
         self.unreadable: Exception | None = None
@@ -224,6 +225,9 @@ class FakeCluster:
     def mark_waiting(self, patch: Patch) -> None:
         self.journal.note("mark")
         self.marked.append(patch)
+
+    def tell(self, plan: GroupPlan, decision: str) -> None:
+        self.told.append((str(plan.group.key), decision))
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         self.before_apply(patch)

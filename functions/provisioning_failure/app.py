@@ -1,13 +1,13 @@
-"""failure events -> backoff state -> one message for the cluster."""
+"""failure and zone events -> backoff state -> one message for each cluster that is concerned."""
 
 from typing import Any
 
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from evenkeel.adapters.aws.failure_events import read_failure
+from evenkeel.adapters.aws.failure_events import account_of, read_event
 from evenkeel.adapters.aws.once import handled_once
-from evenkeel.application.errors import BadRequestError
+from evenkeel.application.failure import Failure, Ignored
 from evenkeel.bootstrap import make_logger, parts
 
 logger = make_logger()
@@ -16,15 +16,18 @@ metrics = Metrics()
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
-def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    try:
-        failure = read_failure(event)
-    except BadRequestError as error:
+def handler(event: Any, context: Any) -> dict[str, Any]:
+    word = read_event(event, account_of(context))
+    kind = "event"
+    if isinstance(word, Ignored):
         # It will never be right: counted, explained, acknowledged.
-        answer = {"verdict": "ignored", "message": str(error)}
+        kind, answer = word.kind, {"verdict": "ignored", "message": word.reason}
     else:
         hear = handled_once(parts().dynamodb, parts().settings.table, "provisioning_failure", context)
-        answer = hear(f"{failure.cluster}/{failure.id}", lambda: parts().hear_failure(failure).answer())
-    logger.info(answer["message"], extra={"verdict": answer["verdict"]})
+        if isinstance(word, Failure):
+            answer = hear(f"{word.at}/{word.id}", lambda: parts().hear_failure(word).answer())
+        else:
+            answer = hear(f"{word.zone}/{word.id}", lambda: parts().hear_zone_shift(word).answer())
+    logger.info(answer["message"], extra={"verdict": answer["verdict"], "kind": kind})
     metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["verdict"] == "ignored"))
     return answer

@@ -200,6 +200,7 @@ class ClusterPolicy(_Strict):
     strategy: StrategyName = Strategy.BALANCED
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
+    autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: tuple[PoolEntry, ...] = ()
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
@@ -271,6 +272,9 @@ class GroupRecord(_Strict):
     running_seen: Count | None = None
     waiting_since: AwareDatetime | None = None
     waiting_running: Count | None = None
+    reverts: tuple[AwareDatetime, ...] = ()
+    contested_since: AwareDatetime | None = None
+    contested_by: str = ""
     reports: tuple[AwareDatetime, ...] = ()
 
     def state(self) -> GroupState:

@@ -3,6 +3,9 @@
 Events are hints: lost, repeated, late, out of order. The backoff machine takes them in any order; the scan finds the
 same failures by itself, so an event only ever makes us faster. What can never become right is counted, explained and
 acknowledged: retrying it would be a storm.
+
+An event that names its node group is recorded. One that names only a machine, a cluster or a tag asks for a look: the
+look reads the machines' own status, and no group's name is ever guessed.
 """
 
 import logging
@@ -10,17 +13,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from evenkeel.application.errors import StateConflictError, UnknownClusterError
-from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.config import ConfigError
+from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
+from evenkeel.application.ports import Clock, Queue, Remembered, Store
+from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import classify
-from evenkeel.domain.model import GroupKey
+from evenkeel.domain.model import BackoffPolicy, GroupKey
+from evenkeel.domain.values import shown
 
 _log = logging.getLogger("evenkeel.failure")
 
 # Clocks of clusters and of AWS differ by seconds. A failure from the future would fence a group for longer than it may.
 _CLOCK_SKEW = timedelta(minutes=2)
+# The longest scan_interval: whatever happened before has been looked at since.
+_LOOKED_AT_SINCE = timedelta(hours=1)
+# A zone without room makes every controller try every machine again and again; each try is an event.
+_SECONDS_PER_LOOK = 20
 _TRIES = 5
 
 
@@ -28,28 +36,37 @@ _TRIES = 5
 class Failure:
     """A failure as any of the sources reports it, in our words."""
 
-    cluster: str
-    namespace: str
-    name: str | None  # of the scalable
-    machine: str | None = None  # where the source knows only the machine
+    cluster: str | None = None  # our id of it
+    called: tuple[str, ...] = ()  # what tags and exporters call it; the first name that is known counts
+    flavour: str | None = None  # None: the source does not say
+    namespace: str = ""
+    name: str | None = None  # of the scalable; None: the source does not tie it to one
+    machine: str | None = None
     code: str
     message: str
     occurred_at: datetime
     id: str
     zone: str | None = None
 
-    def scalable(self, flavour: str) -> str:
-        """The scalable's name; a machine is named after it, with a random part (and its MachineSet's) at the end."""
-        if self.name is not None:
-            return self.name
-        parts = (self.machine or "").split("-")
-        return "-".join(parts[: -1 if flavour == "openshift" else -2]) or (self.machine or "")
+    @property
+    def at(self) -> str:
+        """The cluster as the source names it."""
+        return self.cluster or " or ".join(self.called[:3])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ignored:
+    """An event that no use case is called for: in one word why, and in one sentence."""
+
+    kind: str
+    reason: str
 
 
 class Verdict(StrEnum):
     """What became of an event."""
 
     RECORDED = "recorded"
+    LOOKED = "looked"  # nothing to record, but the cluster is looked at now
     KNOWN = "known"  # changed nothing: a repeat, or older than what is known
     IGNORED = "ignored"  # can never become right
 
@@ -78,7 +95,7 @@ class HearFailure:
         """Record the failure and ask for a look at the cluster.
 
         Raises:
-            StateUnavailableError: the table is away; the event must be tried again.
+            StateUnavailableError, QueueUnavailableError: the event must be tried again.
             StateConflictError: somebody else kept writing the same group; try again.
         """
         now = self.clock.now()
@@ -86,11 +103,46 @@ class HearFailure:
             return self._ignored(
                 failure, f"it says it happened at {failure.occurred_at:%Y-%m-%dT%H:%M:%SZ}, in the future"
             )
+        if failure.cluster is not None and failure.name is not None:
+            return self._hear(failure, failure.cluster, now)
+        clusters = self._clusters(failure)
+        if not clusters:
+            why = "no such cluster is registered"
+            return self._ignored(failure, why if failure.cluster else f"{why}; names of its record may list it")
+        if failure.name is not None and len(clusters) == 1:
+            return self._hear(failure, clusters[0], now)
+        return self._look(failure, clusters, now)
+
+    def _clusters(self, failure: Failure) -> list[str]:
+        """The registered clusters that the failure may be about; an id goes before a name."""
+        known = self.store.due()
+        if failure.cluster is not None:
+            return [cluster for cluster, _ in known if cluster == failure.cluster]
+        for name in failure.called:
+            found = [cluster for cluster, _ in known if cluster == name]
+            found = found or [id for id, record in known if isinstance(record, ClusterRecord) and name in record.names]
+            if found:
+                return found
+        return []
+
+    def _look(self, failure: Failure, clusters: list[str], now: datetime) -> Heard:
+        if failure.occurred_at < now - _LOOKED_AT_SINCE:
+            return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: scans have looked since: it changes nothing")
+        turn = int(now.timestamp()) // _SECONDS_PER_LOOK
+        for cluster in clusters:
+            self.queue.request(cluster, f"provisioning failure {failure.code}", f"look-{cluster}-{turn}")
+        about = f" of machine {shown(failure.machine)}" if failure.machine else ""
+        message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group: a look at {', '.join(clusters)}"
+        return Heard(verdict=Verdict.LOOKED, message=message)
+
+    def _hear(self, failure: Failure, cluster: str, now: datetime) -> Heard:
         for attempt in range(_TRIES):
             try:
-                changed, newest = self._record(failure, now)
+                changed, newest = self._record(failure, cluster, now)
             except UnknownClusterError:
                 return self._ignored(failure, "no such cluster is registered")
+            except BadRequestError as error:
+                return self._ignored(failure, str(error))
             except ConfigError as error:
                 return self._ignored(failure, f"its record cannot be read: {error}")
             except StateConflictError:
@@ -99,35 +151,53 @@ class HearFailure:
                 continue
             break
         if changed or newest:  # also when an earlier try recorded it, and could not ask for the look
-            self.queue.request(failure.cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
+            self.queue.request(cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
         if not changed:
             return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: known already, or over: it changes nothing")
         return Heard(
             verdict=Verdict.RECORDED,
-            message=f"{failure.id}: {changed} failure recorded, {failure.cluster} is looked at now",
+            message=f"{failure.id}: {changed} failure recorded, {cluster} is looked at now",
         )
 
-    def _record(self, failure: Failure, now: datetime) -> tuple[str, bool]:
-        """The failure's class, empty where it changed nothing, and whether it is the newest that is known."""
-        remembered = self.store.load(failure.cluster)
-        policy = remembered.record.policy().backoff
-        if failure.occurred_at < now - policy.forget_after:
-            return "", False
+    def _record(self, failure: Failure, cluster: str, now: datetime) -> tuple[str, bool]:
+        """The failure's class, empty where it changed nothing, and whether it is the newest that is known.
+
+        Raises BadRequestError where the cluster's record leaves out the failure's machine API.
+        """
+        remembered = self.store.load(cluster)
+        flavours = [one for one in remembered.record.flavours if failure.flavour in (None, one)]
+        if not flavours or failure.name is None:
+            raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
         kind = classify(failure.code, failure.message)
         changed, newest = "", False
-        # The event does not say which machine API it is about. A name that exists in only one of the cluster's
-        # flavours is harmless in the others: nothing reads it there, and it is forgotten.
-        for flavour in remembered.record.flavours:
-            key = GroupKey(flavour, failure.namespace, failure.scalable(flavour))
+        # An event that does not say which machine API it is about counts for all of the cluster's. A name that exists
+        # in only one of them is harmless in the others: nothing reads it there, and it is forgotten.
+        for flavour in flavours:
+            key = GroupKey(flavour, failure.namespace, failure.name)
+            backoff = backoff_of(key, remembered)
+            if failure.occurred_at < now - backoff.forget_after:
+                continue
             before = remembered.state.groups.get(key, GroupState())
-            after = record_failure(before, failure.occurred_at, kind, f"{failure.code}: {failure.message}", policy)
+            after = record_failure(before, failure.occurred_at, kind, f"{failure.code}: {failure.message}", backoff)
             if after != before:
-                self.store.save_group(failure.cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
+                self.store.save_group(cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
                 changed = kind.value
             newest |= after.last_failure == failure.occurred_at and after.in_trouble
         return changed, newest
 
     def _ignored(self, failure: Failure, why: str) -> Heard:
-        message = f"failure event {failure.id!r} for cluster {failure.cluster!r} ignored: {why}"
-        _log.warning(message, extra={"cluster": failure.cluster})
+        message = f"failure event {shown(failure.id)} for cluster {shown(failure.at)} ignored: {why}"
+        _log.warning(message, extra={"cluster": failure.at})
         return Heard(verdict=Verdict.IGNORED, message=message)
+
+
+def backoff_of(key: GroupKey, remembered: Remembered) -> BackoffPolicy:
+    """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
+    policy = remembered.record.policy()
+    for pool, state in remembered.state.pools.items():
+        if str(key) in state.adopted:
+            rules = [
+                rule for rule in policy.pools if rule.name == pool.name and rule.namespace in (None, pool.namespace)
+            ]
+            return (rules[0].backoff if rules else None) or policy.backoff
+    return policy.backoff

@@ -1,7 +1,7 @@
 """What an operator asks for by hand: register, plan, status, pause, resume, restore, fence-zone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -104,6 +104,7 @@ class Operate:
                 "backoffUntil": rfc3339(group.backoff_until) if group.backoff_until else None,
                 "lastFailure": rfc3339(group.last_failure) if group.last_failure else None,
                 "message": group.message,
+                "contestedBy": group.contested_by or None,
             }
             for key, group in remembered.state.groups.items()
         }
@@ -143,6 +144,10 @@ class Operate:
         remembered = self.store.load(cluster)
         record = self._changed(remembered.record, {"paused": False, "paused_until": None, "leaving": False})
         self.store.save_record(record, remembered.versions["META"])
+        for key, group in remembered.state.groups.items():
+            if group.contested_since is not None:
+                again = replace(group, contested_since=None, contested_by="", reverts=())
+                self.store.save_group(cluster, key, again, remembered.versions.get(f"GROUP#{key}"))
         self.queue.request(cluster, "resumed", f"resumed-{cluster}-{self.clock.now().timestamp()}")
         return {"message": f"{cluster} is resumed and looked at now"}
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from evenkeel.config import ClusterRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, Observation, PoolId
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.plan import ClusterState, GroupPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
 
@@ -119,6 +119,10 @@ class Cluster(Protocol):
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """
+        ...
+
+    def tell(self, plan: GroupPlan, decision: str) -> None:
+        """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
         ...
 
 

@@ -66,6 +66,7 @@ class Outcome:
             "Conflicts": self.conflicts,
             "Rejected": self.rejected,
             "RunsFailed": 0,
+            "WritesContested": sum(len(pool.contested) for pool in pools),
             "ClustersUnreachable": int(self.unreachable),
             "PoolsInvalid": sum(not pool.valid for pool in pools),
             "PoolsStarved": sum(pool.starved > 0 for pool in pools),
@@ -173,7 +174,7 @@ class Rebalance:
                     again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining)
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}
-                self._tell(outcome, pool, known, versions, why, outcomes)
+                self._tell(outcome, pool, known, api, versions, why, outcomes)
             if remembered.record.leaving and not any(_carries_ours(pool) for pool in planned.pools):
                 left = remembered.record.model_copy(update={"leaving": False, "paused": True, "paused_until": None})
                 self.store.save_record(left, versions["META"])
@@ -254,7 +255,8 @@ class Rebalance:
         return False
 
     def _apply(self, api: Cluster, pool: PoolPlan, known: PoolState, group: GroupPlan, patch: Patch) -> None:
-        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons))
+        minimum = None if patch.bounds is None else patch.bounds.min
+        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons), minimum)
         move = known.move.id if known.move and group.moved and patch.requested is not None else None
         api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
 
@@ -263,6 +265,7 @@ class Rebalance:
         outcome: Outcome,
         pool: PoolPlan,
         known: PoolState,
+        api: Cluster,
         versions: dict[str, int],
         why: str,
         outcomes: dict[str, str],
@@ -295,6 +298,9 @@ class Rebalance:
             _log.info("decision", extra={"cluster": outcome.cluster, "decision": decision})
             for detail_type in _detail_types(pool, wrote):
                 self.bus.publish(detail_type, decision)
+            for group in pool.changes:
+                if outcomes.get(str(group.group.key)) == "written":
+                    api.tell(group, id)
         if digest != known.digest or move != known.move:
             self._save_pool(outcome.cluster, pool, replace(known, digest=digest, move=move), versions)
 
@@ -312,6 +318,8 @@ def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:
         types.append("Pool Invalid")
     if pool.starved:
         types.append("Pool Starved")
+    if pool.contested:
+        types.append("Write Contested")
     if wrote:
         types.append("Node Groups Rebalanced")
     # What was published last says what the group was then.

@@ -23,6 +23,6 @@ def open_cluster(policy: ClusterPolicy, kubeconfig: str | None, context: str | N
         raise ConfigError([f"{where}: {' '.join(str(error).split())[:300]}"]) from None
     configuration.retries = False
     clock = SystemClock()
-    api = KubernetesApi(context or where, ApiClient(configuration), None, clock.sleep)
+    api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
     return KubernetesCluster(api, policy, lambda: deadline - clock.now().timestamp())

@@ -36,6 +36,9 @@ class GroupState:
     running_seen: int | None = None  # running when we last looked while the group was in trouble
     waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
+    reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
+    contested_since: datetime | None = None  # put back too often: not written until an operator resumes
+    contested_by: str = ""
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
     @property

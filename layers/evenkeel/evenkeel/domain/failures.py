@@ -35,8 +35,8 @@ _PATTERNS = (
     (
         FailureClass.CAPACITY,
         r"InsufficientInstanceCapacity|InsufficientCapacity|InsufficientHostCapacity|InsufficientReservedInstanceCapacity"
-        r"|InsufficientVolumeCapacity|ZONE_RESOURCE_POOL_EXHAUSTED|ZonalAllocationFailed|AllocationFailed"
-        r"|OverconstrainedZonalAllocation|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT"
+        r"|UnfulfillableCapacity|ReservationCapacityExceeded|InsufficientVolumeCapacity|ZONE_RESOURCE_POOL_EXHAUSTED"
+        r"|ZonalAllocationFailed|AllocationFailed|OverconstrainedZonalAllocation|SkuNotAvailable|SpotMaxPriceTooLow|STOCKOUT"
         r"|(not have|insufficient|sufficient) .{0,60}capacity|no valid host|OutOfResources|ResourceExhausted"
         r"|is not supported in your requested Availability Zone|Unsupported\b",
     ),

@@ -123,6 +123,14 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Publication:
+    """The bounds that we last wrote to an object, and when."""
+
+    at: datetime
+    bounds: Bounds
+
+
+@dataclass(frozen=True, kw_only=True)
 class MachineFailure:
     """What a machine's status says about why it has not become a node."""
 
@@ -172,6 +180,9 @@ class NodeGroup:
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
     offer: Offer | None = None
+    publication: Publication | None = None
+    bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
+    autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     floor_max: int = 0  # least max that the owner of the bounds accepts
     limits: Bounds | None = None  # replicas that the owner of the replicas lets stand

@@ -7,14 +7,15 @@ a group that has grown to the max it was offered is *at its bound*. `kubectl get
 import json
 from datetime import datetime
 
-from evenkeel.domain.model import Bounds, Offer, State
+from evenkeel.domain.model import Bounds, Offer, Publication, State
 from evenkeel.domain.values import BadValueError, read_count
 
 
-def write_decision(offer: Offer, at: datetime, why: str) -> str:
-    """The annotation's text: one JSON object."""
+def write_decision(offer: Offer, at: datetime, why: str, minimum: int | None = None) -> str:
+    """The annotation's text: one JSON object. ``minimum`` is the min that is published with the offer's max."""
     return json.dumps(
         {
+            **({} if minimum is None else {"min": minimum}),
             "at": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "state": offer.state.value,
             "target": offer.target,
@@ -45,6 +46,17 @@ def read_adopted(text: str) -> Bounds | None:
     if minimum > maximum:
         raise BadValueError("min is larger than max")
     return Bounds(minimum, maximum)
+
+
+def read_publication(text: str | None) -> Publication | None:
+    """What we published and when, from the same annotation; None where it does not say."""
+    try:
+        found = json.loads(text or "")
+        at = datetime.fromisoformat(found["at"])
+        bounds = Bounds(read_count(found["min"]), read_count(found["max"]))
+    except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
+        return None
+    return Publication(at=at, bounds=bounds) if at.tzinfo else None
 
 
 def read_offer(text: str | None) -> Offer | None:

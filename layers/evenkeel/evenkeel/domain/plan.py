@@ -28,7 +28,7 @@ from evenkeel.domain.model import (
 )
 from evenkeel.domain.pools import Pool, PoolState, adopted_bounds, find_pools, tie_of
 from evenkeel.domain.safety import safe_bounds
-from evenkeel.domain.seeing import see
+from evenkeel.domain.seeing import CONTEST_REVERTS, see
 from evenkeel.domain.sizing import FORMULAS, Seat
 from evenkeel.domain.targets import (
     Target,
@@ -87,6 +87,7 @@ class PoolPlan:
     groups: tuple[GroupPlan, ...]
     remembered: PoolState
     owed: int = 0  # replicas that an interrupted move gave up and that still find no place
+    contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -115,6 +116,7 @@ class PoolPlan:
             "problems": self.problems if not self.valid else (),
             "starved": self.starved,
             "overcommitted": self.overcommitted,
+            "contested": list(self.contested),
             "fenced": [str(plan.group.key) for plan in self.groups if plan.state is State.FENCED],
             "changes": []
             if applied
@@ -167,13 +169,19 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
 
 
 def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) -> State:
-    if group.frozen_because is not None:
+    remembered = state.groups.get(group.key)
+    if group.frozen_because is not None or (remembered is not None and remembered.contested_since is not None):
         return State.FROZEN
     return state_at(state.groups.get(group.key), now, state.zones.get(group.zone or ""), pool.backoff)
 
 
 def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
     """Why a group is not healthy, in one sentence."""
+    if found is State.FROZEN and group.frozen_because is None and (contested := state.groups.get(group.key)):
+        return [
+            f"frozen: {contested.contested_by} put our bounds back {CONTEST_REVERTS} times within an hour; "
+            "operator resume tries again"
+        ]
     if found is State.FROZEN:
         return [f"frozen: {group.frozen_because}"]
     impaired = state.zones.get(group.zone or "")
@@ -296,6 +304,11 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
         groups=tuple(groups),
         remembered=state.pools.get(pool.id, PoolState()),
         owed=owed,
+        contested=tuple(
+            str(group.key)
+            for group in pool.groups
+            if (known := state.groups.get(group.key)) is not None and known.contested_since is not None
+        ),
     )
 
 

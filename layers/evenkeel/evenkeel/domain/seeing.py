@@ -12,27 +12,54 @@ from evenkeel.domain.backoff import GroupState, observe_running, record_failure,
 from evenkeel.domain.failures import FailureClass, classify
 from evenkeel.domain.model import BackoffPolicy, NodeGroup, State
 
+# Three times within an hour is no edit but an owner: a GitOps tool, a controller.
+CONTEST_REVERTS = 3
+CONTEST_WITHIN = timedelta(hours=1)
+
 
 def see(
     group: NodeGroup, state: GroupState | None, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
 ) -> GroupState | None:
     """The state after this look; None, or the very same, where it says nothing new."""
-    if group.frozen_because is not None or (state is None and not group.waiting):
+    put_back = group.publication is not None and group.bounds not in (None, group.publication.bounds)
+    news = group.waiting or put_back or group.autoscaler_failure is not None
+    if group.frozen_because is not None or (state is None and not news):
         return state
     before = after = state or GroupState()
+    if put_back:
+        after = _put_back(group, after, now)
     if state_at(before, now, None, backoff) is not State.HEALTHY:
         after = observe_running(after, group.running, now)
     after = _time_waited(group, after, now, backoff, provision_timeout)
-    for machine in group.machines or ():
-        failure = machine.failure
-        if failure is None or machine.has_node or machine.deleting:
-            continue
+    failures = [
+        (machine.failure, machine.failure.at or machine.created_at)
+        for machine in group.machines or ()
+        if machine.failure is not None and not machine.has_node and not machine.deleting
+    ]
+    if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
+        failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
+    for failure, said_at in failures:
         # A clock that runs ahead must not fence the group for longer than it may.
-        at = min(failure.at or machine.created_at, now)
+        at = min(said_at, now)
         if at >= now - backoff.forget_after:
             kind = classify(failure.code, failure.message)
             after = record_failure(after, at, kind, f"{failure.code}: {failure.message}", backoff)
     return state if after == before else after
+
+
+def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
+    """The state after somebody wrote other bounds over ours. Each publication is counted once, however often seen."""
+    publication = group.publication
+    if publication is None or publication.at in state.reverts or state.contested_since is not None:
+        return state
+    reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)
+    contested = len(reverts) >= CONTEST_REVERTS and now - reverts[0] < CONTEST_WITHIN
+    return replace(
+        state,
+        reverts=reverts,
+        contested_since=now if contested else None,
+        contested_by=group.bounds_by if contested else "",
+    )
 
 
 def _time_waited(

@@ -37,6 +37,8 @@ from evenkeel.domain.values import BadValueError
 _DUE = "DUE"
 # A forgotten backoff changes nothing; it is kept a day longer for people who look.
 _GROUP_KEPT = timedelta(days=1)
+# Who contests a write should hear of it; who has not within a year will not.
+_CONTESTED_KEPT = timedelta(days=365)
 _NEVER = datetime.fromtimestamp(0, UTC)
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -156,6 +158,8 @@ class DynamoStore:
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
         """Kept until a day after the failure is forgotten, and at least for the longest possible while."""
         last = max(state.backoff_until or _NEVER, state.last_failure or _NEVER, state.waiting_since or _NEVER)
+        if state.contested_since is not None:
+            last = max(last, state.contested_since + _CONTESTED_KEPT)
         expires = last + timedelta(days=1) + _GROUP_KEPT
         record = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
         self._put(_pk(cluster), f"GROUP#{key}", record, version, expires_at={"N": str(int(expires.timestamp()))})

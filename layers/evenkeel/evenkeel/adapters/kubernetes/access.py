@@ -7,10 +7,13 @@ A kubeconfig can run programs (``exec``), read files and switch verification off
 import base64
 import binascii
 import os
+import re
+import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,6 +24,7 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
+from evenkeel.domain.values import shown
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
@@ -62,7 +66,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     """
     try:
         config = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
         raise AccessError(f"{where}: not YAML or JSON") from None
     if not isinstance(config, Mapping):
         raise AccessError(f"{where}: not a kubeconfig: it has no fields")
@@ -77,8 +81,13 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
             if fields.get(refused):
                 raise AccessError(f"{where}: {part}.{refused} is refused: {why}")
     server = cluster.get("server")
-    if not isinstance(server, str) or not server.startswith("https://"):
-        raise AccessError(f"{where}: cluster.server is {str(server)[:100]!r}: it must start with https://")
+    if not isinstance(server, str) or not re.match(r"https://[^/?#@\s]+(/|$)", server):
+        # What stands before an @ can be a password.
+        told = shown(re.sub(r"//[^/]*@", "//...@", str(server)))
+        raise AccessError(f"{where}: cluster.server is {told}: it must start with https:// and name a host, no user")
+    tls_name = cluster.get("tls-server-name")
+    if tls_name is not None and not isinstance(tls_name, str):
+        raise AccessError(f"{where}: cluster.tls-server-name is {shown(tls_name)}: it must be a name")
     ca = _data(cluster, "certificate-authority-data", where)
     if ca is None:
         raise AccessError(f"{where}: cluster.certificate-authority-data is missing")
@@ -92,7 +101,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
         token=token if isinstance(token, str) and token else None,
         certificate=certificate,
         key=key,
-        tls_server_name=cluster.get("tls-server-name"),
+        tls_server_name=tls_name,
     )
 
 
@@ -117,8 +126,10 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
 
 def _pem(data: bytes, where: str) -> str:
     text = data.decode("ascii", errors="replace")
-    if "-----BEGIN CERTIFICATE-----" not in text:
-        raise AccessError(f"{where} is not a PEM certificate")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise AccessError(f"{where} is not a PEM certificate") from None
     return text
 
 
@@ -214,21 +225,36 @@ class RecordedClusters:
         else:
             connection = self._kubeconfig(record.id, access, fresh=False)
             credential = _Given(connection.token, lambda: self._kubeconfig(record.id, access, fresh=True).token)
-        return KubernetesApi(record.id, api_client(connection), credential, self._clock.sleep)
+        client = api_client(connection, f"cluster {record.id}")
+        return KubernetesApi(record.id, client, credential, self._clock)
 
     def _kubeconfig(self, cluster: str, access: KubeconfigAccess, *, fresh: bool) -> Connection:
         where = f"cluster {cluster}: secret {access.secret}"
         return read_kubeconfig(self._secret(access.secret, fresh), where, access.context)
 
 
-def api_client(connection: Connection) -> ApiClient:
-    """The real client for a connection: verified TLS, no proxy from the environment, no retries of its own."""
+def api_client(connection: Connection, where: str) -> ApiClient:
+    """The real client for a connection: verified TLS, no proxy from the environment, no retries of its own.
+
+    Raises:
+        AccessError: the client certificate and its key cannot be used.
+    """
     configuration = Configuration(host=connection.server, ca_cert_data=connection.ca, retries=False)
     configuration.proxy = None
     configuration.tls_server_name = connection.tls_server_name
     if connection.certificate is not None and connection.key is not None:
         configuration.cert_file = _file(connection.certificate)
         configuration.key_file = _file(connection.key)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                configuration.cert_file, configuration.key_file, password=lambda: ""
+            )
+        except (ssl.SSLError, ValueError):
+            for file in (configuration.cert_file, configuration.key_file):
+                Path(file).unlink()
+            raise AccessError(
+                f"{where}: client-certificate-data and client-key-data are no PEM certificate with its open key"
+            ) from None
     return ApiClient(configuration)
 
 

@@ -7,7 +7,7 @@ token away, and a retried patch could be sent twice.
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -15,7 +15,7 @@ import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Remaining
+from evenkeel.application.ports import Clock, Remaining
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
@@ -39,14 +39,13 @@ class Credential(Protocol):
 class KubernetesApi:
     """One API server. Keeps its connections; holds no state of a look."""
 
-    def __init__(
-        self, name: str, client: ApiClient, credential: Credential | None, sleep: Callable[[float], None]
-    ) -> None:
+    def __init__(self, name: str, client: ApiClient, credential: Credential | None, clock: Clock) -> None:
         """``credential`` None: the client's own configuration has it, as a local kubeconfig does."""
         self.name = name
         self._client = client
         self._credential = credential
-        self._sleep = sleep
+        self._sleep = clock.sleep
+        self.now = clock.now
         self._served: dict[str, list[str]] = {}
 
     def list_all(self, path: str, remaining: Remaining, selector: str | None = None) -> list[dict[str, Any]] | None:
@@ -117,6 +116,23 @@ class KubernetesApi:
             raise RejectedError(says)
         raise ClusterUnavailableError(says)
 
+    def get(self, path: str, remaining: Remaining) -> dict[str, Any] | None:
+        """One object; None where it is not there or may not be read. Raises ClusterUnavailableError."""
+        status, answer = self._call("GET", path, remaining)
+        if status == 200:
+            return answer
+        if status in (403, 404):
+            return None
+        raise ClusterUnavailableError(self._says("GET", path, status, answer))
+
+    def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> None:
+        """One new object. Raises RejectedError, also where one of that name is there, or ClusterUnavailableError."""
+        status, answer = self._call("POST", f"{path}?fieldManager=evenkeel", remaining, body)
+        if 400 <= status < 500:
+            raise RejectedError(self._says("POST", path, status, answer))
+        if status not in (200, 201, 202):
+            raise ClusterUnavailableError(self._says("POST", path, status, answer))
+
     def _says(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
         hint = ""
         if status == 403:
@@ -159,7 +175,7 @@ class KubernetesApi:
         elif (key := configuration.get_api_key_with_prefix("BearerToken")) is not None:
             headers["Authorization"] = key
         if body is not None:
-            headers["Content-Type"] = _MERGE_PATCH
+            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
         try:
             response = self._client.call_api(
                 method,

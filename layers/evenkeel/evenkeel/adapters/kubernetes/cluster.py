@@ -1,5 +1,6 @@
 """One look at a cluster, and the patches that follow from it."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,16 +19,28 @@ from evenkeel.adapters.kubernetes.readers import (
     read_groups,
     read_machine,
     topology_entry,
+    with_autoscaler_status,
     with_machines,
 )
-from evenkeel.application.errors import ClusterUnavailableError, RejectedError
+from evenkeel.application.decisions import rfc3339
+from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.model import GroupKey, Observation, Skipped
+from evenkeel.domain.model import GroupKey, Observation, Skipped, State
+from evenkeel.domain.plan import GroupPlan
 from evenkeel.domain.writes import Patch
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
 _NAMES_PER_SELECTOR = 50
+
+
+_log = logging.getLogger("evenkeel.kubernetes")
+_EVENT_REASONS = {
+    State.HEALTHY: "EvenkeelRebalanced",
+    State.FENCED: "EvenkeelFenced",
+    State.PROBING: "EvenkeelProbing",
+    State.FROZEN: "EvenkeelRestored",
+}
 
 
 class KubernetesCluster:
@@ -55,11 +68,20 @@ class KubernetesCluster:
             served = True
             found, left_out = read_groups(listing, self._policy.discoveries)
             skipped += left_out
+            found = with_autoscaler_status(found, flavour, self._autoscaler_status())
             self._found |= {one.group.key: one for one in self._count_machines(flavour, found)}
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
         return as_observation(self._found.values(), skipped)
+
+    def _autoscaler_status(self) -> str:
+        """What Cluster Autoscaler says of its groups; empty where the record names no place, or it cannot be read."""
+        namespace = self._policy.autoscaler_status
+        if namespace is None:
+            return ""
+        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/cluster-autoscaler-status"
+        return str(at(self._api.get(path, self._remaining), ("data", "status")) or "")
 
     def _list(self, flavour: Flavour) -> Listing | None:
         """All objects of a flavour; None where the cluster does not have it."""
@@ -183,6 +205,35 @@ class KubernetesCluster:
         self._patch(flavour, item, body)
         if patch.leaves and found.owner is not None and group.move is not None:
             self._patch(flavour, self._newest(found.scalable), {"metadata": {"annotations": {MOVE: None}}})
+
+    def tell(self, plan: GroupPlan, decision: str) -> None:
+        """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
+        item = self._found[plan.group.key].scalable
+        namespace, name = name_of(item)
+        moment = rfc3339(self._api.now())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name[:200]}.{decision.lower()}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": item.get("apiVersion"),
+                "kind": item.get("kind"),
+                "namespace": namespace,
+                "name": name,
+                "uid": at(item, ("metadata", "uid")),
+            },
+            "reason": _EVENT_REASONS[plan.state],
+            "message": "; ".join(plan.reasons)[:1024],
+            "type": "Warning" if plan.state is State.FENCED else "Normal",
+            "source": {"component": "evenkeel"},
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+        try:
+            self._api.create(f"/api/v1/namespaces/{quote(namespace)}/events", event, self._remaining)
+        except EvenkeelError as error:
+            _log.info("event not told: %s", error)
 
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)

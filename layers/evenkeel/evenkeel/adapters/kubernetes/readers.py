@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import yaml
+
 from evenkeel.adapters.kubernetes.flavours import (
     ADOPTED,
     DECISION,
@@ -37,7 +39,7 @@ from evenkeel.domain.model import (
     Skipped,
     Strategy,
 )
-from evenkeel.domain.offer import read_adopted, read_offer
+from evenkeel.domain.offer import read_adopted, read_offer, read_publication
 from evenkeel.domain.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
 Object = Mapping[str, Any]
@@ -257,6 +259,7 @@ def _group(
     pool = pool or next((text for path in flavour.pool_paths if isinstance(text := at(item, path), str)), None)
     adopted_text = owned.get(ADOPTED)
     adopted = reading.read(ADOPTED, adopted_text, lambda text: (read_adopted(str(text)),))
+    decision = text if isinstance(text := owned.get(DECISION), str) else None
     index = _ZONE_INDEX.search(name)
     group = NodeGroup(
         key=GroupKey(flavour.name, namespace, name),
@@ -271,7 +274,9 @@ def _group(
         bounds=bounds,
         adopted=adopted[0] if adopted else None,
         has_adopted=adopted is not None,
-        offer=read_offer(text if isinstance(text := owned.get(DECISION), str) else None),
+        offer=read_offer(decision),
+        publication=read_publication(decision),
+        bounds_by=_bounds_by(item if owner is None else owner, flavour.max_key),
         move=text if isinstance(text := annotations.get(MOVE), str) else None,
         floor_max=_MACHINE_AUTOSCALER_LEAST_MAX if scaler is not None else 0,
         limits=limits.get((namespace, pool or "", zone or "")),
@@ -288,6 +293,56 @@ def _group(
         faults=tuple(reading.faults),
     )
     return Found(group=group, scalable=item, owner=owner)
+
+
+def _bounds_by(item: Object, max_key: str) -> str:
+    """Who, besides us, last wrote the object's bounds, as its managedFields say."""
+    entries = at(item, ("metadata", "managedFields"))
+    others = [
+        entry
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, Mapping) and entry.get("manager") != "evenkeel" and _names_bounds(entry, max_key)
+    ]
+    latest = max(others, key=lambda entry: str(entry.get("time", "")), default={})
+    return str(latest.get("manager") or "somebody")
+
+
+def _names_bounds(entry: Mapping[str, Any], max_key: str) -> bool:
+    annotation = at(entry, ("fieldsV1", "f:metadata", "f:annotations", f"f:{max_key}"))
+    replicas = at(entry, ("fieldsV1", "f:spec", "f:maxReplicas"))
+    topology = at(entry, ("fieldsV1", "f:spec", "f:topology"))
+    return annotation is not None or replicas is not None or topology is not None
+
+
+def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) -> list[Found]:
+    """The groups, with what ``cluster-autoscaler-status`` says of those that it backs off from.
+
+    Its silence says nothing: the autoscaler's timeout often gives no backoff at all. Groups are named
+    ``<kind>/<namespace>/<name>`` by the clusterapi provider and ``<namespace>.<name>`` by Gardener's.
+    """
+    try:
+        groups = at(yaml.safe_load(status), ("nodeGroups",))
+    except (yaml.YAMLError, RecursionError):
+        groups = None
+    failures: dict[str, MachineFailure] = {}
+    for entry in groups if isinstance(groups, list) else []:
+        if at(entry, ("scaleUp", "status")) == "Backoff":
+            info = at(entry, ("scaleUp", "backoffInfo"))
+            since = at(entry, ("scaleUp", "lastTransitionTime"))
+            since = since.isoformat() if isinstance(since, datetime) else since
+            name = str(at(entry, ("name",)))
+            failures[name] = _failure(at(info, ("errorCode",)), at(info, ("errorMessage",)), since)
+    if not failures:
+        return found
+
+    def told(one: Found) -> Found:
+        key = one.group.key
+        gardener = flavour.name == "gardener"
+        name = f"{key.namespace}.{key.name}" if gardener else f"{one.group.kind}/{key.namespace}/{key.name}"
+        failure = failures.get(name)
+        return replace(one, group=replace(one.group, autoscaler_failure=failure)) if failure else one
+
+    return [told(one) for one in found]
 
 
 def _or(value: _Read | None, default: _Read) -> _Read:

@@ -1,0 +1,321 @@
+"""A worker that dies at a step of our choice, beside a cluster that goes on living.
+
+The real use case and the real Kubernetes adapter run against the simulated API, without a wire in between: every call
+of the table, of the queue and of the API server is one *step*, and a run can end before it, after it, or live on with
+its answer lost. Thousands of such runs fit into a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import urllib3
+
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.application.errors import EvenkeelError, StateUnavailableError
+from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
+from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.config import ClusterRecord
+from sandbox.kube.api import KubernetesAPI, Request
+from sandbox.kube.cloud import Cloud
+from sandbox.kube.controllers import MachineControllers
+from sandbox.kube.store import Object
+from sandbox.kube.store import Store as Objects
+from sandbox.kube.world import ZONES, Pool, World
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record
+
+DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
+POOL = "workers"
+PAUSED: dict[str, Object] = {
+    "gardener": {"spec": {"paused": True}},
+    "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}},
+    "openshift": {"spec": {"authoritativeAPI": "ClusterAPI"}},
+}
+
+
+class How(StrEnum):
+    """What happens at a step."""
+
+    BEFORE = "dies before it"
+    AFTER = "dies after it"
+    LOST = "its answer is lost"
+    SLIP = "Cluster Autoscaler scales before it"
+
+
+class KilledError(BaseException):
+    """The worker's process is gone. Not an Exception: nothing under test may catch it and go on."""
+
+
+@dataclass
+class Life:
+    """One life of a worker: counts its steps, and ends (or is troubled) at one of them."""
+
+    at: int | None = None
+    how: How = How.BEFORE
+    slip: Callable[[], None] = lambda: None
+    slips: Mapping[int, Callable[[], None]] = field(default_factory=dict)  # further ones, before these steps
+    steps: list[str] = field(default_factory=list)
+    dead: bool = False
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        """Carry out one step, or what has been arranged instead. The dead carry out nothing."""
+        if self.dead:
+            raise KilledError
+        mine = len(self.steps) == self.at
+        self.slips.get(len(self.steps), lambda: None)()
+        self.steps.append(name)
+        if mine and self.how is How.BEFORE:
+            self._die()
+        if mine and self.how is How.SLIP:
+            self.slip()
+        answer = call()
+        if mine and self.how is How.AFTER:
+            self._die()
+        if mine and self.how is How.LOST:
+            raise lost()
+        return answer
+
+    def _die(self) -> None:
+        self.dead = True
+        raise KilledError
+
+
+class _Mortal:
+    """A port whose every call is a step of a life."""
+
+    def __init__(self, port: object, life: Life, name: str) -> None:
+        self._port, self._life, self._name = port, life, name
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            return self._life.step(
+                f"{self._name}.{method}",
+                lambda: getattr(self._port, method)(*arguments),
+                lambda: StateUnavailableError(f"{self._name}: the answer was lost"),
+            )
+
+        return called
+
+
+class _Wireless:
+    """What the adapter needs of the client library's transport: requests go straight to the simulated server."""
+
+    def __init__(self, api: KubernetesAPI, life: Life) -> None:
+        self._api, self._life = api, life
+        token = f"Bearer {api.token('evenkeel')}"
+        self.configuration = SimpleNamespace(host="https://sandbox", get_api_key_with_prefix=lambda _: token)
+
+    def call_api(
+        self, method: str, url: str, *, header_params: Mapping[str, str], body: Any, _request_timeout: Any
+    ) -> Any:
+        target = url.removeprefix(self.configuration.host)
+        headers = {key.lower(): value for key, value in header_params.items()}
+        text = b"" if body is None else json.dumps(body).encode()
+        answer = self._life.step(
+            f"{method} {target.partition('?')[0]}",
+            lambda: self._api.answer(method, target, headers, text),
+            lambda: urllib3.exceptions.ProtocolError("the connection was cut"),
+        )
+        return SimpleNamespace(status=answer.code, read=lambda: answer.body, getheaders=lambda: dict(answer.headers))
+
+
+@dataclass(frozen=True)
+class _Opens:
+    """Opens the one cluster there is, for one life."""
+
+    api: KubernetesAPI
+    life: Life
+    clock: FakeClock
+
+    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+        client = cast("Any", _Wireless(self.api, self.life))
+        return KubernetesCluster(KubernetesApi(record.id, client, None, self.clock), record, remaining)
+
+
+class Scene:
+    """A pool of four zones: one gives no machines any more, one has a machine under way, one is idle, one frozen.
+
+    ``fields`` go into the cluster's record. ``faults`` collects whatever must never be, with the request after which
+    it was.
+    """
+
+    def __init__(self, flavour: str, *, stuck: int = 2, **fields: Any) -> None:
+        self.flavour = flavour
+        self.clock = FakeClock()
+        zones = (DEAD, BUSY, IDLE, FROZEN)
+        pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=zones)
+        world = World(clusters=[flavour], pools={flavour: [pool]}, clock=self.clock.now, settings=None)
+        cluster = world.clusters[flavour]
+        self.api: KubernetesAPI = cluster.api
+        self.objects: Objects = cluster.store
+        self.controllers: MachineControllers = cluster.controllers
+        self.cloud: Cloud = cluster.cloud
+        self.namespace = cluster.namespace
+        self.scalables = f"{FLAVOURS[flavour].scalables[0].plural}.{FLAVOURS[flavour].group}"
+        self.memory = InMemoryStore()
+        self.memory.save_record(record(flavours=[flavour], **fields), None)
+        self.chance = random.Random(7)
+        self.faults: list[str] = []
+        self.scaled = 0  # replicas that Cluster Autoscaler has added
+        self._change(FROZEN, PAUSED[flavour])
+        self._pass(timedelta(seconds=75))
+        self.settle()
+        # The frozen group's own controllers may have written it until here; nobody may from now on.
+        self.frozen = self._frozen()
+        self.cloud.take_away(DEAD)
+        self.scale(DEAD, 2 + stuck)
+        self.scale(BUSY, 3)
+        self.controllers.step(self.clock.at)
+        self.requested = sum(self.replicas().values())
+        self.stuck = stuck
+        self.nodes = self._nodes()
+        self.scaled = 0
+
+    def again(self) -> Self:
+        """The same scene, to be played once more."""
+        kept = (self.api, self.clock, self.objects._lock, *self.objects.resources)
+        memo: dict[int, Any] = {id(one): one for one in kept}
+        played = copy.deepcopy(self, memo)
+        played.clock = copy.copy(self.clock)
+        played.objects.clock = played.clock.now
+        played.api = copy.copy(self.api)
+        played.api.store = played.objects
+        played.api.before, played.api.after = [], [played._look_over]
+        return played
+
+    # -- the world
+    def replicas(self) -> dict[str, int]:
+        """Requested per zone."""
+        return {self._zone(item): item["spec"].get("replicas", 0) for item in self.objects.list(self.scalables)}
+
+    def scale(self, zone: str, replicas: int) -> None:
+        """Cluster Autoscaler's own write: /scale, without a version."""
+        item = self._of(zone)
+        self.scaled += replicas - item["spec"].get("replicas", 0)
+        self.objects.scale(
+            self.scalables, self.namespace, item["metadata"]["name"], replicas, manager="cluster-autoscaler"
+        )
+
+    def slip(self, zone: str) -> None:
+        """Cluster Autoscaler orders one more machine in a zone."""
+        self.scale(zone, self.replicas()[zone] + 1)
+
+    def bounds(self, zone: str) -> tuple[int, int]:
+        """The bounds of a zone's group, where they are owned."""
+        item = self._of(zone)
+        for scaler in self.objects.list("machineautoscalers.autoscaling.openshift.io"):
+            if scaler["spec"]["scaleTargetRef"]["name"] == item["metadata"]["name"]:
+                return scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]
+        flavour, annotations = FLAVOURS[self.flavour], item["metadata"]["annotations"]
+        return int(annotations[flavour.min_key]), int(annotations[flavour.max_key])
+
+    def _of(self, zone: str) -> Object:
+        return next(item for item in self.objects.list(self.scalables) if self._zone(item) == zone)
+
+    def _zone(self, item: Object) -> str:
+        order = (DEAD, BUSY, IDLE, FROZEN)
+        name: str = item["metadata"]["name"]
+        return order[int(name[-1]) - 1] if self.flavour == "gardener" else next(z for z in order if name.endswith(z))
+
+    def _change(self, zone: str, patch: Object) -> None:
+        self.objects.patch(self.scalables, self.namespace, self._of(zone)["metadata"]["name"], patch, manager="test")
+
+    def _frozen(self) -> str:
+        name = self._of(FROZEN)["metadata"]["name"]
+        scalers = self.objects.list("machineautoscalers.autoscaling.openshift.io")
+        mine = [item for item in scalers if item["spec"]["scaleTargetRef"]["name"] == name]
+        return json.dumps([self._of(FROZEN), *mine], sort_keys=True)
+
+    def _nodes(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.objects.list("nodes")}
+
+    def _pass(self, time: timedelta) -> None:
+        """Time goes by, and the controllers do their work."""
+        self.clock.at += time
+        for _ in range(3):  # what one controller wrote another reads
+            self.controllers.step(self.clock.at)
+
+    def _look_over(self, request: Request) -> None:
+        """After every write of ours: bounds that Cluster Autoscaler could read now are bounds that it can live with."""
+        if request.method != "PATCH" or request.manager != "evenkeel":
+            return
+        for zone, replicas in self.replicas().items():
+            low, high = self.bounds(zone)
+            # Two objects cannot carry one version: what Cluster Autoscaler slips in between is seen at the next look.
+            holds = high >= replicas or (self.flavour == "openshift" and self.scaled)
+            if not (0 <= low <= high and holds):
+                self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
+
+    # -- Evenkeel
+    def run(self, life: Life | None = None, clusters: Clusters | None = None) -> Outcome:
+        """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
+
+        ``clusters`` opens the cluster in another way than without a wire.
+        """
+        life = life or Life()
+        return Rebalance(
+            store=cast("Store", _Mortal(self.memory, life, "table")),
+            clusters=clusters or _Opens(self.api, life, self.clock),
+            queue=cast("Queue", _Mortal(FakeQueue(), life, "queue")),
+            bus=FakeBus(),
+            clock=self.clock,
+            chance=self.chance.randbytes,
+            dry_run=False,
+        )("demo", "a test", plenty)
+
+    def troubled(self, life: Life) -> None:
+        """A run that may end badly, and then a minute and more in which its lease runs out."""
+        with contextlib.suppress(KilledError, EvenkeelError):
+            self.run(life)
+        self._pass(timedelta(seconds=75))
+
+    def settle(self) -> None:
+        """Runs until nothing is written any more."""
+        for _ in range(8):
+            outcome = self.run()
+            self._pass(timedelta(seconds=75))
+            if not outcome.written:
+                return
+        raise AssertionError(f"eight runs, and it still writes: {outcome.plan}")
+
+    def wrong(self, expected: int) -> list[str]:
+        """Everything that is not as it must be, once all is quiet; ``expected`` is the sum of requested."""
+        found = list(self.faults)
+        total = sum(self.replicas().values())
+        if total != expected:
+            found.append(f"{total} replicas are requested, not {expected}: {self.replicas()}")
+        if lost := self.nodes - self._nodes():
+            found.append(f"running nodes are gone: {', '.join(sorted(lost))}")
+        if self._frozen() != self.frozen:
+            found.append(f"the frozen group was written: {self._frozen()}")
+        for pool, remembered in self.memory.load("demo").state.pools.items():
+            if remembered.move is not None:
+                found.append(f"{pool}: the move is still open: {remembered.move}")
+        return found
+
+
+def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:
+    """One to three runs that each come to harm at a random step, and then peace.
+
+    Returns how many replicas Cluster Autoscaler has added in healthy zones meanwhile, and what happened, in words.
+    """
+    story, before = [], scene.scaled
+    for _ in range(chance.randint(1, 3)):
+        life = Life(at=chance.randrange(26), how=chance.choice(list(How)))
+        life.slip = lambda: scene.slip(BUSY)
+        scene.troubled(life)
+        if life.at is not None and life.at < len(life.steps):
+            story.append(f"{life.steps[life.at]}: {life.how.value}")
+    scene.settle()
+    return scene.scaled - before, "; ".join(story) or "nothing happened"

@@ -1,0 +1,166 @@
+"""A worker may die anywhere: the next run ends where an undisturbed one would have ended.
+
+Real use case, real adapter, simulated API (tests/crashing.py). The invariants are checked after every single write:
+bounds that Cluster Autoscaler can live with; and at the end: the sum of requested, the running nodes, the frozen group
+byte for byte, and no move left open.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from evenkeel.adapters.kubernetes.access import RecordedClusters
+from tests.crashing import BUSY, DEAD, IDLE, How, Life, Scene, random_crash
+
+FLAVOURS = ("gardener", "cluster-api", "openshift")
+CASES = [
+    *[pytest.param((flavour, "move", "none"), id=f"{flavour}-move") for flavour in FLAVOURS],
+    *[pytest.param((flavour, "release", "cluster-autoscaler"), id=f"{flavour}-release") for flavour in FLAVOURS],
+]
+BESIDE_AN_AUTOSCALER = [
+    pytest.param((flavour, how, "cluster-autoscaler"), id=f"{flavour}-{how}")
+    for flavour in FLAVOURS
+    for how in ("move", "release")
+]
+
+
+@pytest.fixture(scope="module")
+def scene(request: pytest.FixtureRequest) -> Iterator[tuple[Scene, int]]:
+    """A scene to be played again and again, and the sum of requested that it must end with."""
+    flavour, on_failure, autoscaler = request.param
+    made = Scene(flavour, on_failure=on_failure, autoscaler=autoscaler)
+    yield made, made.requested if on_failure == "move" else made.requested - made.stuck
+
+
+def steps_of(scene: Scene) -> list[str]:
+    """What an undisturbed run does, step by step."""
+    life = Life()
+    scene.again().run(life)
+    return life.steps
+
+
+@pytest.mark.parametrize("scene", CASES, indirect=True)
+class TestOneCrash:
+    def test_undisturbed_the_stuck_replicas_are_gone_from_the_dead_zone_in_one_run(
+        self, scene: tuple[Scene, int]
+    ) -> None:
+        played, expected = scene[0].again(), scene[1]
+        outcome = played.run()
+        assert outcome.written
+        assert played.replicas()[DEAD] == 2
+        played.settle()
+        assert played.wrong(expected) == []
+
+    @pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+    def test_whatever_step_it_happens_at_nothing_is_lost_and_nothing_doubled(
+        self, scene: tuple[Scene, int], how: How
+    ) -> None:
+        prepared, expected = scene
+        steps = steps_of(prepared)
+        assert sum(step.startswith("PATCH") for step in steps) >= 3
+        wrong = {}
+        for at, step in enumerate(steps):
+            played = prepared.again()
+            played.troubled(Life(at=at, how=how))
+            played.settle()
+            if found := played.wrong(expected):
+                wrong[f"{at} {step}"] = found
+        assert wrong == {}
+
+    def test_dying_at_every_step_of_the_run_that_mends_does_no_harm_either(self, scene: tuple[Scene, int]) -> None:
+        prepared, expected = scene
+        # The worst place: what is given up has been written, what is taken on has not.
+        first = max(at for at, step in enumerate(steps_of(prepared)) if step.startswith("PATCH"))
+        wrong = {}
+        for at in range(30):
+            played = prepared.again()
+            played.troubled(Life(at=first, how=How.BEFORE))
+            mending = Life(at=at, how=How.AFTER)
+            played.troubled(mending)
+            if not mending.dead:
+                break
+            played.settle()
+            if found := played.wrong(expected):
+                wrong[f"{at} {mending.steps[-1]}"] = found
+        else:
+            pytest.fail("a run of thirty steps: the loop must go on for longer")
+        assert wrong == {}
+
+
+@pytest.mark.parametrize("scene", BESIDE_AN_AUTOSCALER, indirect=True)
+class TestClusterAutoscalerSlipsIn:
+    @pytest.mark.parametrize("zone", [BUSY, IDLE])
+    def test_what_it_orders_in_a_healthy_zone_meanwhile_is_added_and_nothing_else(
+        self, scene: tuple[Scene, int], zone: str
+    ) -> None:
+        assert self.slipped(scene, zone, added=1) == {}
+
+    def test_what_it_orders_in_the_dead_zone_meanwhile_goes_the_way_of_the_other_stuck_replicas(
+        self, scene: tuple[Scene, int]
+    ) -> None:
+        released = scene[1] < scene[0].requested
+        assert self.slipped(scene, DEAD, added=0 if released else 1) == {}
+
+    def slipped(self, scene: tuple[Scene, int], zone: str, added: int) -> dict[str, list[str]]:
+        """What went wrong, by the step before which Cluster Autoscaler ordered one machine more."""
+        prepared, expected = scene
+        wrong = {}
+        for at, step in enumerate(steps_of(prepared)):
+            played = prepared.again()
+            played.troubled(Life(at=at, how=How.SLIP, slip=lambda: played.slip(zone)))  # noqa: B023 (called in this round)
+            played.settle()
+            if found := played.wrong(expected + added):
+                wrong[f"{at} {step}"] = found
+        return wrong
+
+    def test_a_run_that_dies_after_it_was_slipped_past_still_adds_up(self, scene: tuple[Scene, int]) -> None:
+        prepared, expected = scene
+        wrong = {}
+        patched = [at for at, step in enumerate(steps_of(prepared)) if step.startswith("PATCH")]
+        for slip in patched:
+            for death in (slip + 1, slip + 2):
+                played = prepared.again()
+                played.troubled(Life(at=death, how=How.AFTER, slips={slip: lambda: played.slip(BUSY)}))  # noqa: B023
+                played.settle()
+                if found := played.wrong(expected + 1):
+                    wrong[f"slipped in at {slip}, dead at {death}"] = found
+        assert wrong == {}
+
+
+@pytest.mark.parametrize("scene", CASES, indirect=True)
+def test_over_the_wire_an_answer_that_the_server_never_sent_changes_nothing(scene: tuple[Scene, int]) -> None:
+    prepared, expected = scene
+    wrong = {}
+    for step in dict.fromkeys(step for step in steps_of(prepared) if step.startswith("PATCH")):
+        played = prepared.again()
+        with played.api as api:
+            api.faults.add(method="PATCH", path_contains=step.removeprefix("PATCH "), stage="after")
+            secret = json.dumps(api.kubeconfig("evenkeel"))
+            clusters = RecordedClusters(
+                session=lambda: None,
+                secret=lambda name, fresh: secret,  # noqa: B023 (called in this round)
+                clock=played.clock,
+            )
+            played.run(clusters=clusters)
+        assert 0 in [request.status for request in api.requests.matching(method="PATCH")]
+        played.troubled(Life())
+        played.settle()
+        if found := played.wrong(expected):
+            wrong[step] = found
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("scene", CASES + BESIDE_AN_AUTOSCALER[::2], indirect=True)
+def test_over_several_random_crashes_no_replica_is_lost_or_doubled(scene: tuple[Scene, int]) -> None:
+    prepared, expected = scene
+    wrong = {}
+    for seed in range(40):
+        played = prepared.again()
+        added, story = random_crash(played, random.Random(seed))
+        if found := played.wrong(expected + added):
+            wrong[f"seed {seed}: {story}"] = found
+    assert wrong == {}

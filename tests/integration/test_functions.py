@@ -1,0 +1,474 @@
+"""The four functions through the template's own wiring: schedule, rules and queues lead to handlers and clusters."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.bootstrap import SystemClock, use_clock
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.kube.world import Cluster, Pool, World
+from sandbox.template import ROOT
+from sandbox.triggers import InProcess, Triggers
+
+UNEVEN = {
+    "gardener": [Pool(name="main", minimum=3, maximum=12, replicas=(4, 1, 1))],
+    "cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))],
+    "openshift": [Pool(name="worker", minimum=3, maximum=12, replicas=(4, 1, 1))],
+}
+EVENTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "events").glob("*.json")}
+
+
+class Stage:
+    """Three clusters with kubeconfigs in Secrets Manager, registered through the operator function."""
+
+    def __init__(self, world: World, deployment: Deployment, functions: InProcess, log: io.StringIO) -> None:
+        self.world = world
+        self.deployment = deployment
+        self.functions = functions
+        self.triggers = Triggers(deployment, functions)
+        self.log = log
+        self.sqs = deployment.aws.client("sqs")
+        self.store = DynamoStore(deployment.aws.client("dynamodb"), deployment.table)
+        self.decisions = deployment.listen({"source": ["evenkeel"]})
+
+    def secret(self, name: str) -> str:
+        return f"evenkeel/{self.deployment.stack}-{name}"
+
+    def register(self, *names: str, **fields: Any) -> None:
+        for name in names or tuple(self.world.clusters):
+            cluster = self.world.clusters[name]
+            self.deployment.aws.client("secretsmanager").create_secret(
+                Name=self.secret(name), SecretString=json.dumps(cluster.api.kubeconfig("evenkeel"))
+            )
+            access = {"kind": "kubeconfig", "secret": self.secret(name)}
+            answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
+            assert answer["ok"], answer
+        self.take("RebalanceQueue")  # registering asks for a first look of its own
+
+    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.functions("OperatorFunction", {"action": action, "cluster": cluster, **more})
+        return answer
+
+    def take(self, queue: str) -> list[dict[str, Any]]:
+        """The messages that are visible in a queue, a logical id of the template or a URL; they are taken out."""
+        url = queue if queue.startswith("http") else self.deployment.physical(queue)
+        found: list[dict[str, Any]] = []
+        while messages := self.sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=10,
+            MessageAttributeNames=["All"],
+            MessageSystemAttributeNames=["All"],
+        ).get("Messages"):
+            for message in messages:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                found.append(message)
+        return found
+
+    def delayed(self, queue: str) -> int:
+        """How many messages wait for their delay to end."""
+        name = "ApproximateNumberOfMessagesDelayed"
+        url = self.deployment.physical(queue)
+        return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+
+    def patches(self, name: str) -> int:
+        cluster: Cluster = self.world.clusters[name]
+        return sum(request.method == "PATCH" and request.user == "evenkeel" for request in cluster.api.requests)
+
+    def maxima(self, name: str) -> list[int | None]:
+        """The published max per zone; of a MachineAutoscaler where it is the owner."""
+        cluster = self.world.clusters[name]
+        if name == "openshift":
+            scalers = cluster.store.list("machineautoscalers.autoscaling.openshift.io")
+            return [scaler["spec"]["maxReplicas"] for scaler in scalers]
+        return [view.maximum for view in cluster.groups()]
+
+    def published(self) -> list[dict[str, Any]]:
+        """Decision events so far."""
+        return [json.loads(message["Body"]) for message in self.take(self.decisions)]
+
+    def fail(self, name: str, zone: str, **fields: Any) -> dict[str, Any]:
+        """Puts a native failure event about the group of that zone on the bus; its detail."""
+        group = next(view for view in self.world.clusters[name].groups() if view.zone == zone)
+        detail = {
+            **EVENTS["provisioning-failure"]["detail"],
+            "cluster": name,
+            "namespace": group.namespace,
+            "kind": "MachineSet" if name == "openshift" else "MachineDeployment",
+            "name": group.name,
+            "zone": zone,
+            "occurredAt": datetime.now(UTC).isoformat(),
+            "id": f"{self.deployment.stack}-{group.name}",
+            **fields,
+        }
+        self.deployment.aws.client("events").put_events(
+            Entries=[
+                {
+                    "EventBusName": self.deployment.bus,
+                    "Source": "evenkeel.provisioning",
+                    "DetailType": "Machine Provisioning Failed",
+                    "Detail": json.dumps(detail),
+                }
+            ]
+        )
+        return detail
+
+
+@pytest.fixture
+def staged(aws: AwsEndpoints) -> Iterator[Callable[..., Stage]]:
+    """Makes the stage, with the template's parameters; one per test."""
+    with ExitStack() as stack:
+
+        def made(dry_run: bool = False, clusters: tuple[str, ...] = tuple(UNEVEN)) -> Stage:
+            world = World(clusters=clusters, pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
+            stack.enter_context(world)
+            deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
+            log = io.StringIO()
+            functions = stack.enter_context(InProcess(deployment, log=log))
+            use_clock(SystemClock())  # forgets the clients of the stack before this one
+            return Stage(world, deployment, functions, log)
+
+        yield made
+
+
+@pytest.fixture
+def stage(staged: Callable[..., Stage]) -> Stage:
+    return staged()
+
+
+def test_a_tick_leads_to_patches_in_every_cluster_and_to_a_second_look(stage: Stage) -> None:
+    stage.register()
+    stage.triggers.tick()
+    assert stage.triggers.drain() == 3
+    assert stage.triggers.failures == []
+    for name in UNEVEN:
+        assert stage.patches(name) > 0, name
+        assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12, name
+        assert stage.operator("status", name)["decisions"], name
+    assert stage.delayed("RecheckQueue") == 3
+    assert {event["detail-type"] for event in stage.published()} == {"Node Groups Rebalanced"}
+
+
+def test_a_second_look_comes_back_through_the_scan_function_until_there_is_nothing_to_do(stage: Stage) -> None:
+    stage.register("cluster-api")
+    stage.triggers.tick()
+    stage.triggers.drain()
+    patches = [stage.patches("cluster-api")]
+    for _ in range(3):
+        body = json.dumps({"cluster": "cluster-api", "reason": "second look after a write"})
+        stage.sqs.send_message(QueueUrl=stage.deployment.physical("RecheckQueue"), MessageBody=body)
+        assert stage.triggers.drain() == 2  # the recheck queue's message, and the one that it leads to
+        patches.append(stage.patches("cluster-api"))
+    assert patches[-1] == patches[-2]
+    assert "cluster-api: nothing to write" in stage.log.getvalue()
+
+
+def test_a_tick_that_is_delivered_twice_leads_to_one_look(stage: Stage) -> None:
+    stage.register("cluster-api")
+    now = datetime.now(UTC)
+    stage.triggers.tick(now)
+    stage.triggers.tick(now)
+    assert len(stage.take("RebalanceQueue")) == 1
+
+
+def test_with_the_templates_own_defaults_nothing_is_written(staged: Callable[..., Stage]) -> None:
+    stage = staged(dry_run=True)
+    stage.register()
+    stage.triggers.tick()
+    stage.triggers.drain()
+    for name in UNEVEN:
+        assert stage.patches(name) == 0
+        (decision,) = stage.operator("status", name)["decisions"]
+        assert decision["dryRun"] is True
+    assert stage.delayed("RecheckQueue") == 0
+
+
+@pytest.mark.parametrize("name", list(UNEVEN))
+def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name: str) -> None:
+    stage.register(name)
+    stage.triggers.tick()
+    stage.triggers.drain()
+    stage.published()
+    detail = stage.fail(name, "eu-central-1b")
+    stage.triggers.drain(until=lambda: bool(self_groups(stage, name)))
+    assert stage.triggers.failures == []
+    group = self_groups(stage, name)[0]
+    assert (group.failures, group.failure_class.value) == (1, "capacity")
+    views = {view.zone: view for view in stage.world.clusters[name].groups()}
+    index = sorted(views).index("eu-central-1b")
+    assert stage.maxima(name)[index] == max(1 if name == "openshift" else 0, views["eu-central-1b"].requested)
+    states = {
+        group["zone"]: group["state"]
+        for event in stage.published()
+        for group in event["detail"]["pool"]["groups"]
+        if event["detail"]["cause"] == f"provisioning failure {detail['code']}"
+    }
+    assert states == {"eu-central-1a": "healthy", "eu-central-1b": "fenced", "eu-central-1c": "healthy"}
+
+
+def self_groups(stage: Stage, name: str) -> list[Any]:
+    return list(stage.store.load(name).state.groups.values())
+
+
+def test_a_failure_event_that_comes_twice_asks_for_one_look(stage: Stage) -> None:
+    stage.register("cluster-api")
+    occurred = datetime.now(UTC).isoformat()
+    answers = []
+    for _ in range(3):
+        event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
+        event["detail"] |= {"cluster": "cluster-api", "occurredAt": occurred, "id": stage.deployment.stack}
+        answers.append(stage.functions("ProvisioningFailureFunction", event))
+    assert answers[0]["verdict"] == "recorded"
+    assert answers == [answers[0]] * 3
+    assert len(stage.take("RebalanceQueue")) == 1
+
+
+def test_an_old_failure_event_starts_no_backoff(stage: Stage) -> None:
+    stage.register("cluster-api")
+    stage.fail("cluster-api", "eu-central-1a", occurredAt="2026-01-15T12:00:00Z")
+    stage.triggers.drain(until=lambda: "it changes nothing" in stage.log.getvalue())
+    assert self_groups(stage, "cluster-api") == []
+    assert stage.take("RebalanceQueue") == []
+
+
+def test_an_event_cannot_bring_an_endpoint_or_a_credential_along(stage: Stage) -> None:
+    stage.register("cluster-api")
+    stage.fail(
+        "cluster-api",
+        "eu-central-1a",
+        endpoint="https://attacker.example",
+        server="https://attacker.example",
+        access={"kind": "kubeconfig", "secret": "evenkeel/other"},
+        token="mine",
+    )
+    stage.triggers.drain(until=lambda: stage.patches("cluster-api") > 0)
+    assert stage.triggers.failures == []
+    assert stage.store.load("cluster-api").record.access.model_dump()["secret"] == stage.secret("cluster-api")
+    assert "attacker" not in stage.log.getvalue()
+
+
+POISON = {
+    "no JSON": "garbage",
+    "nested garbage": "[" * 20_000,
+    "deep objects": '{"a":' * 5_000 + "1" + "}" * 5_000,
+    "250 KB": "x" * 250_000,
+    "no cluster": "{}",
+    "a path": '{"cluster": "../../etc/passwd", "reason": "x"}',
+    "another type": '{"cluster": ["a"], "reason": 1}',
+    "more than asked": '{"cluster": "cluster-api", "reason": "x", "endpoint": "https://attacker.example"}',
+    "a cluster that nobody registered": '{"cluster": "nobody", "reason": "x"}',
+}
+
+
+@pytest.mark.parametrize("what", POISON)
+def test_poison_goes_to_the_dead_letters_at_once_with_its_reason_and_holds_up_nobody(
+    staged: Callable[..., Stage], what: str
+) -> None:
+    stage = staged(clusters=("cluster-api",))
+    stage.register("cluster-api")
+    url = stage.deployment.physical("RebalanceQueue")
+    for number, body in enumerate((POISON[what], json.dumps({"cluster": "cluster-api", "reason": "after it"}))):
+        stage.sqs.send_message(
+            QueueUrl=url, MessageBody=body, MessageGroupId="cluster-api", MessageDeduplicationId=str(number)
+        )
+    stage.triggers.drain()
+    assert stage.triggers.failures == []
+    (dead,) = stage.take("RebalanceDeadLetters")
+    assert dead["Body"] == POISON[what][:200_000]
+    reason = dead["MessageAttributes"]["reason"]["StringValue"]
+    assert 10 < len(reason) < 1000
+    assert "\n" not in reason
+    assert stage.patches("cluster-api") > 0
+    assert "Traceback" not in stage.log.getvalue()
+
+
+@pytest.mark.parametrize("function", ["ScanFunction", "RebalanceFunction"])
+def test_300_kb_in_a_message_are_put_aside(staged: Callable[..., Stage], function: str) -> None:
+    stage = staged(clusters=())
+    event = json.loads(json.dumps(EVENTS["rebalance"]))
+    event["Records"][0]["body"] = "x" * 300_000
+    assert stage.functions(function, event) == {"batchItemFailures": []}
+    (dead,) = stage.take("RebalanceDeadLetters")
+    assert len(dead["Body"]) == 200_000
+
+
+def deep(levels: int) -> Any:
+    found: Any = "bottom"
+    for _ in range(levels):
+        found = {"a": [found]}
+    return found
+
+
+GARBAGE = [
+    {},
+    [],
+    "text",
+    7,
+    None,
+    {"detail": 5},
+    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed"},
+    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed", "detail": []},
+    {"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed", "detail": deep(200)},
+    {"source": ["a"], "detail-type": {"b": 1}, "detail": {}},
+    {"Records": 5},
+    {"clusters": [7]},
+    {"clusters": ["UPPER", "../x"]},
+    {"time": "yesterday"},
+    {"source": "evenkeel.schedule", "time": "2026-01-15T12:00:00"},
+    {"x": "y" * 300_000},
+    {"action": deep(100), "cluster": deep(100)},
+]
+
+
+@pytest.mark.parametrize("function", ["ScanFunction", "ProvisioningFailureFunction", "OperatorFunction"])
+def test_garbage_in_an_event_is_answered_with_one_line_and_nothing_happens(
+    staged: Callable[..., Stage], function: str
+) -> None:
+    stage = staged(clusters=())
+    for event in GARBAGE:
+        if function == "ScanFunction" and event == {}:
+            continue  # by hand, without a name: every cluster
+        answer = stage.functions(function, event)
+        assert "\n" not in answer["message"], event
+        assert len(answer["message"]) < 1000, event
+        assert answer.get("ok", answer.get("verdict")) in (False, "ignored"), event
+    assert stage.take("RebalanceQueue") == []
+    assert "Traceback" not in stage.log.getvalue()
+
+
+def test_a_native_event_with_a_bad_value_names_it_and_is_not_retried(stage: Stage) -> None:
+    stage.register("cluster-api")
+    for fields, says in (
+        ({"cluster": "UPPER"}, "cluster is 'UPPER'"),
+        ({"occurredAt": "soon"}, "occurredAt is 'soon'"),
+        ({"occurredAt": "0001-01-01T00:00:00+23:59"}, ""),
+        ({"occurredAt": "9999-12-31T23:59:59-23:59"}, ""),
+        ({"name": None, "machine": None}, "names neither the scalable"),
+        ({"namespace": "../kube-system"}, "namespace is '../kube-system'"),
+        ({"code": 17}, "code is '17'"),
+        ({"message": "\ud800"}, ""),
+        ({"message": "x" * 9000}, "message is "),
+        ({"id": ""}, "id is ''"),
+    ):
+        event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
+        event["detail"] |= {"cluster": "cluster-api", "occurredAt": datetime.now(UTC).isoformat(), **fields}
+        answer = stage.functions("ProvisioningFailureFunction", event)
+        assert answer["verdict"] in ("ignored", "known"), fields
+        assert says in answer["message"], fields
+        assert "\n" not in answer["message"], fields
+
+
+class TestOneClusterIsNotAnother:
+    @pytest.mark.parametrize("trouble", ["secret", "endpoint", "record", "slow server", "rights", "lease"])
+    def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, trouble: str) -> None:
+        stage.register()
+        broken = stage.world.clusters["gardener"].api
+        secrets = stage.deployment.aws.client("secretsmanager")
+        if trouble == "secret":
+            secrets.put_secret_value(SecretId=stage.secret("gardener"), SecretString='{"users": "none"}')
+        elif trouble == "endpoint":
+            config = broken.kubeconfig("evenkeel")
+            config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+            secrets.put_secret_value(SecretId=stage.secret("gardener"), SecretString=json.dumps(config))
+        elif trouble == "record":
+            stage.deployment.aws.client("dynamodb").update_item(
+                TableName=stage.deployment.table,
+                Key={"pk": {"S": "CLUSTER#gardener"}, "sk": {"S": "META"}},
+                UpdateExpression="SET #record = :garbage",
+                ExpressionAttributeNames={"#record": "record"},
+                ExpressionAttributeValues={":garbage": {"S": '{"id": "gardener", "flavours": ["mesos"]}'}},
+            )
+        elif trouble == "slow server":
+            broken.faults.add(status=503, retry_after=300, times=100)
+        elif trouble == "rights":
+            secrets.put_secret_value(
+                SecretId=stage.secret("gardener"), SecretString=json.dumps(broken.kubeconfig("nobody"))
+            )
+        else:
+            now = datetime.now(UTC)
+            stage.store.take_lease("gardener", "another run", 0, now, now + timedelta(minutes=5))
+        stage.triggers.tick()
+        stage.triggers.drain()
+        assert stage.patches("gardener") == 0
+        for name in ("cluster-api", "openshift"):
+            assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12
+        if trouble == "lease":  # tried as often as the queue says, then put aside
+            assert [json.loads(message["Body"])["cluster"] for message in stage.take("RebalanceDeadLetters")] == [
+                "gardener"
+            ]
+        else:
+            assert stage.take("RebalanceDeadLetters") == []
+            assert "gardener" in stage.log.getvalue()
+        assert "Traceback" not in stage.log.getvalue()
+
+    def test_a_cluster_that_is_mended_is_written_at_the_next_tick(self, stage: Stage) -> None:
+        stage.register("cluster-api")
+        api = stage.world.clusters["cluster-api"].api
+        api.faults.add(status=500, times=3)
+        stage.triggers.tick(datetime.now(UTC))
+        stage.triggers.drain()
+        assert stage.patches("cluster-api") == 0
+        api.faults.clear()
+        stage.triggers.tick(datetime.now(UTC) + timedelta(minutes=1))
+        stage.triggers.drain()
+        assert stage.patches("cluster-api") > 0
+
+    def test_a_renewed_token_in_the_secret_is_taken_up_without_a_new_function(self, stage: Stage) -> None:
+        stage.register("cluster-api")
+        stage.triggers.tick(datetime.now(UTC))
+        stage.triggers.drain()
+        cluster = stage.world.clusters["cluster-api"]
+        cluster.api.renew_token("evenkeel")
+        stage.deployment.aws.client("secretsmanager").put_secret_value(
+            SecretId=stage.secret("cluster-api"), SecretString=json.dumps(cluster.api.kubeconfig("evenkeel"))
+        )
+        answer = stage.operator("plan", "cluster-api")
+        assert answer["ok"], answer
+
+
+def test_no_secret_is_in_any_log_or_answer(stage: Stage) -> None:
+    stage.register()
+    stage.triggers.tick()
+    stage.triggers.drain()
+    answers = [stage.operator(action, name) for action in ("plan", "status") for name in UNEVEN]
+    told = stage.log.getvalue() + json.dumps(answers) + json.dumps(stage.published())
+    for cluster in stage.world.clusters.values():
+        assert cluster.api.token("evenkeel") not in told
+
+
+def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(stage: Stage) -> None:
+    stage.register()
+    stage.triggers.tick()
+    stage.triggers.drain()
+    documents = [json.loads(line) for line in stage.log.getvalue().splitlines() if '"_aws"' in line]
+    assert documents
+    for document in documents:
+        (directive,) = document["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == "Evenkeel"
+        assert directive["Dimensions"] == [["service"]]
+    names = {metric["Name"] for d in documents for metric in d["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+    assert names >= {
+        *("ClustersScanned", "PatchesWritten", "PoolsStarved", "PoolsInvalid", "PoolsOvercommitted"),
+        *("GroupsFenced", "Conflicts", "Rejected", "ClustersUnreachable", "Imbalance"),
+    }
+
+
+@pytest.mark.parametrize("event", sorted(EVENTS))
+def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stage], event: str) -> None:
+    stage = staged(clusters=())
+    function = {
+        "operator": "OperatorFunction",
+        "provisioning": "ProvisioningFailureFunction",
+        "rebalance": "RebalanceFunction",
+        "scan": "ScanFunction",
+    }[event.partition("-")[0]]
+    answer = stage.functions(function, EVENTS[event])
+    assert isinstance(answer, dict)
+    assert stage.triggers.failures == []
