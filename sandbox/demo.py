@@ -29,11 +29,11 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.autoscaler import Settings
 from sandbox.kube.controllers import Timing
-from sandbox.kube.world import GroupView, World
+from sandbox.kube.world import Cluster, GroupView, World
 from sandbox.triggers import InProcess, Triggers
 
 SPEED = 20  # simulated seconds in a second
-SECONDS = 45  # how long the audience sits
+SECONDS = 50  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _RBAC = Path(__file__).parent.parent / "deploy" / "kubernetes" / "rbac.yaml"
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
@@ -78,6 +78,7 @@ class Demo:
         self.decisions: list[dict[str, Any]] = []
         self._events = deployment.listen({"source": ["evenkeel"]})
         self._latest: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._exported: set[tuple[str, str]] = set()
 
     def register(self) -> None:
         """Secrets and records for every cluster, through the operator function. Evenkeel is switched on."""
@@ -102,28 +103,23 @@ class Demo:
         answer: dict[str, Any] = self.invoke("OperatorFunction", {"action": action, "cluster": cluster, **more})
         return answer
 
-    def report_failure(self, cluster: str, zone: str) -> None:
-        """What an exporter in the cluster would put on the bus when a machine cannot be made there."""
-        group = next(view for view in self.world.clusters[cluster].groups() if view.zone == zone)
-        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        detail = {
-            "cluster": cluster,
-            "namespace": group.namespace,
-            "kind": "MachineDeployment",
-            "name": group.name,
-            "zone": zone,
-            "code": "InsufficientInstanceCapacity",
-            "message": f"We currently do not have sufficient m5.xlarge capacity in the Availability Zone ({zone}).",
-            "occurredAt": at,
-            "id": f"{group.name}-{at}",
-        }
-        entry = {
-            "Source": "evenkeel.provisioning",
-            "DetailType": "Machine Provisioning Failed",
-            "Detail": json.dumps(detail),
-            "EventBusName": self.deployment.bus,
-        }
-        self.deployment.aws.client("events").put_events(Entries=[entry])
+    def export_events(self) -> None:
+        """What kubernetes-event-exporter does in each cluster: Warning events onto the bus, but twice and backwards."""
+        for name, cluster in self.world.clusters.items():
+            fresh = [
+                event
+                for event in cluster.store.list("events")
+                if event.get("type") == "Warning" and (name, event["metadata"]["uid"]) not in self._exported
+            ]
+            self._exported |= {(name, event["metadata"]["uid"]) for event in fresh}
+            for event in [*reversed(fresh), *fresh]:
+                entry = {
+                    "Source": "kubernetes-event-exporter",
+                    "DetailType": "Kubernetes Event",
+                    "Detail": json.dumps(_enhanced(cluster, event) | {"clusterName": name}),
+                    "EventBusName": self.deployment.bus,
+                }
+                self.deployment.aws.client("events").put_events(Entries=[entry])
 
     def hear(self) -> None:
         """Collect the decision events that have come out."""
@@ -169,52 +165,73 @@ class Demo:
         """Ten simulated seconds: autoscalers, controllers, schedule, queues."""
         now = self.clock.now()
         self.world.step(now)
+        self.export_events()
         self.triggers.poll()
         self.hear()
 
 
+_ZONE = "eu-central-1a"
+_RESOURCES = {
+    "AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io",
+    "MachineSet": "machinesets.machine.openshift.io",
+    "Machine": "machines.machine.openshift.io",
+}
+
+
+def _enhanced(cluster: Cluster, event: dict[str, Any]) -> dict[str, Any]:
+    """The exporter's EnhancedEvent: the event, and its object's labels and owners."""
+    involved = event["involvedObject"]
+    resource = _RESOURCES.get(involved["kind"])
+    found = [
+        item["metadata"]
+        for item in (cluster.store.list(resource) if resource else [])
+        if item["metadata"]["name"] == involved["name"]
+    ]
+    more = {key: found[0][key] for key in ("labels", "ownerReferences") if found and key in found[0]}
+    return event | {"involvedObject": involved | more}
+
+
+def _load(demo: Demo) -> None:
+    demo.world.set_demand("gardener", "main", 9)
+    demo.world.set_demand("cluster-api", "workers", 6)
+
+
 def _outage(demo: Demo) -> None:
-    demo.world.take_away("cluster-api", "eu-central-1a")
-    demo.world.set_demand("cluster-api", "workers", 10)
+    for name, pool, pods in (("gardener", "main", 11), ("cluster-api", "workers", 10), ("openshift", "worker", 5)):
+        demo.world.take_away(name, _ZONE)
+        demo.world.set_demand(name, pool, pods)
 
 
 def _recovery(demo: Demo) -> None:
-    demo.world.give_back("cluster-api", "eu-central-1a")
-    demo.world.set_demand("cluster-api", "workers", 11)
-
-
-def _failure(demo: Demo) -> None:
-    demo.report_failure("cluster-api", "eu-central-1a")
+    for name, pool, pods in (("gardener", "main", 12), ("cluster-api", "workers", 11), ("openshift", "worker", 6)):
+        demo.world.give_back(name, _ZONE)
+        demo.world.set_demand(name, pool, pods)
 
 
 ACTS = (
     Act(0, "Three clusters with static bounds, 4 per zone. Evenkeel has just been switched on.", lambda _: None),
+    Act(1, "Load rises in gardener and cluster-api. Any zone will do: the zones stay even.", _load),
     Act(
-        2,
-        "gardener: load rises to 9 nodes, any zone will do. The zones stay even.",
-        lambda d: d.world.set_demand("gardener", "main", 9),
+        2.5,
+        "openshift: 6 nodes are wanted, and only zone b can serve them. Static bounds would stop at 4.",
+        lambda d: d.world.set_demand("openshift", "worker", 6, "eu-central-1b"),
     ),
     Act(
-        4,
-        "openshift: 8 nodes are wanted, and only zone b can serve them. Static bounds would stop at 4.",
-        lambda d: d.world.set_demand("openshift", "worker", 8, "eu-central-1b"),
-    ),
-    Act(6, "cluster-api: zone a runs out of machines, just as load rises to 10.", _outage),
-    Act(
-        6.6,
-        "cluster-api: the first launch has failed, and the event is on the bus: zone a is fenced and gives up what it "
-        "cannot get; the others take over.",
-        _failure,
+        4.5,
+        "Zone a runs out of machines in all three clusters, just as load rises. Each fails in its own way: Gardener in "
+        "the machines' status only, the others also with events, which arrive twice and backwards.",
+        _outage,
     ),
     Act(
         11,
-        "openshift: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
-        lambda d: _annotate(d, "openshift", "evenkeel.dev/pool-max", "many"),
+        "Zone a delivers again, and load rises by one. Backoff is over: the zone may probe with one node, then it is "
+        "one of three again.",
+        _recovery,
     ),
     Act(
-        12.5,
-        "cluster-api: zone a delivers again, and load rises to 11. Its backoff is over: it may probe with one node.",
-        _recovery,
+        15,
+        "openshift: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
+        lambda d: _annotate(d, "openshift", "evenkeel.dev/pool-max", "many"),
     ),
 )
 
@@ -271,6 +288,9 @@ def summary(demo: Demo, console: Console) -> None:
             console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
             for problem in pool["problems"]:
                 console.print(f"      ! {problem}", style="yellow", highlight=False)
+            if not pool["problems"] and all(group["outcome"] == "left alone" for group in pool["groups"]):
+                states = ", ".join(f"{group['zone']} {group['state']}" for group in pool["groups"])
+                console.print(f"      nothing to write: {states}", highlight=False, style="dim")
             for group in pool["groups"]:
                 if group["outcome"] != "left alone":
                     console.print(f"      {_told(group)}", highlight=False, style="dim")

@@ -819,7 +819,7 @@ class TestFrozen:
                 ],
             ),
             "it is rolling: 2 MachineSets hold machines": ("gardener", [gardener, *self.two_sets(gardener)]),
-            "spec.authoritativeAPI is ClusterAPI": (
+            "spec.authoritativeAPI is 'ClusterAPI'": (
                 "openshift",
                 [{**openshift, "spec": {**openshift["spec"], "authoritativeAPI": "ClusterAPI"}}],
             ),
@@ -840,7 +840,7 @@ class TestFrozen:
             "it is paused by annotation",
             "is paused",
             "it is rolling: 2 MachineSets hold machines",
-            "spec.authoritativeAPI is ClusterAPI",
+            "spec.authoritativeAPI is 'ClusterAPI'",
             "machine-controller-manager has frozen it",
             "it is being deleted",
         ],

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 EVENTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "events").glob("*.json")}
 FUNCTION_OF = {
+    "failure": "ProvisioningFailureFunction",
     "operator": "OperatorFunction",
     "provisioning": "ProvisioningFailureFunction",
     "rebalance": "RebalanceFunction",
@@ -125,6 +126,18 @@ def test_a_failure_event_is_answered_and_a_repeated_one_changes_nothing(stage: S
     assert stage.send("rebalance") == {"batchItemFailures": []}
     states = {group["state"] for pool in stage.send("operator-plan")["plan"]["pools"] for group in pool["groups"]}
     assert states == {"healthy", "fenced"}
+
+
+def test_every_kind_of_failure_event_is_answered_in_one_line(stage: Stage) -> None:
+    stage.switch_on()
+    names = [name for name in EVENTS if function_of(name) == "ProvisioningFailureFunction"]
+    answers = {name: stage.send(name) for name in names}
+    for name, answer in answers.items():
+        assert answer["verdict"] in ("recorded", "looked", "known", "ignored"), name
+        assert "\n" not in answer["message"], name
+    ignored = {name for name, answer in answers.items() if answer["verdict"] == "ignored"}
+    assert ignored >= {"failure-spot-interruption", "failure-zone-practice-run"}
+    assert "Traceback" not in stage.processes["ProvisioningFailureFunction"].log()
 
 
 def test_a_paused_cluster_is_not_scanned_until_it_is_resumed(stage: Stage) -> None:

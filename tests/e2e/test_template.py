@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     },
     "ProvisioningFailureRole": {
         *((action, "Table") for action in STATE),
+        ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "EventDeadLetters"),
         *((action, "ProvisioningFailureLogGroup") for action in LOGS),
@@ -127,12 +128,18 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
 
 def test_every_asynchronous_way_in_ends_in_the_dead_letters_too() -> None:
     for function in FUNCTIONS.values():
-        kinds = {event["Type"]: event["Properties"] for event in function.events.values()}
-        for kind in ("ScheduleV2", "EventBridgeRule"):
-            if kind in kinds:
-                assert kinds[kind]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
-                assert kinds[kind]["RetryPolicy"]["MaximumRetryAttempts"] >= 1
+        for event in function.events.values():
+            if event["Type"] in ("ScheduleV2", "EventBridgeRule"):
+                assert event["Properties"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
+                assert event["Properties"]["RetryPolicy"]["MaximumRetryAttempts"] >= 1
                 assert function.invoke_config["DestinationConfig"]["OnFailure"]["Type"] == "SQS"
+
+
+def test_awss_own_events_can_be_switched_off_and_ours_cannot() -> None:
+    for event in FUNCTIONS["ProvisioningFailureFunction"].events.values():
+        from_aws = any(str(source).startswith("aws.") for source in event["Properties"]["Pattern"]["source"])
+        assert ("EventBusName" in event["Properties"]) is not from_aws
+        assert event["Properties"].get("State") == ({"Ref": "AwsEvents"} if from_aws else None)
 
 
 def test_a_message_stays_hidden_for_six_times_as_long_as_its_function_may_run() -> None:

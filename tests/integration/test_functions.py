@@ -242,7 +242,7 @@ def test_an_event_cannot_bring_an_endpoint_or_a_credential_along(stage: Stage) -
     stage.register("cluster-api")
     stage.fail(
         "cluster-api",
-        "eu-central-1a",
+        "eu-central-1b",
         endpoint="https://attacker.example",
         server="https://attacker.example",
         access={"kind": "kubeconfig", "secret": "evenkeel/other"},
@@ -465,6 +465,7 @@ def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stag
     stage = staged(clusters=())
     function = {
         "operator": "OperatorFunction",
+        "failure": "ProvisioningFailureFunction",
         "provisioning": "ProvisioningFailureFunction",
         "rebalance": "RebalanceFunction",
         "scan": "ScanFunction",

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.store import DynamoStore
-from evenkeel.application.decisions import ulid
 from evenkeel.application.errors import (
     LeaseHeldError,
     StateConflictError,
@@ -24,6 +23,7 @@ from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
 from evenkeel.domain.pools import PoolState
+from evenkeel.domain.ulids import ulid
 from sandbox.aws import Deployment
 from tests.fakes import NOW, InMemoryStore, record
 

@@ -130,6 +130,7 @@ def test_balanced_hands_out_exactly_the_pool_maximum(world: World) -> None:
     assert found.max is not None
     targets = sum(planned.requested for planned in found.groups)
     assume(targets <= found.max)
+    assume(not found.moves)  # in the patch that moves, a taker's max is what is requested; the next plan deals the rest
     assume(any(planned.state is State.HEALTHY for planned in found.groups))
     assert sum(planned.bounds.max for planned in found.groups if planned.bounds is not None) == found.max
 
@@ -153,6 +154,7 @@ def test_balanced_leaves_no_healthy_zone_without_room_while_there_is_enough_for_
     assert found.max is not None
     headroom = found.max - sum(planned.requested for planned in found.groups)
     assume(headroom >= 2 * len(found.groups))
+    assume(not found.moves)
     for planned in found.groups:
         if planned.state is State.HEALTHY:
             assert planned.bounds is not None

@@ -258,5 +258,9 @@ def test_no_right_is_granted_on_everything() -> None:
     rules = next(iter(yaml.safe_load_all(RBAC.read_text())))["rules"]
     granted = {word for rule in rules for key in ("apiGroups", "resources", "verbs") for word in rule[key]}
     assert "*" not in granted
-    assert not granted & {"create", "update", "delete", "deletecollection", "watch", "secrets", "events"}
-    assert [rule.get("resourceNames") for rule in rules if "" in rule["apiGroups"]] == [["cluster-autoscaler-status"]]
+    assert not granted & {"update", "delete", "deletecollection", "watch", "secrets"}
+    assert [rule["resources"] for rule in rules if "create" in rule["verbs"]] == [["events"]]
+    core = {
+        rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in rules if "" in rule["apiGroups"]
+    }
+    assert core == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}

@@ -13,19 +13,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from evenkeel.adapters.aws.failure_events import read_failure
+from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.adapters.aws.messages import read_request
 from evenkeel.adapters.kubernetes.access import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.application.failure import Failure
 from evenkeel.application.operate import Operate
 from evenkeel.application.rebalance import Outcome
 from evenkeel.cli import main as cli
 from evenkeel.config import ClusterRecord, ConfigError, read_model
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import classify
-from evenkeel.domain.model import Policy, State, Strategy
-from evenkeel.domain.offer import read_offer
+from evenkeel.domain.model import OnFailure, Policy, State, Strategy
+from evenkeel.domain.offer import read_offer, read_publication
 from evenkeel.domain.safety import safe_bounds
 from tests.builders import (
     MINUTE,
@@ -144,6 +145,13 @@ def test_metrics_are_those_that_the_code_counts() -> None:
     assert listed == counted
 
 
+def test_the_price_of_metrics_is_that_of_as_many_as_there_are() -> None:
+    listed = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "bill.md").read_text(encoding="utf-8"), re.M)
+    count = sum(line.count("`") // 2 for line in listed)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{count} metrics × $0.30 = {count * 0.3:.2f}" in readme
+
+
 def test_alarms_are_those_of_the_template() -> None:
     text = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8").partition("## Alarms")[2].partition("##")[0]
     listed = set(re.findall(r"^\| ([A-Z]\w+) \|", text, re.M))
@@ -205,7 +213,8 @@ def test_the_discovery_strings_shown_can_be_read() -> None:
 
 
 def test_the_events_and_messages_shown_can_be_read() -> None:
-    failure = read_failure(json.loads(block("backoff.md", "json", "event")))
+    failure = read_event(json.loads(block("backoff.md", "json", "event")))
+    assert isinstance(failure, Failure)
     assert (failure.cluster, failure.name) == ("blue", "workers-a")
     assert read_request(block("state.md", "json", "request")).cluster == "blue"
 
@@ -213,6 +222,7 @@ def test_the_events_and_messages_shown_can_be_read() -> None:
 def test_the_decision_annotation_shown_can_be_read_back() -> None:
     _, text = blocks(ROOT / "docs" / "annotations.md", "json")[0]
     assert read_offer(text) is not None
+    assert read_publication(text) is not None
 
 
 @pytest.mark.parametrize("row", list(rows("strategies.md", "planned")), ids=" ".join)
@@ -230,6 +240,18 @@ def test_the_worked_examples_come_out_as_printed(row: list[str]) -> None:
     found = pool_plan(groups, numbers(int(minimum), int(maximum), Strategy.read(strategy)), states=states)
     planned = [" ".join(map(str, column)) for column in (requested(found), minima(found), maxima(found))]
     assert planned == expected
+
+
+@pytest.mark.parametrize("row", list(rows("running-nodes.md", "moved")), ids=" ".join)
+def test_the_moves_shown_come_out_as_printed(row: list[str]) -> None:
+    maximum, wanted, running, *expected = row
+    before, nodes = [[int(word) for word in text.split()] for text in (wanted, running)]
+    policy = numbers(0, int(maximum), Strategy.BALANCED, OnFailure.MOVE)
+    alone, beside = [
+        pool_plan(zones(before, nodes), replace(policy, autoscaler=runs), fenced=("a",)) for runs in (False, True)
+    ]
+    assert requested(alone) == requested(beside)
+    assert [" ".join(map(str, column)) for column in (requested(alone), maxima(alone), maxima(beside))] == expected
 
 
 @pytest.mark.parametrize("row", list(rows("errors.md", "annotations")), ids=lambda row: "=".join(row[:2]))
@@ -306,12 +328,14 @@ def test_refused_kubeconfig_fields_are_those_of_the_code() -> None:
 def test_resources_that_are_described_are_those_that_the_role_grants() -> None:
     text = (ROOT / "docs" / "access.md").read_text(encoding="utf-8").partition("| resources | verbs |")[2]
     role = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text(encoding="utf-8").split("---")[0])
-    patched = {name for rule in role["rules"] if {"list", "patch"} <= set(rule["verbs"]) for name in rule["resources"]}
-    read = {name for rule in role["rules"] if rule["verbs"] == ["get", "list"] for name in rule["resources"]}
-    described: dict[str, set[str]] = {"get, list, patch": set(), "get, list": set()}
-    for names, verbs in re.findall(r"^\| ([a-z][^|]*) \| (get, list(?:, patch)?) \|", text, re.M):
-        described[verbs] |= {re.split(r"[ .]", name)[0] for name in names.split(", ")}
-    assert described == {"get, list, patch": patched, "get, list": read}
+    granted = {(name, ", ".join(rule["verbs"])) for rule in role["rules"] for name in rule["resources"]}
+    # "machines of all three APIs", "clusters.cluster.x-k8s.io", "configmap cluster-autoscaler-status": the first word
+    described = {
+        (re.split(r"[ .]", name)[0].replace("configmap", "configmaps"), verbs)
+        for names, verbs in re.findall(r"^\| ([a-z][^|]*) \| ([a-z, ]+) \|", text.partition("\n\n")[0], re.M)
+        for name in names.partition(", by")[0].split(", ")
+    }
+    assert described == granted
 
 
 def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:

@@ -781,18 +781,6 @@ class TestHearFailure:
         hear(failure())
         assert queue.clusters == ["demo"]
 
-    @pytest.mark.parametrize(
-        ("flavour", "machine", "scalable"),
-        [
-            ("cluster-api", "workers-a-5b6f7-x7k2p", "workers-a"),
-            ("gardener", "shoot--demo--main-z1-5b6f7-x7k2p", "shoot--demo--main-z1"),
-            ("openshift", "demo-worker-a-x7k2p", "demo-worker-a"),
-            ("openshift", "lonely", "lonely"),
-        ],
-    )
-    def test_a_machine_names_its_scalable(self, flavour: str, machine: str, scalable: str) -> None:
-        assert failure(name=None, machine=machine).scalable(flavour) == scalable
-
     @given(ages=st.lists(st.integers(0, 170), min_size=1, max_size=6, unique=True), order=st.randoms())
     def test_the_order_in_which_failures_are_heard_does_not_matter(self, ages: list[int], order: Any) -> None:
         def after(ages: list[int]) -> GroupState:

@@ -104,7 +104,7 @@ def test_a_strategy_that_there_is_not_is_answered_with_those_that_there_are(name
 
 def test_a_treatment_of_failures_is_named_in_any_case() -> None:
     assert OnFailure.read("Hold") is OnFailure.HOLD
-    with pytest.raises(BadValueError, match="release, hold"):
+    with pytest.raises(BadValueError, match="release, move, hold"):
         OnFailure.read("panic")
 
 

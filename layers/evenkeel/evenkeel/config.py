@@ -5,7 +5,7 @@ Every bad value is named in one error, one line each: where it stands, what it i
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -93,6 +93,12 @@ def _discovery(value: str) -> str:
     return value
 
 
+# A moment with its time zone, kept in UTC. Beyond these years, adding a backoff or an offset could leave the calendar.
+Moment = Annotated[
+    AwareDatetime,
+    Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
+]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
@@ -231,7 +237,7 @@ class ClusterRecord(ClusterPolicy):
     dry_run: bool | None = None  # None: what the stack says
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
     paused: bool = False
-    paused_until: AwareDatetime | None = None  # None while paused: until resumed
+    paused_until: Moment | None = None  # None while paused: until resumed
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
     zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
@@ -253,7 +259,7 @@ class ClusterFile(ClusterPolicy):
     dry_run: bool | None = None
     scan_interval: int | None = None
     paused: bool = False
-    paused_until: AwareDatetime | None = None
+    paused_until: Moment | None = None
     region: str = ""
     zone_ids: dict[str, str] = {}
     names: tuple[str, ...] = ()
@@ -264,18 +270,18 @@ class GroupRecord(_Strict):
     """A node group's backoff as it is stored, and as ``--state`` files have it."""
 
     failures: Count = 1  # where an entry is written by hand, it stands for a failure
-    backoff_until: AwareDatetime | None = None
-    last_failure: AwareDatetime | None = None
+    backoff_until: Moment | None = None
+    last_failure: Moment | None = None
     failure_class: FailureClass = Field(default=FailureClass.UNKNOWN, alias="class")
     message: str = ""
-    last_success: AwareDatetime | None = None
+    last_success: Moment | None = None
     running_seen: Count | None = None
-    waiting_since: AwareDatetime | None = None
+    waiting_since: Moment | None = None
     waiting_running: Count | None = None
-    reverts: tuple[AwareDatetime, ...] = ()
-    contested_since: AwareDatetime | None = None
+    reverts: tuple[Moment, ...] = ()
+    contested_since: Moment | None = None
     contested_by: str = ""
-    reports: tuple[AwareDatetime, ...] = ()
+    reports: tuple[Moment, ...] = ()
 
     def state(self) -> GroupState:
         """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
@@ -293,8 +299,8 @@ class GroupRecord(_Strict):
 class ZoneRecord(_Strict):
     """An impaired zone."""
 
-    impaired_until: AwareDatetime
-    said_at: AwareDatetime | None = None  # when it was said; a later word replaces an earlier one
+    impaired_until: Moment
+    said_at: Moment | None = None  # when it was said; a later word replaces an earlier one
     by: str = ""
 
 

@@ -7,14 +7,6 @@ from typing import Any
 from evenkeel.domain.model import Bounds
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-def ulid(at: datetime, chance: bytes) -> str:
-    """A ULID: 48 bits of milliseconds and 80 bits of ``chance`` (10 bytes), sortable by time as text."""
-    number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(chance[:10])
-    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
-
 
 def rfc3339(at: datetime) -> str:
     """A moment as Kubernetes writes it: UTC, whole seconds, Z."""

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.application.decisions import plan_json, rfc3339
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.application.zones import HearZoneShift, ZoneShift
-from evenkeel.config import ClusterRecord, read_model
+from evenkeel.config import ClusterRecord, Moment, read_model
 from evenkeel.domain.backoff import state_at
 from evenkeel.domain.plan import plan
 from evenkeel.domain.values import shown
@@ -25,7 +25,7 @@ class _FenceZone(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     zone: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    until: AwareDatetime
+    until: Moment
 
 
 @dataclass(frozen=True, kw_only=True)

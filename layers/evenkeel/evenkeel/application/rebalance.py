@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from evenkeel.application.decisions import decision_json, ulid
+from evenkeel.application.decisions import decision_json
 from evenkeel.application.errors import (
     AccessError,
     ClusterUnavailableError,
@@ -28,6 +28,7 @@ from evenkeel.domain.offer import write_adopted, write_decision
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.restore import carries_ours, plan_restore
+from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import Patch, in_safe_order, patches
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -255,8 +256,8 @@ class Rebalance:
         return False
 
     def _apply(self, api: Cluster, pool: PoolPlan, known: PoolState, group: GroupPlan, patch: Patch) -> None:
-        minimum = None if patch.bounds is None else patch.bounds.min
-        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons), minimum)
+        bounds = patch.bounds or group.group.bounds
+        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons), bounds)
         move = known.move.id if known.move and group.moved and patch.requested is not None else None
         api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
 
@@ -280,7 +281,8 @@ class Rebalance:
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
         if not outcomes and digest == known.digest and move == known.move:
             return
-        news = pool.digest(applied=False) != "" and (wrote or digest != known.digest)
+        # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
+        news = wrote or digest != known.digest
         if news:
             now = self.clock.now()
             id = ulid(now, self.chance(10))

@@ -81,7 +81,7 @@ class HearZoneShift:
                     raise
                 continue
             break
-        self.queue.request(cluster, f"zone {zone}", f"zone-{zone}-{shift.id}-{now.timestamp()}")
+        self.queue.request(cluster, f"zone {zone}", f"zone-{cluster}-{zone}-{now.timestamp()}-{shift.id}")
         return True
 
 

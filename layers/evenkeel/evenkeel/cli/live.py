@@ -2,6 +2,7 @@
 
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
+from yaml import YAMLError
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -19,7 +20,7 @@ def open_cluster(policy: ClusterPolicy, kubeconfig: str | None, context: str | N
         load_kube_config(  # type: ignore[no-untyped-call]
             config_file=kubeconfig, context=context, client_configuration=configuration
         )
-    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError([f"{where}: {' '.join(str(error).split())[:300]}"]) from None
     configuration.retries = False
     clock = SystemClock()

@@ -7,6 +7,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -20,6 +21,7 @@ from evenkeel.cli.table import print_plan
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model import Observation
 from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.values import shown
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL = 1, 2, 3
 
@@ -50,6 +52,9 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
 @app.callback()
 def evenkeel() -> None:
     """Keeps the zones of Kubernetes node pools even and whole."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a character that the terminal lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
 
 
 @app.command("plan")
@@ -97,7 +102,7 @@ def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, cont
 
 def _text(name: str) -> str:
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError([f"{name}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
@@ -117,10 +122,12 @@ def _moment(text: str | None) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError([f"--now is {text!r}: write RFC 3339, such as 2026-01-31T12:00:00Z"]) from None
+        raise ConfigError([f"--now is {shown(text)}: write RFC 3339, such as 2026-01-31T12:00:00Z"]) from None
     if moment.tzinfo is None:
-        raise ConfigError([f"--now is {text!r}: it has no time zone; end it with Z or an offset"])
-    return moment
+        raise ConfigError([f"--now is {shown(text)}: it has no time zone; end it with Z or an offset"])
+    if not 2000 <= moment.year < 2200:
+        raise ConfigError([f"--now is {shown(text)}: choose a moment from 2000 to 2199"])
+    return moment.astimezone(UTC)
 
 
 def main() -> None:

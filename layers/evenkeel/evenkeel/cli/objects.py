@@ -21,6 +21,8 @@ from evenkeel.domain.model import NodeGroup, Observation, Skipped
 
 # No Kubernetes object comes near it.
 _DEEPEST = 200
+# A few lines of YAML aliases can stand for more than any memory holds; the largest cluster has less than this.
+_TOO_MUCH = 20_000_000
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -82,6 +84,9 @@ def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Map
         return
     if not documents:
         faults.append(f"{file}: it holds no object")
+    if "*" in text and _weight(documents, {}) >= _TOO_MUCH:
+        faults.append(f"{file}: its aliases stand for more than {_TOO_MUCH} values: write the objects out")
+        return
     for number, document in enumerate(documents, 1):
         where = f"document {number}"
         items = at(document, ("items",))
@@ -111,6 +116,17 @@ def _documents(text: str) -> list[Any]:
         if depth > _DEEPEST:
             raise ValueError(f"nested more than {_DEEPEST} levels deep")  # the C loader would crash, not raise
     return list(yaml.load_all(text, Loader=_Loader))
+
+
+def _weight(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out; a circle of aliases has no end."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = _TOO_MUCH
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = min(_TOO_MUCH, 1 + sum(_weight(one, known) for one in inner))
+    return known[id(value)]
 
 
 def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:

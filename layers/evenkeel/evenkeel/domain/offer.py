@@ -11,15 +11,15 @@ from evenkeel.domain.model import Bounds, Offer, Publication, State
 from evenkeel.domain.values import BadValueError, read_count
 
 
-def write_decision(offer: Offer, at: datetime, why: str, minimum: int | None = None) -> str:
-    """The annotation's text: one JSON object. ``minimum`` is the min that is published with the offer's max."""
+def write_decision(offer: Offer, at: datetime, why: str, bounds: Bounds | None = None) -> str:
+    """The annotation's text: one JSON object. ``bounds`` are those that stand on the object after the same patch."""
     return json.dumps(
         {
-            **({} if minimum is None else {"min": minimum}),
+            **({} if bounds is None else {"min": bounds.min}),
             "at": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "state": offer.state.value,
             "target": offer.target,
-            "max": offer.max,
+            "max": offer.max if bounds is None else bounds.max,
             "why": why[:1024],
         },
         ensure_ascii=False,

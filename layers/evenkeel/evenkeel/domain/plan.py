@@ -37,6 +37,7 @@ from evenkeel.domain.targets import (
     redistribute,
     take_back_overshoot,
 )
+from evenkeel.domain.ulids import time_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,9 @@ class PoolPlan:
             "starved": self.starved,
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
-            "fenced": [str(plan.group.key) for plan in self.groups if plan.state is State.FENCED],
+            "trouble": [
+                [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
+            ],
             "changes": []
             if applied
             else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
@@ -251,7 +254,7 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
             if target.state is State.FENCED and target.group.fence:
                 maximum = target.requested
                 reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
-            elif target.moved > 0 and pool.autoscaler:
+            elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
                 maximum = target.requested
                 reasons.append("max is what is requested: Cluster Autoscaler would order the moved machines again")
             else:
@@ -324,6 +327,19 @@ def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: d
         moves_elsewhere=by_zone or kind.moves_elsewhere,
         tie=tie_of(name, group),
     )
+
+
+def _has_moved_machines_coming(target: Target, pool: Pool, now: datetime) -> bool:
+    """Whether machines that we ordered here for another zone are still on their way.
+
+    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139): with room left, it would order
+    them again.
+    """
+    if target.moved > 0:
+        return True
+    group = target.group
+    ours = target.state is State.HEALTHY and group.waiting > 0 and group.move is not None
+    return ours and now - time_of(group.move or "") < pool.provision_timeout
 
 
 def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:

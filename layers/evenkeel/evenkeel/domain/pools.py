@@ -61,7 +61,7 @@ def tie_of(pool: str, group: NodeGroup) -> int:
 
 @lru_cache(maxsize=16384)  # the same groups come back at every scan of a warm function
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+    return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
 
 
 def find_pools(

@@ -5,6 +5,8 @@ cluster (clusterapi_utils.go:191-215). So nothing is forgiven here that it would
 """
 
 import re
+import reprlib
+from collections.abc import Container
 from dataclasses import dataclass
 
 # spec.replicas is an int32 in all three machine APIs.
@@ -15,7 +17,10 @@ _SHOWN = 60
 
 def shown(value: object) -> str:
     """A value as it may stand in an error: short, printable, on one line."""
-    text = repr(value) if isinstance(value, str) else repr(str(value))
+    if not isinstance(value, str):
+        # Of a container a glimpse: what YAML's aliases fold together could fill the memory when it is written out.
+        value = reprlib.repr(value) if isinstance(value, Container) else str(value)
+    text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 

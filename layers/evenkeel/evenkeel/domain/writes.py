@@ -28,13 +28,17 @@ class Patch:
 
 
 def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
-    """Fencing and shrinking first, growing after, so that the sum of the maxima never rises above old and new."""
+    """Fencing and shrinking first, growing after, so that the sum of the maxima never rises above old and new.
 
-    def growth(plan: GroupPlan) -> tuple[int, int, str]:
+    Who gives replicas up in a move comes before all who take them on, whatever becomes of the maxima: stopped in
+    between, a move may owe replicas, which the next plan places; it must never have ordered them twice.
+    """
+
+    def growth(plan: GroupPlan) -> tuple[bool, int, int, str]:
         group = plan.group
         old = group.bounds.max if group.bounds else 0
         new = plan.bounds.max if plan.bounds else old
-        return (new - old, plan.requested - group.requested, str(group.key))
+        return (plan.moved >= 0, new - old, plan.requested - group.requested, str(group.key))
 
     return sorted(changes, key=growth)
 

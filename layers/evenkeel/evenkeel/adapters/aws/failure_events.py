@@ -8,14 +8,13 @@ names a cluster that is registered, and a group in it. Nothing here raises: what
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.application.failure import Failure, Ignored
 from evenkeel.application.zones import ZoneShift
-from evenkeel.config import ClusterId, ConfigError, Count, KubernetesName, read_model
+from evenkeel.config import ClusterId, ConfigError, Count, KubernetesName, Moment, read_model
 from evenkeel.domain.failures import FailureClass, classify
 from evenkeel.domain.values import shown
 
@@ -26,8 +25,6 @@ LARGEST_EVENT = 256 * 1024
 _Text = Annotated[str, Field(max_length=8192)]
 _Short = Annotated[str, Field(max_length=256)]
 _Id = Annotated[str, Field(min_length=1, max_length=256)]
-# Times are added to and subtracted from: the ends of the calendar are no times of an event.
-_Moment = Annotated[AwareDatetime, Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC))]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object
 
 
@@ -41,7 +38,7 @@ class _Envelope(_Lenient):
     """What EventBridge puts around every detail."""
 
     id: _Id
-    time: _Moment
+    time: Moment
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{0,64}$")] = ""
 
 
@@ -64,7 +61,7 @@ class _Native(_Lenient):
     zone: _Text | None = None
     code: _Text
     message: _Text = ""
-    occurredAt: _Moment  # noqa: N815  the contract's own name
+    occurredAt: Moment  # noqa: N815  the contract's own name
     id: _Id
 
 
@@ -116,9 +113,9 @@ class _KubernetesEvent(_Lenient):
     metadata: _Metadata = _Metadata()
     count: Count | None = None
     involvedObject: _Involved  # noqa: N815
-    lastTimestamp: _Moment | None = None  # noqa: N815
-    eventTime: _Moment | None = None  # noqa: N815
-    firstTimestamp: _Moment | None = None  # noqa: N815
+    lastTimestamp: Moment | None = None  # noqa: N815
+    eventTime: Moment | None = None  # noqa: N815
+    firstTimestamp: Moment | None = None  # noqa: N815
 
     @field_validator("message", mode="before")
     @classmethod

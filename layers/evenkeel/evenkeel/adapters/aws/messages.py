@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
-from evenkeel.config import ClusterId, ConfigError, read_json, read_model
+from evenkeel.config import ClusterId, ConfigError, Moment, read_json, read_model
 
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
@@ -31,7 +31,7 @@ class _ScanEvent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     source: str = ""
-    time: AwareDatetime | None = None
+    time: Moment | None = None
     clusters: tuple[ClusterId, ...] = ()
 
 

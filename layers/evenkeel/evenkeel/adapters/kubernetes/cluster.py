@@ -36,10 +36,10 @@ _NAMES_PER_SELECTOR = 50
 
 _log = logging.getLogger("evenkeel.kubernetes")
 _EVENT_REASONS = {
-    State.HEALTHY: "EvenkeelRebalanced",
-    State.FENCED: "EvenkeelFenced",
-    State.PROBING: "EvenkeelProbing",
-    State.FROZEN: "EvenkeelRestored",
+    State.HEALTHY: "Rebalanced",
+    State.FENCED: "Fenced",
+    State.PROBING: "Probing",
+    State.FROZEN: "Frozen",  # never written, but for completeness of the table
 }
 
 
@@ -222,7 +222,7 @@ class KubernetesCluster:
                 "name": name,
                 "uid": at(item, ("metadata", "uid")),
             },
-            "reason": _EVENT_REASONS[plan.state],
+            "reason": "EvenkeelRestored" if plan.leaves else f"Evenkeel{_EVENT_REASONS[plan.state]}",
             "message": "; ".join(plan.reasons)[:1024],
             "type": "Warning" if plan.state is State.FENCED else "Normal",
             "source": {"component": "evenkeel"},

@@ -133,9 +133,10 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             sets_of.setdefault((name_of(item)[0], owner[1]), []).append(item)
     clusters = {name_of(item): item for item in listing.of("Cluster")}
     scalers = {
-        (name_of(item)[0], at(item, ("spec", "scaleTargetRef", "name"))): item
+        (name_of(item)[0], target): item
         for item in listing.of("MachineAutoscaler")
         if at(item, ("spec", "scaleTargetRef", "kind")) in (None, "MachineSet")
+        and isinstance(target := at(item, ("spec", "scaleTargetRef", "name")), str)
     }
     limits = _worker_limits(listing.of("Worker"))
     found: list[Found] = []
@@ -322,7 +323,7 @@ def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) ->
     """
     try:
         groups = at(yaml.safe_load(status), ("nodeGroups",))
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
         groups = None
     failures: dict[str, MachineFailure] = {}
     for entry in groups if isinstance(groups, list) else []:
@@ -395,7 +396,7 @@ def _frozen(
     for place in ("spec", "status"):
         authority = at(item, (place, "authoritativeAPI"))
         if authority not in (None, "", "MachineAPI"):
-            return f"{place}.authoritativeAPI is {authority}: another API owns it"
+            return f"{place}.authoritativeAPI is {shown(authority)}: another API owns it"
     conditions = at(item, ("status", "conditions"))
     for condition in conditions if isinstance(conditions, list) else []:
         if isinstance(condition, Mapping) and condition.get("type") == "Frozen" and condition.get("status") == "True":

@@ -1,0 +1,20 @@
+"""ULIDs: ids that sort by time as text (github.com/ulid/spec). Time and chance come in as arguments."""
+
+from datetime import UTC, datetime
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def ulid(at: datetime, chance: bytes) -> str:
+    """48 bits of milliseconds and 80 bits of ``chance`` (10 bytes), 26 characters."""
+    number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(chance[:10])
+    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def time_of(id: str) -> datetime:
+    """When the id was made; the year 1970 where it is no ULID."""
+    try:
+        milliseconds = sum(_CROCKFORD.index(char) << (5 * place) for place, char in enumerate(reversed(id[:10])))
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)

@@ -1,0 +1,759 @@
+"""Two clusters, the real handlers and everything that can go wrong between them; what must hold is watched throughout.
+
+Real here: the functions' handlers, the use cases, the Kubernetes adapter over TLS, the API servers and controllers of
+the sandbox. Played: time, the queues (so that a message can be lost, doubled and reordered) and the table. The table is
+tests.fakes.InMemoryStore, which passes the same tests as the real one (test_store.py): a run over it takes
+milliseconds, and it can die between any two calls. The idempotency of events is left out, so that every repeated event
+reaches the use case.
+
+API servers answer from threads of their own, and handlers turn exceptions into answers. So a broken promise is written
+down in `Sea.broken` and raised by whoever drives the machine, never where it is found.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
+from evenkeel.application.failure import HearFailure
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
+from evenkeel.application.scan import Scan
+from evenkeel.application.zones import HearZoneShift
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model import GroupKey
+from sandbox.kube import world
+from sandbox.kube.api import Request
+from sandbox.kube.autoscaler import Settings
+from sandbox.kube.controllers import Timing
+from sandbox.kube.store import Object
+from sandbox.kube.world import ZONES, Pool, World
+from sandbox.template import ROOT
+from sandbox.triggers import LambdaContext
+from tests.fakes import FakeBus, FakeClock, InMemoryStore
+
+MINIMUM, MAXIMUM = 3, 9
+#: an invocation's time, which is the lease's length too
+SECONDS = 60
+_VISIBILITY = timedelta(seconds=90)
+_DEDUPLICATED = timedelta(minutes=5)
+_RECEIVES = 5
+_OURS = "evenkeel"
+_SCALABLES = {
+    "cluster-api": "machinedeployments.cluster.x-k8s.io",
+    "gardener": "machinedeployments.machine.sapcloud.io",
+    "openshift": "machinesets.machine.openshift.io",
+}
+_MACHINES = {
+    "cluster-api": ("machines.cluster.x-k8s.io", "cluster.x-k8s.io/deployment-name"),
+    "gardener": ("machines.machine.sapcloud.io", "name"),
+    "openshift": ("machines.machine.openshift.io", "machine.openshift.io/cluster-api-machineset"),
+}
+_PREFIX = {
+    "cluster-api": "cluster.x-k8s.io",
+    "gardener": "machine.sapcloud.io",
+    "openshift": "machine.openshift.io",
+}
+_AUTOSCALERS = "machineautoscalers.autoscaling.openshift.io"
+PAUSED = "cluster.x-k8s.io/paused"
+_DELETE_MARK = "cluster.x-k8s.io/delete-machine"
+
+
+class Killed(BaseException):
+    """Lambda ended the process. Whatever the dying code still does reaches nobody."""
+
+
+class Steps:
+    """Counts what a run does to the world outside, and lets something happen at one of these steps."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._dead = False
+        self._happenings: dict[tuple[int, str], Callable[[], None]] = {}
+
+    @contextmanager
+    def of_a_run(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
+        """One invocation; `happenings` by step (from 1) and moment ("before" or "after"). Runs can be nested."""
+        before = self._count, self._dead, self._happenings
+        self._count, self._dead, self._happenings = 0, False, dict(happenings)
+        try:
+            yield
+        finally:
+            self._count, self._dead, self._happenings = before
+
+    def kill(self) -> None:
+        self._dead = True
+        raise Killed
+
+    def take(self, call: Callable[[], Any]) -> Any:
+        if self._dead:
+            raise Killed
+        self._count += 1
+        number = self._count
+        self._happen(number, "before")
+        answer = call()
+        self._happen(number, "after")
+        return answer
+
+    def _happen(self, number: int, moment: str) -> None:
+        happening = self._happenings.pop((number, moment), None)
+        if happening is not None:
+            happening()
+
+
+class Tapped:
+    """Something whose calls of some names are steps."""
+
+    def __init__(self, target: Any, steps: Steps, names: frozenset[str], check: Callable[[], None]) -> None:
+        self._target, self._steps, self._names, self._check = target, steps, names, check
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if name not in self._names:
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            def really() -> Any:
+                self._check()
+                return found(*arguments, **named)
+
+            return self._steps.take(really)
+
+        return call
+
+
+_STORE = frozenset(name for name in vars(InMemoryStore) if not name.startswith("_") and name != "plant")
+_API = frozenset({"list_all", "patch", "create"})
+_QUEUE = frozenset({"request", "look_again"})
+
+
+class WatchedStore(InMemoryStore):
+    """Says when a backoff is shortened, and how often something was written."""
+
+    def __init__(self, broken: list[str]) -> None:
+        super().__init__()
+        self.writes = 0
+        self._broken = broken
+
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+        before = self._groups.get(cluster, {}).get(key)
+        super().save_group(cluster, key, state, version)
+        known = before[1].backoff_until if before else None
+        if known is not None and (state.backoff_until is None or state.backoff_until < known):
+            self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
+
+    def owed(self, cluster: str, done: Callable[[str], str | None]) -> int:
+        """What moves that were begun still have to place; `done` gives the move that a group carries."""
+        total = 0
+        for _, state in self._pools.get(cluster, {}).values():
+            if state.move is not None:
+                total += state.move.carried
+                total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
+        return total
+
+    def record_of(self, cluster: str) -> ClusterRecord:
+        return ClusterRecord.model_validate_json(self._records[cluster][1])
+
+    def lease_ends(self, cluster: str) -> datetime | None:
+        lease = self._leases.get(cluster)
+        return lease.expires if lease else None
+
+    def _write(self, sort_key: str) -> None:
+        self.writes += 1
+        super()._write(sort_key)
+
+
+@dataclass
+class Message:
+    """A message on its way."""
+
+    cluster: str
+    body: str
+    id: str
+    visible_at: datetime
+    receives: int = 0
+
+
+class Queues:
+    """Both queues, as SQS keeps them: one group per cluster, five minutes of deduplication, delays."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.rebalance: list[Message] = []
+        self.recheck: list[Message] = []
+        self.dead: list[tuple[str, str]] = []
+        self._clock = clock
+        self._seen: dict[str, datetime] = {}
+        self._ids = itertools.count()
+
+    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+        now = self._clock.now()
+        if deduplication in self._seen and now < self._seen[deduplication] + _DEDUPLICATED:
+            return
+        self._seen[deduplication] = now
+        self.rebalance.append(self._message(cluster, reason, now))
+
+    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        self.recheck.append(self._message(cluster, reason, self._clock.now() + timedelta(seconds=seconds)))
+
+    def bury(self, body: str, reason: str, message_id: str) -> None:
+        self.dead.append((body, reason))
+
+    def _message(self, cluster: str, reason: str, visible_at: datetime) -> Message:
+        body = json.dumps({"cluster": cluster, "reason": reason})
+        return Message(cluster=cluster, body=body, id=f"message-{next(self._ids)}", visible_at=visible_at)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A node group as it stands in its API server."""
+
+    name: str
+    zone: str
+    requested: int
+    running: tuple[str, ...]  # names of the machines that have a node and stay
+    bounds: tuple[int, int] | None  # of the object that owns them; None where they cannot be read
+    move: str | None
+    frozen: bool
+    body: str
+
+
+class Vessel:
+    """One cluster in the sea: its objects, and what others than Evenkeel did to them."""
+
+    def __init__(self, sea: Sea, name: str, cluster: world.Cluster, *, moving: bool) -> None:
+        self.sea, self.name, self.cluster, self.moving = sea, name, cluster, moving
+        self.store = cluster.store
+        self.pool = next(iter(cluster.pools))
+        self.maximum = MAXIMUM
+        self.lowest_maximum = MAXIMUM  # since the ledger was last compared
+        self.ledger = sum(group.requested for group in self.groups())
+        self.touched = False  # somebody else wrote since our last look
+        self.down = False
+        self.patches = 0
+        self._before: dict[str, Group] = {}
+        cluster.api.before.append(self._before_request)
+        cluster.api.after.append(self._after_request)
+
+    # ------------------------------------------------------------ what there is
+    def items(self) -> list[Object]:
+        found = self.store.list(_SCALABLES[self.name])
+        return [item for item in found if not item["metadata"].get("ownerReferences")]
+
+    def groups(self) -> list[Group]:
+        plural, label = _MACHINES[self.name]
+        running: dict[str, list[str]] = {}
+        for machine in self.store.list(plural):
+            if "deletionTimestamp" not in machine["metadata"] and self.cluster.controllers.has_node(machine):
+                running.setdefault(machine["metadata"]["labels"][label], []).append(machine["metadata"]["name"])
+        owners = self._owners()
+        groups = []
+        for item in self.items():
+            metadata = item["metadata"]
+            notes = metadata.get("annotations") or {}
+            groups.append(
+                Group(
+                    name=metadata["name"],
+                    zone=next(zone for zone in ZONES if zone == self._zone(item)),
+                    requested=item["spec"].get("replicas", 0),
+                    running=tuple(running.get(metadata["name"], ())),
+                    bounds=self._bounds(notes, owners.get(metadata["name"])),
+                    move=notes.get("evenkeel.dev/move"),
+                    frozen=PAUSED in notes,
+                    body=json.dumps(item, sort_keys=True),
+                )
+            )
+        return sorted(groups, key=lambda group: group.zone)
+
+    def in_zone(self, zone: str) -> Group:
+        return next(group for group in self.groups() if group.zone == zone)
+
+    def _zone(self, item: Object) -> str:
+        return world.ZONES[[view["metadata"]["name"] for view in self._sorted()].index(item["metadata"]["name"])]
+
+    def _sorted(self) -> list[Object]:
+        return sorted(self.items(), key=lambda item: str(item["metadata"]["name"]))
+
+    def _owners(self) -> dict[str, Object]:
+        if self.name != "openshift":
+            return {}
+        return {item["spec"]["scaleTargetRef"]["name"]: item for item in self.store.list(_AUTOSCALERS)}
+
+    def _bounds(self, notes: Mapping[str, str], owner: Object | None) -> tuple[int, int] | None:
+        if owner is not None:
+            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
+        key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
+        try:
+            return int(notes[key.format("min")]), int(notes[key.format("max")])
+        except (KeyError, ValueError):
+            return None
+
+    # ------------------------------------------------------------ what others do
+    @contextmanager
+    def others(self) -> Iterator[None]:
+        """Somebody else than Evenkeel writes: what that does to the sum of replicas is theirs."""
+        before = sum(group.requested for group in self.groups())
+        yield
+        self.ledger += sum(group.requested for group in self.groups()) - before
+        self.touched = True
+
+    def annotate(self, zone: str, key: str, value: str | None) -> None:
+        with self.others():
+            self.store.patch(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                self.in_zone(zone).name,
+                {"metadata": {"annotations": {key: value}}},
+                manager="kubectl-edit",
+            )
+
+    def set_maximum(self, maximum: int) -> None:
+        for zone in ZONES:
+            self.annotate(zone, "evenkeel.dev/pool-max", str(maximum))
+        self.maximum = maximum
+        self.lowest_maximum = min(self.lowest_maximum, maximum)
+
+    def scale(self, zone: str, delta: int, manager: str) -> None:
+        """The scale subresource without a version: Cluster Autoscaler's way, and kubectl's."""
+        with self.others():
+            group = self.in_zone(zone)
+            self.store.scale(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                group.name,
+                max(0, group.requested + delta),
+                manager=manager,
+            )
+
+    def step(self) -> None:
+        """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
+        now = self.sea.clock.now()
+        with self.others():
+            if self.cluster.autoscaler is not None:
+                self.cluster.autoscaler.step(now)
+        before = self.groups()
+        condemned = self._condemned()
+        with self.others():
+            self.cluster.controllers.step(now)
+        after = {group.name: set(group.running) for group in self.groups()}
+        for group in before:
+            gone = set(group.running) - after[group.name] - condemned
+            surplus = max(0, len(group.running) - group.requested)
+            if len(gone) > surplus:
+                self.sea.broken.append(
+                    f"{self.name}/{group.name}: running nodes {sorted(gone)} went, with {group.requested} requested and "
+                    f"{len(group.running)} running"
+                )
+
+    def _condemned(self) -> set[str]:
+        """Machines that Cluster Autoscaler chose to remove."""
+        marked = set()
+        for machine in self.store.list(_MACHINES[self.name][0]):
+            mark = (machine["metadata"].get("annotations") or {}).get(_DELETE_MARK)
+            if mark is not None and mark != _OURS:
+                marked.add(str(machine["metadata"]["name"]))
+        return marked
+
+    # ------------------------------------------------------------ what Evenkeel does, request by request
+    def _before_request(self, request: Request) -> None:
+        if request.method == "GET" and request.user == _OURS and "continue" not in request.query:
+            return
+        self._before = {group.name: group for group in self.groups()}
+
+    def _after_request(self, request: Request) -> None:
+        if request.method != "PATCH" or request.user != _OURS:
+            return
+        self.patches += 1
+        record = self.sea.store.record_of(self.name)
+        if is_paused(record, self.sea.clock.now()) and not self.sea.paused_meanwhile:
+            self._broke(request, "a patch to a paused cluster")
+        if record.dry_run:
+            self._broke(request, "a patch in dry run")
+        if self.sea.away and not self.sea.away_meanwhile:
+            self._broke(request, "a patch while the table is away")
+        old, new = self._before, {group.name: group for group in self.groups()}
+        for name, group in new.items():
+            before = old[name]
+            if before.frozen and before.body != group.body:
+                self._broke(request, f"frozen {name} was written")
+            if (before.requested, before.bounds) != (group.requested, group.bounds):
+                self._check_group(request, before, group)
+        total, was = (sum(group.requested for group in groups.values()) for groups in (new, old))
+        if total > max(was, self.maximum) and not self.touched:
+            self._broke(request, f"{total} requested, PoolMaximum is {self.maximum}")
+        if not self.moving and total > max(was, MINIMUM) and not self.touched:
+            self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
+        room = self._sum_of_maxima(new.values())
+        # What somebody else has scaled beyond its max stands there already.
+        had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
+        if room > max(had, self.maximum, total) and not self.touched:
+            self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
+
+    def _check_group(self, request: Request, before: Group, group: Group) -> None:
+        if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
+            self._broke(request, f"{group.name}: bounds {group.bounds}")
+        elif group.bounds[1] < group.requested and not (self.name == "openshift" and self.touched):
+            # On OpenShift replicas stand on another object: a write to them after our look is not ours to answer for.
+            self._broke(request, f"{group.name}: max {group.bounds[1]} below the {group.requested} requested")
+        if group.requested < before.requested and group.requested < len(group.running):
+            self._broke(request, f"{group.name}: {group.requested} requested, {len(group.running)} are running")
+
+    @staticmethod
+    def _sum_of_maxima(groups: Any) -> int:
+        return sum(group.bounds[1] if group.bounds else 0 for group in groups)
+
+    def _broke(self, request: Request, what: str) -> None:
+        self.sea.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
+
+    # ------------------------------------------------------------ what must hold between runs
+    def check_ledger(self) -> None:
+        """A move takes as much as it gives: what is requested and what is still owed add up."""
+        if not self.moving:
+            return
+        groups = self.groups()
+        carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
+        now = sum(group.requested for group in groups) + self.sea.store.owed(self.name, carried.get)
+        overshoot = now < self.ledger and now >= min(self.ledger, self.lowest_maximum)
+        minimum = now > self.ledger and now <= MINIMUM
+        if now != self.ledger and not overshoot and not minimum:
+            self.sea.broken.append(
+                f"{self.name}: {now} requested or owed, {self.ledger} were ({[group.requested for group in groups]})"
+            )
+        self.ledger = now
+        self.lowest_maximum = self.maximum
+
+    def check_after_run(self) -> None:
+        """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
+        groups = self.groups()
+        floor = 1 if self.name == "openshift" else 0
+        if any(group.bounds is None or group.frozen for group in groups):
+            return
+        wanted = sum(max(floor, group.requested) for group in groups)
+        if wanted <= self.maximum < self._sum_of_maxima(groups):
+            self.sea.broken.append(
+                f"{self.name}: maxima {[group.bounds for group in groups]} pass PoolMaximum {self.maximum}"
+            )
+
+
+@dataclass
+class Sea:
+    """The stage with everything on it. A context manager."""
+
+    second: str = "openshift"  # the cluster without an autoscaler, where stuck replicas are moved
+    broken: list[str] = field(default_factory=list)
+    away: bool = False  # the table
+    away_meanwhile: bool = False  # it went while a run was under way
+    paused_meanwhile: bool = False
+    failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.at_once = Timing(provision=timedelta(0))
+        self.steps = Steps()
+        self.store = WatchedStore(self.broken)
+        self.queues = Queues(self.clock)
+        self.bus = FakeBus()
+        self.outcomes: list[Outcome] = []
+        self._ids = itertools.count()
+        self._chance = random.Random(7)
+        pools = {
+            name: [Pool(name="workers", minimum=MINIMUM, maximum=MAXIMUM, replicas=(2, 2, 1))]
+            for name in ("cluster-api", self.second)
+        }
+        self.world = World(
+            clusters=tuple(pools),
+            pools=pools,
+            clock=self.clock.now,
+            settings=Settings(unneeded_time=timedelta(minutes=4)),
+        )
+        self.world.clusters[self.second].autoscaler = None
+
+    def __enter__(self) -> Sea:
+        self.world.__enter__()
+        self.vessels = {
+            name: Vessel(self, name, cluster, moving=name == self.second)
+            for name, cluster in self.world.clusters.items()
+        }
+        kubeconfigs = {name: json.dumps(cluster.api.kubeconfig(_OURS)) for name, cluster in self.world.clusters.items()}
+        self._clusters = RecordedClusters(
+            session=lambda: None, secret=lambda name, fresh: kubeconfigs[name], clock=self.clock
+        )
+        self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
+        self._functions["rebalance beside"] = self._load("rebalance")
+        for name, vessel in self.vessels.items():
+            record = {
+                "flavours": [name],
+                "access": {"kind": "kubeconfig", "secret": name},
+                "dry_run": False,
+                "region": world.REGION,
+                "autoscaler": "none" if vessel.moving else "cluster-autoscaler",
+            }
+            assert self.operator("register", name, record=record)["ok"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for api in self._clusters._kept.values():
+            api._client.rest_client.pool_manager.clear()
+        self.world.__exit__(None, None, None)
+
+    # ------------------------------------------------------------ the functions
+    def _load(self, name: str) -> ModuleType:
+        path = ROOT / "functions" / name / "app.py"
+        spec = importlib.util.spec_from_file_location(f"_rough_sea_{name}_{next(_numbers)}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.parts = self._parts  # type: ignore[attr-defined]
+        if name == "provisioning_failure":
+            module.handled_once = lambda *_: lambda _key, work: work()  # type: ignore[attr-defined]
+        return module
+
+    def _parts(self) -> SimpleNamespace:
+        """As bootstrap puts them together, over this sea."""
+        store: Any = Tapped(self.store, self.steps, _STORE, self._answers)
+        queue: Any = Tapped(self.queues, self.steps, _QUEUE, lambda: None)
+        ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
+        clusters: Any = SimpleNamespace(open=self._open)
+        rebalance = Rebalance(
+            **ports, clusters=clusters, bus=self.bus, chance=lambda count: self._chance.randbytes(count), dry_run=False
+        )
+        return SimpleNamespace(
+            scan=Scan(**ports),
+            rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
+            hear_failure=HearFailure(**ports),
+            hear_zone_shift=HearZoneShift(**ports),
+            operate=Operate(**ports, clusters=clusters, dry_run=False),
+            queue=queue,
+            dynamodb=None,
+            settings=SimpleNamespace(table="table"),
+        )
+
+    def _answers(self) -> None:
+        if self.away:
+            raise StateUnavailableError("table: no answer")
+
+    def _open(self, record: ClusterRecord, remaining: Remaining) -> KubernetesCluster:
+        opened = self._clusters.open(record, remaining)
+        assert isinstance(opened, KubernetesCluster)
+        opened._api = Tapped(opened._api, self.steps, _API, lambda: None)  # type: ignore[assignment]
+        self.vessels[record.id].touched = False
+        return opened
+
+    def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> Outcome:
+        started = self.clock.now()
+        try:
+            outcome = rebalance(cluster, why, lambda: SECONDS - (self.clock.now() - started).total_seconds())
+        except (StateUnavailableError, LeaseHeldError, QueueUnavailableError):
+            raise
+        except Exception as error:
+            self.broken.append(f"{cluster}: a run failed with {type(error).__name__}: {error}")
+            raise
+        self.outcomes.append(outcome)
+        return outcome
+
+    def call(self, function: str, event: Any, happenings: Mapping[tuple[int, str], Callable[[], None]] = {}) -> Any:
+        """One invocation of a real handler; Killed where it did not live to its end."""
+        with self.steps.of_a_run(happenings), redirect_stdout(io.StringIO()):  # metrics are printed
+            handler = self._functions[function].handler
+            return handler(json.loads(json.dumps(event)), LambdaContext(function, timeout=SECONDS))
+
+    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
+        return answer
+
+    # ------------------------------------------------------------ messages and events
+    def tick(self) -> None:
+        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            self.call("scan", {"source": "evenkeel.schedule", "time": at})
+        except StateUnavailableError:
+            assert self.away
+
+    def deliver(
+        self,
+        message: Message,
+        *,
+        again: bool = False,
+        happenings: Mapping[tuple[int, str], Callable[[], None]] = {},
+        function: str = "rebalance",
+    ) -> bool:
+        """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
+        message.receives += 1
+        queue = self.queues.recheck if function == "scan" else self.queues.rebalance
+        event = {"Records": [_record(message)]}
+        try:
+            refused = self.call(function, event, happenings)["batchItemFailures"]
+        except Killed:
+            refused = [message.id]
+        if refused and message.receives < _RECEIVES:
+            message.visible_at = self.clock.now() + _VISIBILITY
+        elif not again and message in queue:
+            queue.remove(message)
+        return not refused
+
+    def drain(self) -> None:
+        """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""
+        for _ in range(100):
+            now = self.clock.now()
+            due = [message for message in self.queues.recheck if message.visible_at <= now]
+            for message in due:
+                self.deliver(message, function="scan")
+            heads: dict[str, Message] = {}
+            for message in self.queues.rebalance:
+                heads.setdefault(message.cluster, message)
+            ready = [message for message in heads.values() if message.visible_at <= now]
+            if not ready and not due:
+                return
+            for message in ready:
+                self.run_undisturbed(message)
+        self.broken.append("the queues never become empty")
+
+    def run_undisturbed(self, message: Message, *, again: bool = False) -> None:
+        """One run that nothing happens to; what holds only after a whole run is looked at."""
+        told = len(self.outcomes)
+        vessel = self.vessels[message.cluster]
+        whole = self.deliver(message, again=again) and len(self.outcomes) > told
+        if whole and not vessel.down:
+            outcome = self.outcomes[-1]
+            planned = outcome.plan is not None and all(pool.valid for pool in outcome.plan.pools)
+            if planned and not outcome.unreachable and not outcome.rejected:
+                vessel.check_after_run()
+
+    def fail(self, cluster: str, zone: str, code: str, age: timedelta) -> None:
+        """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times."""
+        vessel = self.vessels[cluster]
+        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+        group = vessel.in_zone(zone)
+        self.failures.append(
+            {
+                "version": "0",
+                "id": f"event-{next(self._ids)}",
+                "source": "evenkeel.provisioning",
+                "detail-type": "Machine Provisioning Failed",
+                "account": "123456789012",
+                "time": at,
+                "region": world.REGION,
+                "resources": [],
+                "detail": {
+                    "cluster": cluster,
+                    "namespace": vessel.cluster.namespace,
+                    "kind": "MachineSet" if cluster == "openshift" else "MachineDeployment",
+                    "name": group.name,
+                    "zone": zone,
+                    "code": code,
+                    "message": f"{code} in {zone}",
+                    "occurredAt": at,
+                    "id": f"{group.name}-{at}",
+                },
+            }
+        )
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        try:
+            self.call("provisioning_failure", event)
+        except StateUnavailableError:
+            assert self.away
+
+    # ------------------------------------------------------------ time and weather
+    def pass_time(self, time: timedelta, *, steps: int = 1) -> None:
+        """Time goes by for autoscalers and controllers; nobody calls us."""
+        for _ in range(steps):
+            self.clock.at += time / steps
+            for vessel in self.vessels.values():
+                vessel.step()
+
+    def minute(self) -> None:
+        """A minute as it mostly is: the clusters live, the schedule fires, the queues are worked off."""
+        self.pass_time(timedelta(minutes=1), steps=2)
+        self.tick()
+        self.drain()
+
+    def set_down(self, cluster: str, down: bool) -> None:
+        """The API server drops every connection, or answers again."""
+        vessel = self.vessels[cluster]
+        vessel.down = down
+        vessel.cluster.api.faults.clear()
+        if down:
+            vessel.cluster.api.faults.add(times=1_000_000)
+
+    def check(self) -> None:
+        for vessel in self.vessels.values():
+            vessel.check_ledger()
+        assert not self.broken, "\n".join(self.broken)
+
+    def calm(self) -> None:
+        """Everything is put right again: zones, table, API servers, annotations; every pool has a feasible demand."""
+        self.away = False
+        for name, vessel in self.vessels.items():
+            self.set_down(name, False)
+            for zone in ZONES:
+                self.world.give_back(name, zone)
+                notes = {PAUSED: None, "evenkeel.dev/zone-max": None, "evenkeel.dev/pool-min": str(MINIMUM)}
+                for key, value in notes.items():
+                    vessel.annotate(zone, key, value)
+                self.world.set_demand(name, "workers", 0, zone)
+            vessel.set_maximum(MAXIMUM)
+            self.world.set_demand(name, "workers", 6)
+
+    def settle(self, rounds: int = 40) -> int:
+        """Five-minute rounds until three in a row changed nothing; how many it took."""
+        quiet = 0
+        for number in range(rounds):
+            before = self._picture()
+            self.pass_time(timedelta(minutes=5), steps=3)
+            if number % 5 == 0:  # a contested write waits for a word of the operator; a pause for its end
+                for name in self.vessels:
+                    assert self.operator("resume", name)["ok"]
+            self.tick()
+            self.drain()
+            self.check()
+            quiet = quiet + 1 if self._picture() == before else 0
+            if quiet >= 3 and number > 8:
+                return number
+        raise AssertionError(f"not settled after {rounds} rounds: {self._picture()}")
+
+    def _picture(self) -> Any:
+        return [
+            (name, group.name, group.requested, len(group.running), group.bounds, vessel.patches)
+            for name, vessel in self.vessels.items()
+            for group in vessel.groups()
+        ]
+
+
+_numbers = itertools.count()
+
+
+def _record(message: Message) -> dict[str, Any]:
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.id,
+        "body": message.body,
+        "attributes": {
+            "ApproximateReceiveCount": str(message.receives),
+            "SentTimestamp": "0",
+            "SenderId": "sender",
+            "ApproximateFirstReceiveTimestamp": "0",
+            "MessageGroupId": message.cluster,
+            "MessageDeduplicationId": message.id,
+        },
+        "messageAttributes": {},
+        "md5OfBody": "0" * 32,
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
+        "awsRegion": "eu-central-1",
+    }
+

@@ -1,0 +1,103 @@
+"""`evenkeel plan --kubeconfig`: the command reads a cluster and writes nothing to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from typer.testing import CliRunner, Result
+
+from evenkeel.cli.main import app
+from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.world import Pool, World
+
+UNEVEN = {
+    "gardener": [Pool(name="main", minimum=3, maximum=12, replicas=(4, 1, 1))],
+    "cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))],
+    "openshift": [Pool(name="worker", minimum=3, maximum=12, replicas=(4, 1, 1))],
+}
+
+
+OTHER_CA = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None) as made:
+        yield made
+
+
+def run(folder: Path, api: KubernetesAPI, *arguments: str, **change: Any) -> Result:
+    """The command with a kubeconfig for the cluster; `change` replaces fields of its cluster entry."""
+    config = api.kubeconfig("evenkeel")
+    config["clusters"][0]["cluster"] |= change
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    result = CliRunner().invoke(app, ["plan", "--kubeconfig", str(path), *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.output
+    assert api.token("evenkeel") not in result.output
+    return result
+
+
+@pytest.mark.parametrize("flavour", list(UNEVEN))
+def test_a_cluster_is_planned_and_only_read(world: World, tmp_path: Path, flavour: str) -> None:
+    api = world.clusters[flavour].api
+    api.requests.clear()
+    result = run(tmp_path, api, "-o", "json")
+    assert result.exit_code == 0, result.output
+    (pool,) = json.loads(result.stdout)["pools"]
+    assert [group["requested"]["from"] for group in pool["groups"]] == [4, 1, 1]
+    assert sum(group["max"]["to"] for group in pool["groups"]) == 12
+    assert len(api.requests) > 0
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+def test_a_context_is_chosen_by_its_name(world: World, tmp_path: Path) -> None:
+    api = world.clusters["cluster-api"].api
+    assert run(tmp_path, api, "--context", "sandbox").exit_code == 0
+    unknown = run(tmp_path, api, "--context", "elsewhere")
+    assert unknown.exit_code == 2
+    assert "elsewhere" in unknown.stderr
+    assert unknown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"server": "https://127.0.0.1:1"}, "does not answer"),
+        ({"certificate-authority-data": OTHER_CA}, "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_exit_one_and_one_line(
+    world: World, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    result = run(tmp_path, world.clusters["cluster-api"].api, **change)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("evenkeel: ")
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+
+
+def test_a_refused_token_and_a_missing_right_are_exit_one_and_say_what_to_do(world: World, tmp_path: Path) -> None:
+    api = world.clusters["cluster-api"].api
+    for status, says in ((401, "401"), (403, "apply deploy/kubernetes/rbac.yaml")):
+        api.faults.add(method="GET", path_contains="machinedeployments", status=status)
+        result = run(tmp_path, api)
+        assert result.exit_code == 1
+        assert says in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_list_that_breaks_off_is_exit_one_and_no_plan(world: World, tmp_path: Path) -> None:
+    api = world.clusters["cluster-api"].api
+    api.faults.add(method="GET", path_contains="machinedeployments", cut_body=True)
+    result = run(tmp_path, api, "-o", "json")
+    assert (result.exit_code, result.stdout) == (1, "")

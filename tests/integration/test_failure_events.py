@@ -1,0 +1,202 @@
+"""Failure and zone events on AWS endpoints: the template's rules let them through, the function hears them, once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from moto.events.models import EventPattern
+
+from evenkeel.adapters.aws.failure_events import PARSERS, read_event
+from evenkeel.application.failure import Failure, Ignored
+from evenkeel.bootstrap import SystemClock, parts, use_clock
+from sandbox.aws import Deployment
+from sandbox.template import ROOT, Template
+from sandbox.triggers import InProcess, Triggers
+
+FILES = sorted([*(ROOT / "events").glob("failure-*.json"), ROOT / "events" / "provisioning-failure.json"])
+EVENTS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FILES}
+NOW = datetime(2026, 1, 15, 12, 1, tzinfo=UTC)
+GROUPS = {
+    "failure-kubernetes-event": "demo-workers-eu-central-1a",
+    "failure-kubernetes-event-openshift": "demo-worker-eu-central-1a",
+    "provisioning-failure": "demo-workers-eu-central-1a",
+}
+
+
+class Clock(SystemClock):
+    """Stands where the events of the folder have just happened."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+
+class House:
+    def __init__(self, deployment: Deployment, functions: InProcess, clock: Clock) -> None:
+        self.deployment = deployment
+        self.functions = functions
+        self.clock = clock
+        register = json.loads((ROOT / "events" / "operator-register.json").read_text(encoding="utf-8"))
+        for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
+            record = {**register["record"], "flavours": [flavour]}
+            answer = functions("OperatorFunction", {**register, "cluster": cluster, "record": record})
+            assert answer["ok"], answer
+        self.requests()
+
+    def hear(self, event: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.functions("ProvisioningFailureFunction", event)
+        return answer
+
+    def requests(self) -> list[str]:
+        """Clusters that somebody has asked a look at; taken out of the queue."""
+        sqs, url = self.deployment.aws.client("sqs"), self.deployment.physical("RebalanceQueue")
+        found = []
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                found.append(json.loads(message["Body"])["cluster"])
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return sorted(found)
+
+    def fenced(self, cluster: str) -> list[str]:
+        return [key.name for key in parts().store.load(cluster).state.groups]
+
+    def impaired(self, cluster: str) -> list[str]:
+        zones = parts().store.load(cluster).zones
+        return [zone for zone, record in zones.items() if record.impaired_until > self.clock.at]
+
+
+@pytest.fixture
+def house(deployment: Deployment, functions: InProcess) -> Iterator[House]:
+    clock = Clock()
+    use_clock(clock)
+    try:
+        yield House(deployment, functions, clock)
+    finally:
+        use_clock(SystemClock())
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(house: House, name: str) -> None:
+    house.clock.at = datetime.fromisoformat(EVENTS[name]["time"]) + timedelta(minutes=1)
+    first, again = house.hear(EVENTS[name]), house.hear(EVENTS[name])
+    assert first == again
+    word = read_event(EVENTS[name])
+    cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
+    if isinstance(word, Ignored):
+        assert first["verdict"] == "ignored"
+        assert house.requests() == []
+    elif name in GROUPS:
+        assert first["verdict"] == "recorded"
+        assert house.fenced(cluster) == [GROUPS[name]]
+        assert house.requests() == [cluster]
+    elif isinstance(word, Failure):
+        assert first["verdict"] == "looked"
+        assert house.fenced(cluster) == []
+        assert house.requests() == [cluster]
+    else:
+        assert first["verdict"] == "recorded"
+        assert house.requests() == ["demo-cluster-api", "demo-openshift"]  # both have the zone
+        assert house.impaired(cluster) == (["eu-central-1a"] if word.impaired else [])
+
+
+def test_a_shift_impairs_the_zone_until_its_end_is_heard(house: House) -> None:
+    house.hear(EVENTS["failure-zone-shift-started"])
+    assert house.impaired("demo-cluster-api") == ["eu-central-1a"]
+    house.clock.at += timedelta(hours=1)
+    house.hear(EVENTS["failure-zone-shift-canceled"])
+    assert house.impaired("demo-cluster-api") == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        [],
+        "x",
+        None,
+        {"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification"},
+        {**EVENTS["failure-cloudtrail-run-instances"], "account": "210987654321"},
+        {**EVENTS["failure-kubernetes-event"], "detail": [[[[{}]]]]},
+        {**EVENTS["provisioning-failure"], "padding": "x" * 300_000},
+        {**EVENTS["provisioning-failure"], "detail": {**EVENTS["provisioning-failure"]["detail"], "cluster": "other"}},
+    ],
+    ids=["empty", "list", "text", "null", "unknown", "foreign", "garbage", "300 KB", "unknown cluster"],
+)
+def test_what_can_never_be_right_is_acknowledged_counted_and_changes_nothing(
+    house: House, event: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = house.hear(event)
+    assert answer["verdict"] == "ignored"
+    assert answer["message"]
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"EventsIgnored"' in line]
+    assert [one["EventsIgnored"] for one in metrics] == [[1.0]]
+    assert house.requests() == []
+    assert house.fenced("demo-cluster-api") == []
+
+
+def test_a_repeated_kubernetes_event_is_no_second_failure_inside_the_backoff(house: House) -> None:
+    for count in (1, 2, 3):
+        event = deepcopy(EVENTS["failure-kubernetes-event"])
+        event["detail"].update(count=count, lastTimestamp=f"2026-01-15T12:00:{count:02}Z")
+        house.hear(event)
+    (state,) = parts().store.load("demo-cluster-api").state.groups.values()
+    assert state.failures == 1
+    assert state.backoff_until == datetime(2026, 1, 15, 12, 5, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if not one["source"].startswith("aws.")])
+def test_events_of_ours_come_in_by_the_stacks_bus(house: House, triggers: Triggers, name: str) -> None:
+    event = EVENTS[name]
+    house.deployment.aws.client("events").put_events(
+        Entries=[
+            {
+                "EventBusName": house.deployment.bus,
+                "Source": event["source"],
+                "DetailType": event["detail-type"],
+                "Detail": json.dumps(event["detail"]),
+            }
+        ]
+    )
+    cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
+    waiting: list[str] = []
+    rules = [one for one in house.deployment.subscriptions if one.function == "ProvisioningFailureFunction"]
+
+    def arrived() -> bool:
+        for rule in rules:
+            triggers._poll_rule(rule)
+        waiting.extend(house.requests())
+        return bool(waiting)
+
+    deadline = time.monotonic() + 10
+    while not arrived() and time.monotonic() < deadline:
+        time.sleep(0.05)  # some emulators' buses deliver a moment later
+    assert waiting == [cluster]
+    assert triggers.failures == []
+
+
+def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_purpose() -> None:
+    """By moto's matcher of patterns: no emulator, and not AWS either, takes events of aws.* from us."""
+    events = Template().functions()["ProvisioningFailureFunction"].events.values()
+    patterns = [EventPattern.load(json.dumps(one["Properties"]["Pattern"])) for one in events]
+
+    def passes(event: dict[str, Any]) -> int:
+        return sum(pattern.matches_event(event) for pattern in patterns)
+
+    for name, event in EVENTS.items():
+        assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), name
+    for source, kind in PARSERS:
+        if source == "aws.arc-zonal-shift":
+            event = {**EVENTS["failure-zone-shift-started"], "detail-type": kind}
+            assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), kind
+    launched = deepcopy(EVENTS["failure-cloudtrail-run-instances"])
+    del launched["detail"]["errorCode"]
+    assert passes(launched) == 0  # every machine that comes would be paid for
+    assert passes({**EVENTS["failure-kubernetes-event"], "detail": {"type": "Normal"}}) == 0

@@ -1,0 +1,196 @@
+"""Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool looks like and wherever it stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import NodeGroup, Observation, OnFailure, Policy, State
+from evenkeel.domain.moves import Move
+from evenkeel.domain.plan import ClusterState, PoolPlan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.writes import in_safe_order
+from tests.builders import group, in_backoff, written
+from tests.property.worlds import World, pools
+
+
+def _moving(world: World, *, autoscaler: bool = True) -> World:
+    rules = tuple(replace(rule, on_failure=OnFailure.MOVE, min=0) for rule in world.policy.pools)
+    return replace(world, policy=replace(world.policy, pools=rules, autoscaler=autoscaler))
+
+
+#: PoolMinimum is 0: what is raised to it is no part of a move.
+moving = st.builds(lambda world, autoscaler: _moving(world, autoscaler=autoscaler), pools(), autoscaler=st.booleans())
+
+
+@st.composite
+def failing(draw: st.DrawFn) -> World:
+    """A pool within its PoolMaximum whose first zone fails for want of machines, and which has another that is well."""
+    world = draw(moving)
+    first, *others = world.observation.groups
+    others = others or [group("b", 1)]
+    stuck = draw(st.integers(1, 5))
+    first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, limits=None)
+    others[0] = replace(others[0], frozen_because=None, limits=None, zone_max=None)
+    found = (first, *others)
+    groups = {**world.state.groups, first.key: in_backoff(FailureClass.CAPACITY)}
+    groups.pop(others[0].key, None)
+    state = replace(world.state, groups=groups, zones={})
+    total = sum(member.requested for member in found)
+    rules = tuple(replace(rule, max=total + draw(st.integers(0, 6))) for rule in world.policy.pools)
+    return World(Observation(groups=found), state, replace(world.policy, pools=rules))
+
+
+def before(pool: PoolPlan) -> int:
+    return sum(planned.group.requested for planned in pool.groups)
+
+
+def after(pool: PoolPlan) -> int:
+    return sum(planned.requested for planned in pool.groups)
+
+
+def waiting_in_healthy_zones(pool: PoolPlan) -> int:
+    """What can be taken back from an over-committed pool: replicas without a node where nothing is fenced or frozen."""
+    healthy = [p.group for p in pool.groups if p.state in (State.HEALTHY, State.PROBING)]
+    return sum(
+        max(0, group.requested - max(group.running, group.limits.min if group.limits else 0)) for group in healthy
+    )
+
+
+@given(moving)
+def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(world: World) -> None:
+    pool = world.pool()
+    assert pool.max is not None
+    if before(pool) <= pool.max:
+        assert after(pool) == before(pool)
+    else:
+        # Above PoolMaximum nothing is ordered again: not what a dead zone gives up, and in healthy zones what has no
+        # machine is taken back. It is cut to PoolMaximum and not below.
+        assert pool.max <= after(pool) <= before(pool)
+        gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
+        takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
+        cut = before(pool) - after(pool)
+        assert cut == min(before(pool) - pool.max, gives + waiting_in_healthy_zones(pool))
+        assert takes == max(0, gives - (before(pool) - pool.max))
+
+
+@given(moving)
+def test_only_replicas_without_a_node_leave_a_zone_and_only_healthy_zones_take_them(world: World) -> None:
+    for planned in world.pool().groups:
+        assert planned.requested >= min(planned.group.running, planned.group.requested)
+        if planned.moved < 0:
+            assert planned.state is State.FENCED
+            assert -planned.moved <= planned.group.waiting
+        if planned.moved > 0:
+            assert planned.state is State.HEALTHY
+
+
+@given(moving)
+def test_where_an_autoscaler_runs_who_takes_replicas_gets_no_room_to_order_them_again(world: World) -> None:
+    for planned in world.pool().groups:
+        if planned.moved > 0 and world.policy.autoscaler:
+            assert planned.bounds is not None
+            assert planned.bounds.max == max(planned.requested, planned.group.floor_max)
+
+
+@given(moving)
+def test_what_a_move_says_each_zone_gives_and_takes_adds_up(world: World) -> None:
+    pool = world.pool()
+    assert pool.max is not None
+    moved = sum(pool.moves.values())
+    assert moved <= 0
+    if before(pool) <= pool.max:
+        assert moved == 0
+    for planned in pool.groups:
+        assert planned.requested != planned.group.requested or not planned.moved
+
+
+def _owing(world: World, owed: int) -> World:
+    """The same world after a move that gave up ``owed`` replicas and was interrupted before anybody took one."""
+    (pool,) = world.plan().pools
+    move = Move(id="interrupted", carried=owed, steps={})
+    state = replace(world.state, pools={pool.id: replace(pool.remembered, move=move)})
+    return replace(world, state=state)
+
+
+@given(moving, st.integers(1, 9), st.sampled_from(OnFailure))
+def test_what_an_interrupted_move_owes_is_placed_by_the_next_plan_or_stays_owed(
+    world: World, owed: int, now_set_to: OnFailure
+) -> None:
+    rules = tuple(replace(rule, on_failure=now_set_to) for rule in world.policy.pools)
+    world = replace(world, policy=replace(world.policy, pools=rules))
+    pool = _owing(world, owed).pool()
+    assert pool.max is not None
+    wanted = min(owed, max(0, pool.max - before(pool)))
+    takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
+    gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
+    assert takes + pool.owed >= wanted
+    assert pool.owed <= wanted
+    assert pool.starved >= pool.owed
+    if now_set_to is not OnFailure.RELEASE and before(pool) <= pool.max:
+        assert after(pool) + pool.owed == before(pool) + wanted
+    if now_set_to is not OnFailure.MOVE:
+        assert takes == wanted - pool.owed
+        assert gives == 0
+
+
+def _stopped(world: World, pool: PoolPlan, done: int, move: Move) -> World:
+    """The world after the first ``done`` patches of a plan that was written down first, and then nothing more."""
+    patched: dict[object, NodeGroup] = {}
+    for planned in in_safe_order(pool.changes)[:done]:
+        after_patch = written(planned, pool.adopted.get(str(planned.group.key)))
+        if planned.moved:
+            after_patch = replace(after_patch, move=move.id)
+        patched[planned.group.key] = after_patch
+    groups = tuple(patched.get(group.key, group) for group in world.observation.groups)
+    known: PoolState = replace(pool.remembered, adopted=pool.adopted, move=move)
+    state = ClusterState(groups=world.state.groups, pools={pool.id: known}, zones=world.state.zones)
+    return World(Observation(groups=groups), state, world.policy)
+
+
+@given(failing(), st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(world: World, stops: list[int]) -> None:
+    (found,) = world.plan().pools
+    assert found.moves
+    total = before(found)
+    running = {planned.group.key: planned.group.running for planned in found.groups}
+    now = world
+    for number, done in enumerate(stops):
+        (pool,) = now.plan().pools
+        if not pool.moves:
+            break
+        known = pool.remembered.move
+        owed = known.owed(planned.group for planned in pool.groups) if known else 0
+        now = _stopped(now, pool, done, Move(id=f"move-{number}", carried=owed, steps=pool.moves))
+    (last,) = now.plan().pools
+    assert after(last) + last.owed == total
+    assert last.max is not None
+    assert after(last) <= last.max
+    for planned in last.groups:
+        assert planned.requested >= min(running[planned.group.key], planned.group.requested)
+    # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
+    if last.owed == 0:
+        known = last.remembered.move
+        owed = known.owed(planned.group for planned in last.groups) if known else 0
+        end = _stopped(now, last, 99, Move(id="last", carried=owed, steps=last.moves))
+        assert sum(group.requested for group in end.observation.groups) == total
+        (quiet,) = end.plan().pools
+        assert quiet.owed == 0
+        assert quiet.moves == {}
+
+
+@given(moving)
+def test_a_frozen_zone_neither_gives_nor_takes(world: World) -> None:
+    for planned in world.pool().groups:
+        if planned.state is State.FROZEN:
+            assert planned.moved == 0
+            assert not planned.changes
+
+
+@given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
+def test_a_pool_that_does_not_move_writes_no_move_down(world: World, on_failure: OnFailure) -> None:
+    rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
+    assert replace(world, policy=Policy(pools=rules)).pool().moves == {}

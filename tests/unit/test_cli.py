@@ -1,0 +1,570 @@
+"""`evenkeel plan` from files: its JSON is a contract, and whatever it is given it never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from evenkeel.cli.main import app
+from tests import objects
+from tests.objects import ZONES, Object, machine
+
+NOW = "2026-01-15T12:00:00Z"
+POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "starved", "overcommitted", "groups"}
+GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons"}
+
+
+def in_namespace(*items: Object) -> list[Object]:
+    """As the API would return them."""
+    return [{**item, "metadata": {"namespace": "demo", **item["metadata"]}} for item in items]
+
+
+def pool_of(*replicas: int, **annotations: str) -> list[Object]:
+    """Three zones of Cluster API, with PoolMinimum 3 and PoolMaximum 12."""
+    numbers = {"evenkeel.dev/pool-min": "3", "evenkeel.dev/pool-max": "12", **annotations}
+    made = [
+        objects.cluster_api(zone, replicas[i], annotations=numbers if i == 0 else None) for i, zone in enumerate(ZONES)
+    ]
+    return in_namespace(*made)
+
+
+class Files:
+    """Files of a test, and the command that reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, content: object) -> str:
+        path = self.folder / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return str(path)
+
+    def listed(self, *items: Object, name: str = "objects.json") -> str:
+        return self.write(name, {"apiVersion": "v1", "kind": "List", "items": list(items)})
+
+    def run(self, *arguments: str, stdin: str | None = None) -> Result:
+        result = CliRunner().invoke(app, ["plan", *arguments], input=stdin)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        assert "Traceback" not in result.output
+        return result
+
+    def plan(self, *arguments: str, stdin: str | None = None, code: int = 0) -> dict[str, Any]:
+        result = self.run(*arguments, "--now", NOW, "-o", "json", stdin=stdin)
+        assert result.exit_code == code, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    def faults(self, *arguments: str, stdin: str | None = None, code: int = 2) -> list[str]:
+        """The lines on standard error, each a fault, with nothing on standard output."""
+        result = self.run(*arguments, stdin=stdin)
+        assert result.exit_code == code, result.output
+        assert result.stdout == ""
+        lines = result.stderr.splitlines()
+        assert lines
+        assert all(line.startswith("evenkeel: ") for line in lines)
+        return lines
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+class TestContract:
+    def test_the_names_are_those_of_the_contract(self, files: Files) -> None:
+        found = files.plan("-f", files.listed(*pool_of(4, 1, 1), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}))  # fmt: skip  # noqa: E501
+        assert set(found) == {"now", "pools", "skipped"}
+        assert found["now"] == NOW
+        (pool,) = found["pools"]
+        assert set(pool) == POOL_KEYS
+        assert {key: pool[key] for key in ("name", "strategy", "min", "max", "valid", "starved", "overcommitted")} == {
+            "name": "workers",
+            "strategy": "Balanced",
+            "min": 3,
+            "max": 12,
+            "valid": True,
+            "starved": 0,
+            "overcommitted": False,
+        }
+        for group in pool["groups"]:
+            assert set(group) == GROUP_KEYS
+            assert all(set(group[key]) == {"from", "to"} for key in ("requested", "min", "max"))
+            assert group["reasons"]
+            assert group["state"] == "healthy"
+        assert pool["groups"][0]["flavour"] == "cluster-api"
+        assert pool["groups"][0]["namespace"] == "demo"
+        assert sum(group["max"]["to"] for group in pool["groups"]) == 12
+        assert [set(skipped) for skipped in found["skipped"]] == [{"namespace", "name", "reason"}]
+
+    def test_the_three_flavours_come_out_side_by_side(self, files: Files) -> None:
+        items = [
+            *(objects.gardener(zone, 2) for zone in ZONES),
+            *(objects.cluster_api(zone, 2) for zone in ZONES),
+            *(objects.openshift(zone, 2) for zone in ZONES),
+            *(objects.machine_autoscaler(zone, 0, 4) for zone in ZONES),
+        ]
+        found = files.plan("-f", files.listed(*in_namespace(*items)))
+        assert [group["flavour"] for pool in found["pools"] for group in pool["groups"]] == (
+            ["cluster-api"] * 3 + ["gardener"] * 3 + ["openshift"] * 3
+        )
+        assert found["skipped"] == []
+
+    def test_a_state_file_fences_and_probes_and_impairs(self, files: Files) -> None:
+        key = "cluster-api/demo/demo-workers-eu-central-1"
+        state = {
+            "groups": {
+                f"{key}a": {
+                    "failures": 1,
+                    "backoff_until": "2026-01-15T12:04:00Z",
+                    "last_failure": "2026-01-15T11:59:00Z",
+                    "class": "capacity",
+                },
+                f"{key}b": {
+                    "failures": 1,
+                    "backoff_until": "2026-01-15T11:55:00Z",
+                    "last_failure": "2026-01-15T11:50:00Z",
+                },
+            },
+            "zones": {"eu-central-1c": {"impaired_until": "2026-01-15T13:00:00Z"}},
+        }
+        found = files.plan("-f", files.listed(*pool_of(2, 2, 2)), "--state", files.write("state.json", state))
+        assert [group["state"] for group in found["pools"][0]["groups"]] == ["fenced", "probing", "fenced"]
+
+    def test_the_same_input_gives_the_same_output(self, files: Files) -> None:
+        objects_file = files.listed(*pool_of(4, 1, 1))
+        runs = {files.run("-f", objects_file, "--now", NOW, "-o", "json").stdout for _ in range(3)}
+        assert len(runs) == 1
+
+    def test_a_moment_with_an_offset_is_told_in_utc(self, files: Files) -> None:
+        result = files.run("-f", files.listed(*pool_of(1, 1, 1)), "--now", "2026-01-15T13:00:00+01:00", "-o", "json")
+        assert json.loads(result.stdout)["now"] == NOW
+
+    def test_the_table_has_zones_changes_and_reasons(self, files: Files) -> None:
+        result = files.run("-f", files.listed(*pool_of(4, 1, 1)), "--now", NOW)
+        assert result.exit_code == 0
+        for part in ("workers", "eu-central-1b", "healthy", "node groups would change"):
+            assert part in result.stdout
+
+    def test_a_quiet_plan_is_still_exit_zero(self, files: Files) -> None:
+        assert files.plan("-f", files.listed())["pools"] == []
+
+
+class TestInput:
+    def test_documents_lists_and_single_objects_are_all_read(self, files: Files) -> None:
+        items = pool_of(1, 1, 1)
+        whole = files.plan("-f", files.listed(*items))
+        documents = files.write("documents.yaml", "---\n" + "---\n".join(yaml.safe_dump(item) for item in items))
+        assert files.plan("-f", documents) == whole
+        several = [files.write(f"{i}.json", item) for i, item in enumerate(items)]
+        arguments = [word for name in several for word in ("-f", name)]
+        assert files.plan(*arguments) == whole
+
+    def test_a_list_of_one_kind_whose_items_carry_none_is_read(self, files: Files) -> None:
+        items = pool_of(1, 1, 1)
+        bare = [{key: value for key, value in item.items() if key not in ("kind", "apiVersion")} for item in items]
+        typed = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeploymentList", "items": bare}
+        assert files.plan("-f", files.write("typed.json", typed)) == files.plan("-f", files.listed(*items))
+
+    def test_standard_input_is_read(self, files: Files) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
+        assert len(files.plan("-f", "-", stdin=text)["pools"]) == 1
+
+    def test_a_file_and_standard_input_can_be_given_together(self, files: Files) -> None:
+        first, *others = pool_of(1, 1, 1)
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": others})
+        assert len(files.plan("-f", files.listed(first), "-f", "-", stdin=text)["pools"][0]["groups"]) == 3
+
+    def test_machines_in_the_files_say_what_runs(self, files: Files) -> None:
+        items = pool_of(3, 1, 1)
+        items[0]["status"] = {}
+        machines = in_namespace(*(machine(items[0], number, node=number == 1) for number in (1, 2, 3)))
+        state = {"groups": {"cluster-api/demo/demo-workers-eu-central-1a": {"backoff_until": "2026-01-15T12:04:00Z", "class": "capacity"}}}  # fmt: skip  # noqa: E501
+        found = files.plan("-f", files.listed(*items, *machines), "--state", files.write("state.json", state))
+        assert found["pools"][0]["groups"][0]["requested"] == {"from": 3, "to": 1}
+
+    def test_machines_of_one_group_do_not_make_the_others_empty(self, files: Files) -> None:
+        items = pool_of(2, 2, 2)
+        machines = in_namespace(machine(items[0], 1, node=True), machine(items[0], 2, node=True))
+        state = {"zones": {"eu-central-1c": {"impaired_until": "2026-01-15T13:00:00Z"}}}
+        found = files.plan("-f", files.listed(*items, *machines), "--state", files.write("state.json", state))
+        assert [group["requested"]["to"] for group in found["pools"][0]["groups"]] == [2, 2, 2]
+
+    def test_the_record_gives_strategy_pools_and_discovery(self, files: Files) -> None:
+        items = pool_of(1, 1, 1)
+        for item in items:
+            del item["metadata"]["labels"]["evenkeel.dev/pool"]
+            item["metadata"]["labels"]["team"] = "a"
+            item["metadata"]["annotations"] = {}
+        record = {
+            "strategy": "backwardcompatible",
+            "pools": [{"name": "theirs", "selector": {"team": "a"}, "min": 3, "max": 9}],
+        }
+        found = files.plan("-f", files.listed(*items), "--cluster", files.write("cluster.yaml", yaml.safe_dump(record)))
+        (pool,) = found["pools"]
+        assert (pool["name"], pool["strategy"], pool["min"], pool["max"]) == ("theirs", "Backward-Compatible", 3, 9)
+        assert [group["max"]["to"] for group in pool["groups"]] == [3, 3, 3]
+
+    def test_a_flavour_that_the_record_does_not_name_is_skipped_with_the_reason(self, files: Files) -> None:
+        record = files.write("cluster.yaml", "flavours: [gardener]")
+        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", record)
+        assert found["pools"] == []
+        assert {skipped["reason"] for skipped in found["skipped"]} == {
+            "flavour cluster-api is not among the record's flavours"
+        }
+
+    def test_a_byte_order_mark_as_windows_editors_write_it_does_no_harm(self, files: Files) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
+        assert len(files.plan("-f", files.write("bom.json", b"\xef\xbb\xbf" + text.encode()))["pools"]) == 1
+
+
+class TestBadPools:
+    @pytest.mark.parametrize(
+        ("annotation", "value", "says"),
+        [
+            ("evenkeel.dev/pool-max", "many", "evenkeel.dev/pool-max is 'many': not an integer"),
+            ("evenkeel.dev/pool-max", "-3", "evenkeel.dev/pool-max is '-3': negative"),
+            ("evenkeel.dev/pool-max", "9" * 5000, "larger than 2147483647"),
+            ("evenkeel.dev/pool-max", "1e3", "not an integer"),
+            ("evenkeel.dev/pool-max", "", "not an integer"),
+            ("evenkeel.dev/pool-max", "٣", "not an integer"),
+            ("evenkeel.dev/pool-min", "13", "PoolMinimum 13 is larger than PoolMaximum 12"),
+            ("evenkeel.dev/strategy", "Greedy", "no such strategy: choose one of"),
+            ("evenkeel.dev/on-failure", "pray", "no such treatment of failures"),
+            ("evenkeel.dev/fence", "perhaps", "evenkeel.dev/fence is 'perhaps'"),
+            ("evenkeel.dev/weight", "0", "a weight is 1 to 1000"),
+            ("cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size", "4.0", "not an integer"),
+            ("cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size", "9", "min is larger than max"),
+        ],
+    )
+    def test_a_bad_annotation_is_exit_three_with_object_field_and_value(
+        self, files: Files, annotation: str, value: str, says: str
+    ) -> None:
+        items = pool_of(1, 1, 1)
+        items[0]["metadata"]["annotations"][annotation] = value
+        found = files.plan("-f", files.listed(*items), code=3)
+        (pool,) = found["pools"]
+        assert pool["valid"] is False
+        assert any(says in problem for problem in pool["problems"]), pool["problems"]
+        assert all(len(problem) < 400 for problem in pool["problems"])
+        for group in pool["groups"]:
+            assert all(group[key]["from"] == group[key]["to"] for key in ("requested", "min", "max"))
+
+    @pytest.mark.parametrize(
+        ("path", "value", "says"),
+        [
+            (("spec", "replicas"), "three", "spec.replicas is 'three'"),
+            (("spec", "replicas"), -1, "spec.replicas is '-1': negative"),
+            (("spec", "replicas"), 1.5, "spec.replicas is '1.5'"),
+            (("spec", "replicas"), 10**30, "larger than 2147483647"),
+            (("spec", "replicas"), True, "spec.replicas is 'True'"),
+            (("spec", "replicas"), [1], "spec.replicas is "),
+            (("spec", "template"), None, "has no zone"),
+            (("spec", "template", "spec", "failureDomain"), 5, "zone is '5'"),
+            (("spec", "template", "spec", "failureDomain"), "", "zone is ''"),
+        ],
+    )
+    def test_a_bad_field_is_exit_three_with_object_field_and_value(
+        self, files: Files, path: tuple[str, ...], value: Any, says: str
+    ) -> None:
+        items = pool_of(1, 1, 1)
+        place: Any = items[0]
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+        problems = files.plan("-f", files.listed(*items), code=3)["pools"][0]["problems"]
+        assert any(says in problem and "demo-workers-eu-central-1a" in problem for problem in problems), problems
+
+    def test_members_that_disagree_make_the_pool_invalid_and_the_other_pool_goes_on(self, files: Files) -> None:
+        items = pool_of(1, 1, 1)
+        items[1]["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "9"
+        numbers = {"evenkeel.dev/pool-max": "12"}
+        others = in_namespace(
+            *(objects.cluster_api(zone, 1, pool="others", bounds=(0, 9), annotations=numbers) for zone in ZONES)
+        )
+        found = files.plan("-f", files.listed(*items, *others), code=3)
+        assert {pool["name"]: pool["valid"] for pool in found["pools"]} == {"workers": False, "others": True}
+        assert any(
+            "members disagree on evenkeel.dev/pool-max" in p for pool in found["pools"] for p in pool["problems"]
+        )
+        assert any(
+            group["max"]["from"] != group["max"]["to"]
+            for pool in found["pools"]
+            if pool["valid"]
+            for group in pool["groups"]
+        )
+
+    @pytest.mark.parametrize("missing", ["status", "labels", "annotations", "spec", "namespace"])
+    def test_objects_with_parts_missing_are_planned_or_told_about(self, files: Files, missing: str) -> None:
+        items = pool_of(1, 1, 1)
+        for item in items:
+            item.pop(missing, None)
+            item["metadata"].pop(missing, None)
+        result = files.run("-f", files.listed(*items), "-o", "json", "--now", NOW)
+        assert result.exit_code in (0, 3)
+        found = json.loads(result.stdout)
+        assert len(found["skipped"]) + sum(len(pool["groups"]) for pool in found["pools"]) == 3
+
+    def test_an_unknown_kind_or_version_is_skipped_with_the_reason(self, files: Files) -> None:
+        items = [
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}},
+            {"apiVersion": "cluster.x-k8s.io/v9", "kind": "MachineDeployment", "metadata": {"name": "m"}},
+            {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "metadata": {}},
+        ]
+        reasons = [skipped["reason"] for skipped in files.plan("-f", files.listed(*items))["skipped"]]
+        assert "Deployment of apps/v1 is no object that Evenkeel reads" in reasons
+        assert "MachineDeployment of cluster.x-k8s.io/v9 is no object that Evenkeel reads" in reasons
+        assert "a MachineSet without metadata.name" in reasons
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            ("{", "not YAML or JSON"),
+            ("a: b: c", "not YAML or JSON"),
+            ("\x00", "not YAML or JSON"),
+            ("", "it holds no object"),
+            ("# only a comment\n", "it holds no object"),
+            ("just text", "not an object with fields, but str"),
+            ("[1, 2]", "not an object with fields, but list"),
+            ("7", "not an object with fields, but int"),
+            ('{"apiVersion": "v1", "kind": "List"}', "items is missing or no list"),
+            ('{"apiVersion": "v1", "kind": "List", "items": {}}', "items is missing or no list"),
+            ('{"apiVersion": "v1", "kind": "List", "items": [1]}', "items[0]: not an object with fields, but int"),
+            ('{"apiVersion": "v1", "kind": "List", "items": [{}]}', "items[0]: kind is missing"),
+            ('{"kind": "MachineSet"}', "apiVersion is missing"),
+            ('{"apiVersion": "v1"}', "kind is missing"),
+            ('{"apiVersion": 1, "kind": "MachineSet"}', "apiVersion is missing"),
+            ("when: 2026-99-99", "not YAML or JSON"),
+            ("!!python/object/apply:os.system ['true']", "not YAML or JSON"),
+            ("&a [*a]", "its aliases stand for more than"),
+            ("[" * 10_000, "not YAML or JSON"),
+            (b"\xff\xfe\x00", "not UTF-8 text"),
+        ],
+    )
+    def test_a_file_without_objects_is_exit_two_and_names_file_and_fault(
+        self, files: Files, content: str | bytes, says: str
+    ) -> None:
+        name = files.write("bad.yaml", content)
+        (line,) = files.faults("-f", name)
+        assert name in line
+        assert says in line
+        assert len(line) < 600
+
+    def test_every_fault_of_every_file_is_a_line(self, files: Files) -> None:
+        bad = {"apiVersion": "v1", "kind": "List", "items": [1, {}, {"kind": "MachineSet"}]}
+        lines = files.faults("-f", files.write("a.json", bad), "-f", files.write("b.json", "{"))
+        assert [("a.json" in line, "b.json" in line) for line in lines] == [(True, False)] * 3 + [(False, True)]
+
+    def test_a_file_that_is_not_there_or_a_folder_is_told(self, files: Files) -> None:
+        assert "nowhere.yaml: cannot be read: No such file" in files.faults("-f", "nowhere.yaml")[0]
+        assert "cannot be read: Is a directory" in files.faults("-f", str(files.folder))[0]
+
+    def test_neither_files_nor_a_cluster_and_both_are_told(self, files: Files) -> None:
+        for arguments in ((), ("-f", "x.json", "--context", "main")):
+            assert "give either -f with objects, or --kubeconfig or --context" in files.faults(*arguments)[0]
+
+    @pytest.mark.parametrize(
+        "now",
+        ["", "soon", "2026-13-01T00:00:00Z", "2026-01-15", "2026-01-15T12:00:00", "12:00Z", "9" * 400,
+         "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"],
+    )  # fmt: skip
+    def test_a_moment_that_is_none_is_told(self, files: Files, now: str) -> None:
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--now", now)
+        assert "--now is" in line
+        assert len(line) < 300
+
+    @pytest.mark.parametrize(
+        ("state", "says"),
+        [
+            ("{", "not JSON"),
+            ("[]", "the whole is '[]'"),
+            ({"groups": {"a/b": {}}}, "groups has key 'a/b'"),
+            ({"groups": {"a/b/c": {"failures": -1}}}, "groups.a/b/c.failures is '-1'"),
+            ({"groups": {"a/b/c": {"failures": "many"}}}, "groups.a/b/c.failures is 'many'"),
+            ({"groups": {"a/b/c": {"backoff_until": "soon"}}}, "groups.a/b/c.backoff_until is 'soon'"),
+            ({"groups": {"a/b/c": {"backoff_until": "2026-01-15T12:00:00"}}}, "groups.a/b/c.backoff_until"),
+            ({"groups": {"a/b/c": {"class": "bad luck"}}}, "groups.a/b/c.class is 'bad luck'"),
+            ({"groups": {"a/b/c": {"colour": 1}}}, "groups.a/b/c.colour is not a field of this record"),
+            ({"zones": {"a": {}}}, "zones.a.impaired_until is missing"),
+            ({"zone": {}}, "zone is not a field of this record"),
+        ],
+    )
+    def test_a_bad_state_file_is_told_with_file_and_field(self, files: Files, state: object, says: str) -> None:
+        name = files.write("state.json", state)
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--state", name)
+        assert name in line
+        assert says in line
+
+    @pytest.mark.parametrize(
+        "moment", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"]
+    )
+    def test_a_state_at_the_ends_of_time_is_planned_with_or_told_about(self, files: Files, moment: str) -> None:
+        key = "cluster-api/demo/demo-workers-eu-central-1a"
+        for field in ("backoff_until", "last_failure", "last_success"):
+            state = {"groups": {key: {"failures": 3, field: moment}}, "zones": {ZONES[1]: {"impaired_until": moment}}}
+            result = files.run(
+                "-f", files.listed(*pool_of(1, 1, 1)), "--state", files.write("state.json", state), "--now", NOW
+            )
+            assert result.exit_code in (0, 2)
+
+    @pytest.mark.parametrize(
+        ("record", "says"),
+        [
+            ("a: b: c", "not YAML"),
+            ("[1]", "the whole is"),
+            ("strategy: Greedy", "strategy is 'Greedy'"),
+            ("flavours: [mesos]", "flavours.0 is 'mesos'"),
+            ("pools: [{name: a, min: 4, max: 1}]", "min 4 is larger than max 1"),
+            ("pools: [{name: a, min: 1.5}]", "pools.0.min is '1.5'"),
+            ("pools: [{min: 1}]", "pools.0.name is missing"),
+            ("discovery: ['aws:x']", "discovery.0 is 'aws:x'"),
+            ("backoff: {initial: 1}", "backoff.initial is '1'"),
+            ("colour: blue", "colour is not a field of this record"),
+        ],
+    )
+    def test_a_bad_record_is_told_with_file_and_field(self, files: Files, record: str, says: str) -> None:
+        name = files.write("cluster.yaml", record)
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", name)
+        assert name in line
+        assert says in line
+
+    def test_an_unusable_kubeconfig_is_told(self, files: Files) -> None:
+        for content in ("", "{", "[]", "clusters: 5", "current-context: x\ncontexts: []"):
+            name = files.write("kubeconfig", content)
+            assert name in files.faults("--kubeconfig", name)[0]
+        assert "nowhere" in files.faults("--kubeconfig", "/nowhere")[0]
+
+
+JSON_LIKE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 2**70)
+    | st.floats(allow_nan=True)
+    | st.text(max_size=5)
+    | st.sampled_from(["3", "-1", "1e9", "eu-central-1a", NOW, "true"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def bent(draw: st.DrawFn) -> Object:
+    """A real object in which some places hold anything at all."""
+    kinds = [
+        objects.gardener(ZONES[0], 2),
+        objects.cluster_api(ZONES[1], 2),
+        objects.openshift(ZONES[2], 2),
+        objects.machine_autoscaler(ZONES[2], 0, 4),
+        objects.worker(1, 9),
+        objects.topology_cluster("a", "b"),
+        objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"),
+        machine(objects.cluster_api(ZONES[1], 2), 1, node=True),
+        machine(objects.gardener(ZONES[0], 2), 1, node=False),
+    ]
+    (item,) = in_namespace(json.loads(json.dumps(draw(st.sampled_from(kinds)))))
+    for _ in range(draw(st.integers(1, 3))):
+        place: Any = item
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            key = draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 4)):
+                place = place[key]
+                continue
+            place[key] = draw(JSON_LIKE)
+            break
+    return item
+
+
+class TestWhateverItIsGiven:
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
+    @given(items=st.lists(bent(), min_size=1, max_size=4))
+    def test_objects_with_anything_in_any_field_never_end_in_an_exception(
+        self, files: Files, items: list[Object]
+    ) -> None:
+        result = files.run("-f", files.listed(*items), "-o", "json", "--now", NOW)
+        assert result.exit_code in (0, 2, 3)
+        if result.exit_code != 2:
+            json.loads(result.stdout)
+
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+    @given(content=st.one_of(st.text(max_size=60), JSON_LIKE.map(json.dumps), st.binary(max_size=40)))
+    def test_a_file_with_anything_in_it_never_ends_in_an_exception(self, files: Files, content: str | bytes) -> None:
+        raw = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        name = files.write("any", raw)
+        good = files.listed(*pool_of(1, 1, 1))
+        for arguments in (("-f", name), ("-f", good, "--state", name), ("-f", good, "--cluster", name)):
+            assert files.run(*arguments, "-o", "json").exit_code in (0, 2, 3)
+
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+    @given(now=st.text(max_size=30) | st.datetimes().map(str))
+    def test_any_moment_is_planned_for_or_told_about(self, files: Files, now: str) -> None:
+        good = files.listed(*pool_of(1, 1, 1))
+        assert files.run("-f", good, f"--now={now}", "-o", "json").exit_code in (0, 2)
+
+    def test_names_that_cannot_be_printed_are_told_all_the_same(self, files: Files) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": pool_of(1, 1, 1)})
+        name = files.write("odd.json", text.replace("workers", "w\\ud800").replace('"eu-central-1a"', '"z\\u0000"'))
+        for output in ("json", "table"):
+            assert files.run("-f", name, "-o", output).exit_code in (0, 2, 3)
+
+
+class TestAsAProcess:
+    """What a shell sees; a process costs half a second, so there are few."""
+
+    @staticmethod
+    def run(
+        *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-c", "from evenkeel.cli.main import main; main()", "plan", *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, check=False, env=env, timeout=60)
+
+    def test_exit_codes_reach_the_shell(self, files: Files) -> None:
+        good = pool_of(1, 1, 1)
+        bad = pool_of(1, 1, 1)
+        bad[0]["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "many"
+        ends = [
+            self.run("-f", files.listed(*good)),
+            self.run("-f", "-", stdin=b"{"),
+            self.run("-f", files.listed(*bad, name="bad.json")),
+            self.run("--colour"),
+        ]
+        assert [end.returncode for end in ends] == [0, 2, 3, 2]
+        assert ends[1].stderr.count(b"\n") == 1
+        assert all(b"Traceback" not in end.stdout + end.stderr for end in ends)
+
+    def test_hundred_thousand_brackets_do_not_crash_the_interpreter(self) -> None:
+        for garbage in (b"[" * 100_000, b'{"a":' * 100_000):
+            end = self.run("-f", "-", stdin=garbage)
+            assert (end.returncode, end.stderr.count(b"\n")) == (2, 1), end.stderr[-300:]
+            assert b"Traceback" not in end.stderr
+
+    def test_an_object_that_multiplies_itself_does_not_fill_the_memory(self) -> None:
+        lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
+        laughs = "\n".join(["apiVersion: cluster.x-k8s.io/v1beta1", "kind: MachineDeployment", *lines])
+        laughs += "\nmetadata: {name: a, labels: {evenkeel.dev/pool: p}}\nspec: {replicas: *a59}\n"
+        end = self.run("-f", "-", stdin=laughs.encode())
+        assert end.returncode in (2, 3)
+        assert b"Traceback" not in end.stderr
+
+    def test_a_reader_that_has_seen_enough_is_no_error(self, files: Files) -> None:
+        name = files.listed(*pool_of(1, 1, 1))
+        command = f"{sys.executable} -c 'from evenkeel.cli.main import main; main()' plan -f {name} -o json | true"
+        end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+        assert b"Traceback" not in end.stderr
+
+    def test_a_terminal_without_unicode_gets_the_table_too(self, files: Files) -> None:
+        end = self.run("-f", files.listed(*pool_of(4, 1, 1)), env={"PYTHONIOENCODING": "ascii", "PATH": ""})
+        assert end.returncode == 0, end.stderr

@@ -1,0 +1,218 @@
+"""What people write down: the environment, cluster records and state files; every bad value is named at once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.config import (
+    ClusterFile,
+    ClusterRecord,
+    ConfigError,
+    GroupRecord,
+    Settings,
+    StateFile,
+    read_json,
+    read_model,
+)
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Strategy
+from tests.fakes import NOW
+
+ENVIRONMENT = {
+    "EVENKEEL_TABLE": "t",
+    "EVENKEEL_REBALANCE_QUEUE_URL": "https://sqs/r.fifo",
+    "EVENKEEL_REBALANCE_DLQ_URL": "https://sqs/d.fifo",
+    "EVENKEEL_RECHECK_QUEUE_URL": "https://sqs/c",
+    "EVENKEEL_BUS": "b",
+    "EVENKEEL_DRY_RUN": "true",
+}
+RECORD = {"id": "demo", "flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+EKS = {
+    "kind": "eks",
+    "name": "demo",
+    "region": "eu-central-1",
+    "endpoint": "https://ABC.gr7.eu-central-1.eks.amazonaws.com",
+    "ca_data": "Q0E=",
+}
+
+
+FIELDS = [*ClusterRecord.model_fields, *StateFile.model_fields, "a/b/c", "kind"]
+
+
+def faults(model: Any, data: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_model(model, data, "here")
+    found = caught.value.faults
+    assert found
+    assert all(line.startswith("here: ") and "\n" not in line and len(line) < 400 for line in found), found
+    return found
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+    def test_every_variable_is_read(self, text: str, value: bool) -> None:
+        settings = Settings.from_env({**ENVIRONMENT, "EVENKEEL_DRY_RUN": text, "PATH": "/bin"})
+        assert (settings.table, settings.bus, settings.dry_run) == ("t", "b", value)
+
+    def test_all_that_are_missing_or_empty_are_named_at_once(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            Settings.from_env({"EVENKEEL_TABLE": "t", "EVENKEEL_BUS": ""})
+        assert caught.value.faults == [
+            f"environment variable {name} is missing" for name in ENVIRONMENT if name != "EVENKEEL_TABLE"
+        ]
+
+    def test_a_wrong_one_is_named_with_its_value(self) -> None:
+        with pytest.raises(ConfigError, match="dry_run is 'perhaps'"):
+            Settings.from_env({**ENVIRONMENT, "EVENKEEL_DRY_RUN": "perhaps"})
+
+
+class TestClusterRecord:
+    def test_the_least_record_has_the_documented_defaults(self) -> None:
+        found = read_model(ClusterRecord, RECORD, "here")
+        assert (found.scan_interval, found.dry_run, found.paused) == (60, None, False)
+        policy = found.policy()
+        assert (policy.strategy, policy.on_failure) == (Strategy.BALANCED, OnFailure.RELEASE)
+        assert policy.backoff == BackoffPolicy()
+
+    def test_what_is_saved_is_what_is_read_again(self) -> None:
+        full = {
+            **RECORD,
+            "access": EKS,
+            "namespaces": ["a", "b.c"],
+            "discovery": ["clusterapi:namespace=a,clusterName=b,team=c", "mcm:k8s.io/cluster-autoscaler/demo"],
+            "strategy": "equitable",
+            "on_failure": "hold",
+            "pools": [
+                {"name": "p", "namespace": "a", "selector": {"x": "y"}, "min": 0, "max": 9, "strategy": "adaptive"}
+            ],
+            "backoff": {"initial": 60, "longest": 600, "forget_after": 3600},
+            "scan_interval": 120,
+            "dry_run": False,
+            "paused": True,
+            "paused_until": "2026-01-15T13:00:00+01:00",
+        }
+        record = read_model(ClusterRecord, full, "here")
+        assert read_json(ClusterRecord, record.model_dump_json(exclude_none=True), "here") == record
+        assert record.strategy is Strategy.BACKWARD_COMPATIBLE
+        assert record.policy().backoff.initial == timedelta(minutes=1)
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"id": "UPPER"}, "id is 'UPPER'"),
+            ({"id": ""}, "id is ''"),
+            ({"id": "a" * 101}, "id is 'aaa"),
+            ({"id": "a/b"}, "id is 'a/b'"),
+            ({"id": "a\n"}, "id is 'a\\n'"),
+            ({"flavours": []}, "flavours is '[]'"),
+            ({"flavours": ["mesos"]}, "flavours.0 is 'mesos'"),
+            ({"flavours": "gardener"}, "flavours is 'gardener'"),
+            ({"namespaces": ["Kube System"]}, "namespaces.0 is 'Kube System'"),
+            ({"namespaces": ["a/../b"]}, "namespaces.0 is 'a/../b'"),
+            ({"discovery": ["everything"]}, "discovery.0 is 'everything'"),
+            ({"strategy": "Greedy"}, "strategy is 'Greedy': no such strategy: choose one of"),
+            ({"strategy": 5}, "strategy is '5'"),
+            ({"on_failure": "pray"}, "on_failure is 'pray'"),
+            ({"pools": [{"name": "p", "min": 9, "max": 3}]}, "min 9 is larger than max 3"),
+            ({"pools": [{"name": "p", "max": -1}]}, "pools.0.max is '-1'"),
+            ({"pools": [{"name": "p", "max": "12"}]}, "pools.0.max is '12'"),
+            ({"pools": [{"name": "p", "max": 1.0}]}, "pools.0.max is '1.0'"),
+            ({"pools": [{"name": "p", "max": 2**31}]}, "pools.0.max is '2147483648'"),
+            ({"pools": [{"name": ""}]}, "pools.0.name is ''"),
+            ({"pools": [{"name": "p", "selector": {"a": 1}}]}, "pools.0.selector.a is '1'"),
+            ({"pools": [7]}, "pools.0 is '7'"),
+            ({"backoff": {"initial": 900, "longest": 600}}, "initial <= longest <= forget_after"),
+            ({"backoff": {"initial": 29}}, "backoff.initial is '29'"),
+            ({"scan_interval": 14}, "scan_interval is '14'"),
+            ({"scan_interval": 3601}, "scan_interval is '3601'"),
+            ({"scan_interval": 90}, "whole minutes"),
+            ({"paused_until": "soon"}, "paused_until is 'soon'"),
+            ({"paused_until": "2026-01-15T12:00:00"}, "paused_until is '2026-01-15T12:00:00'"),
+            ({"paused_until": "9999-12-31T23:59:59-12:00"}, "paused_until is '9999"),
+            ({"access": None}, "access"),
+            ({"access": {"kind": "ssh"}}, "access"),
+            ({"access": {"kind": "kubeconfig"}}, "secret is missing"),
+            ({"access": {"kind": "kubeconfig", "secret": ""}}, "secret is ''"),
+            ({"access": {"kind": "kubeconfig", "secret": "s", "server": "https://x"}}, "server is not a field"),
+            ({"access": {**EKS, "endpoint": "http://x"}}, "endpoint is 'http://x'"),
+            ({"access": {**EKS, "endpoint": "https://x/path?y"}}, "endpoint is 'https://x/path?y'"),
+            ({"access": {**EKS, "endpoint": "https://user@x"}}, "endpoint is 'https://user@x'"),
+            ({"access": {**EKS, "region": "eu-central-1.attacker.example/"}}, "region is "),
+            ({"access": {**EKS, "region": "eu-central-1\n"}}, "region is "),
+            ({"access": {**EKS, "name": "a b"}}, "name is 'a b'"),
+            ({"colour": "blue"}, "colour is not a field of this record: remove it or correct its name"),
+        ],
+    )
+    def test_a_bad_field_is_named_with_its_value(self, fields: dict[str, Any], says: str) -> None:
+        assert any(says in line for line in faults(ClusterRecord, {**RECORD, **fields})), faults(
+            ClusterRecord, {**RECORD, **fields}
+        )
+
+    def test_every_bad_field_is_a_line_of_its_own(self) -> None:
+        assert len(faults(ClusterRecord, {**RECORD, "strategy": "x", "scan_interval": 1, "colour": 1})) == 3
+
+    @pytest.mark.parametrize("data", [None, [], "text", 7, True])
+    def test_what_is_no_object_is_told(self, data: object) -> None:
+        assert faults(ClusterRecord, data)
+
+    @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"a": 1e400', "nul"])
+    def test_what_is_no_json_is_told(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="here: not JSON"):
+            read_json(ClusterRecord, text, "here")
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+            max_leaves=10,
+        )
+    )  # fmt: skip
+    def test_any_data_is_a_record_or_lines(self, data: object) -> None:
+        for model in (ClusterRecord, ClusterFile, StateFile):
+            try:
+                read_model(model, data, "here")  # type: ignore[type-var]
+            except ConfigError as error:
+                lines = error.faults
+            else:
+                lines = []
+            assert all("\n" not in line for line in lines)
+
+
+class TestState:
+    def test_a_state_file_is_read_by_the_names_of_the_contract(self) -> None:
+        data = {
+            "groups": {
+                "gardener/ns/md-z1": {
+                    "failures": 2,
+                    "backoff_until": "2026-01-15T13:10:00+01:00",
+                    "last_failure": "2026-01-15T12:00:00Z",
+                    "class": "capacity",
+                }
+            },
+            "zones": {"eu-central-1a": {"impaired_until": "2026-01-15T13:00:00Z"}},
+        }
+        found = read_json(StateFile, json.dumps(data), "here").state()
+        group = found.groups[GroupKey("gardener", "ns", "md-z1")]
+        assert (group.failures, group.failure_class) == (2, FailureClass.CAPACITY)
+        assert group.backoff_until == datetime(2026, 1, 15, 12, 10, tzinfo=UTC)
+        assert found.zones == {"eu-central-1a": datetime(2026, 1, 15, 13, tzinfo=UTC)}
+
+    def test_a_backoff_alone_is_enough(self) -> None:
+        state = GroupRecord(backoff_until=NOW).state()
+        assert (state.failures, state.in_trouble) == (1, True)
+
+    @given(ages=st.lists(st.integers(0, 300), min_size=1, max_size=8))
+    def test_a_backoff_that_is_stored_comes_back_unchanged(self, ages: list[int]) -> None:
+        state = GroupState()
+        for age in ages:
+            at = NOW - timedelta(minutes=age)
+            state = record_failure(state, at, FailureClass.QUOTA, f"{age} ünusual", BackoffPolicy())
+        text = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
+        assert read_json(GroupRecord, text, "here").state() == state

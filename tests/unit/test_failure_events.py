@@ -1,0 +1,489 @@
+"""Every event that can be heard, read into our words; and whatever else arrives, explained instead of raised."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from evenkeel.adapters.aws import failure_events
+from evenkeel.adapters.aws.failure_events import LARGEST_EVENT, PARSERS, account_of, read_event
+from evenkeel.application.failure import Failure, HearFailure, Ignored, Verdict
+from evenkeel.application.zones import ZoneShift
+from evenkeel.domain.failures import FailureClass, classify
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, record
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = "123456789012"
+EVENTS = {
+    path.stem: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "events").glob("*.json"))
+    if path.stem.startswith(("failure-", "provisioning-failure"))
+}
+NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
+MACHINE = "demo-workers-eu-central-1a-5b6f7-x7k2p"
+
+
+def event(name: str, **detail: Any) -> dict[str, Any]:
+    found: dict[str, Any] = deepcopy(EVENTS[name])
+    found["detail"].update(detail)
+    return found
+
+
+def involved(event_name: str, /, **fields: Any) -> dict[str, Any]:
+    found = event(event_name)
+    found["detail"]["involvedObject"].update(fields)
+    return found
+
+
+def failure(given: dict[str, Any]) -> Failure:
+    found = read_event(given, OURS)
+    assert isinstance(found, Failure), found
+    return found
+
+
+def ignored(given: Any, account: str | None = OURS) -> Ignored:
+    found = read_event(given, account)
+    assert isinstance(found, Ignored), found
+    return found
+
+
+# ---------------------------------------------------------------- one of each kind
+@pytest.mark.parametrize("name", EVENTS)
+def test_every_event_of_the_folder_is_understood(name: str) -> None:
+    word = read_event(EVENTS[name], OURS)
+    if isinstance(word, Ignored):
+        assert word.kind in ("spot", "practice run")
+        assert "on purpose" in word.reason
+    elif isinstance(word, Failure):
+        assert abs((word.occurred_at - NOON).total_seconds()) < 10
+        assert classify(word.code, word.message) is FailureClass.CAPACITY
+        assert word.at.startswith(("demo-cluster-api", "demo-openshift"))
+    else:
+        assert (word.zone, word.region) == ("euc1-az2", "eu-central-1")
+
+
+def test_every_row_of_the_table_has_its_event() -> None:
+    shown = {(one["source"], one["detail-type"]) for one in EVENTS.values()}
+    siblings = {
+        key for key in PARSERS if key[1].startswith(("FIS", "Practice Run")) or key[1] == "Manual Shift Updated"
+    }
+    assert set(PARSERS) - siblings <= shown
+    assert ("aws.arc-zonal-shift", "Practice Run Started") in shown
+
+
+def test_the_native_event_names_its_node_group() -> None:
+    found = failure(event("provisioning-failure"))
+    assert (found.cluster, found.namespace, found.name) == ("demo-cluster-api", "demo", "demo-workers-eu-central-1a")
+    assert (found.code, found.zone) == ("InsufficientInstanceCapacity", "eu-central-1a")
+
+
+def test_from_a_machines_name_no_groups_name_is_guessed() -> None:
+    assert failure(event("failure-machine")).name is None
+    assert failure(event("failure-machine")).machine == MACHINE
+    named = event("provisioning-failure", machine=MACHINE)
+    del named["detail"]["name"]
+    assert (failure(named).name, failure(named).machine) == (None, MACHINE)
+
+
+def test_an_event_that_names_neither_group_nor_machine_is_explained() -> None:
+    nameless = event("provisioning-failure")
+    del nameless["detail"]["name"]
+    assert "neither" in ignored(nameless).reason
+
+
+# ---------------------------------------------------------------- kubernetes-event-exporter
+def test_an_infrastructure_machines_labels_tie_it_to_its_deployment() -> None:
+    found = failure(event("failure-kubernetes-event"))
+    assert (found.cluster, found.called, found.flavour) == (None, ("demo-cluster-api",), "cluster-api")
+    assert (found.namespace, found.name, found.machine) == ("demo", "demo-workers-eu-central-1a", MACHINE)
+    assert found.id.startswith("2f0d8f3e-")
+
+
+def test_an_openshift_machine_is_tied_by_its_label_or_by_its_owner() -> None:
+    name = "failure-kubernetes-event-openshift"
+    assert failure(event(name)).name == "demo-worker-eu-central-1a"
+    assert failure(involved(name, labels=None)).name == "demo-worker-eu-central-1a"
+    assert failure(involved(name, labels=None, ownerReferences=None)).name is None
+
+
+MCM = "machine.sapcloud.io/v1alpha1"
+CAPI = "cluster.x-k8s.io/v1beta2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "scalable"),
+    [
+        ({"apiVersion": MCM, "kind": "MachineDeployment", "labels": None}, "thing"),
+        ({"apiVersion": MCM, "kind": "MachineSet", "labels": {"name": "shoot--a--main-z1"}}, "shoot--a--main-z1"),
+        ({"apiVersion": MCM, "kind": "Machine", "labels": {"name": "shoot--a--main-z1"}}, "shoot--a--main-z1"),
+        ({"apiVersion": MCM, "kind": "Machine", "labels": {}}, None),
+        ({"apiVersion": CAPI, "kind": "MachineSet", "labels": {"cluster.x-k8s.io/cluster-name": "a"}}, "thing"),
+        ({"apiVersion": CAPI, "kind": "MachineSet", "labels": None}, None),  # the exporter looked nothing up
+        (
+            {
+                "apiVersion": CAPI,
+                "kind": "MachineSet",
+                "labels": {"cluster.x-k8s.io/cluster-name": "a"},
+                "ownerReferences": [{"kind": "MachineDeployment", "name": "workers-a"}],
+            },
+            "workers-a",
+        ),
+        ({"apiVersion": CAPI, "kind": "Machine", "labels": {"cluster.x-k8s.io/set-name": "single"}}, "single"),
+        # Cluster API writes a hash in the place of a name that is too long for a label
+        ({"apiVersion": CAPI, "kind": "Machine", "labels": {"cluster.x-k8s.io/deployment-name": "hash_ab_z"}}, None),
+        ({"apiVersion": CAPI, "kind": "Machine", "labels": {"cluster.x-k8s.io/deployment-name": "../.."}}, None),
+        ({"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "labels": None}, "thing"),
+    ],
+)
+def test_labels_and_owners_tie_an_object_to_its_scalable_or_nothing_does(fields: Any, scalable: str | None) -> None:
+    given = {"name": "thing", "ownerReferences": None, **fields}
+    assert failure(involved("failure-kubernetes-event", **given)).name == scalable
+
+
+def test_a_message_of_no_known_kind_only_asks_for_a_look() -> None:
+    found = failure(event("failure-kubernetes-event", message='admission webhook "x" did not answer'))
+    assert (found.name, found.machine) == (None, MACHINE)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        event("failure-kubernetes-event", type="Normal"),
+        event("failure-kubernetes-event", reason="SuccessfulCreate"),
+        involved("failure-kubernetes-event", kind="Pod", apiVersion="v1"),
+        involved("failure-kubernetes-event", kind="Machine", apiVersion="v1"),
+        involved("failure-kubernetes-event", kind="Cluster", apiVersion=CAPI),
+    ],
+)
+def test_kubernetes_events_that_report_no_failed_machine_are_let_go(given: dict[str, Any]) -> None:
+    assert ignored(given).kind == "no failure"
+
+
+def test_without_a_cluster_name_the_exporters_configuration_is_pointed_at() -> None:
+    assert "clusterName" in ignored(event("failure-kubernetes-event", clusterName="")).reason
+
+
+def test_the_time_is_the_last_that_the_event_has() -> None:
+    name = "failure-kubernetes-event"
+    times = {"lastTimestamp": None, "eventTime": "2026-01-15T12:00:01.5Z", "firstTimestamp": "2026-01-15T11:00:00Z"}
+    assert failure(event(name, **times)).occurred_at.microsecond == 500_000
+    assert failure(event(name, **{**times, "eventTime": None})).occurred_at.hour == 11
+    assert failure(event(name, **dict.fromkeys(times))).occurred_at.second == 5
+
+
+def test_a_repeated_kubernetes_event_is_another_failure_and_a_delivered_twice_one_is_not() -> None:
+    one, twice, two = (failure(event("failure-kubernetes-event", count=count)).id for count in (1, 1, 2))
+    assert one == twice != two
+
+
+def test_the_exporters_detail_type_is_free_and_its_source_is_not() -> None:
+    given = event("failure-kubernetes-event") | {"detail-type": "anything at all"}
+    assert isinstance(read_event(given | {"source": "evenkeel.kubernetes"}), Failure)
+    assert ignored(given | {"source": "cd"}).kind == "unknown shape"
+
+
+# ---------------------------------------------------------------- CloudTrail
+def test_a_refused_launch_names_the_cluster_by_its_tags_and_no_group() -> None:
+    found = failure(event("failure-cloudtrail-run-instances"))
+    assert (found.cluster, found.called, found.name) == (None, ("demo-cluster-api",), None)
+    assert (found.machine, found.zone) == (MACHINE, "eu-central-1a")
+    assert found.code == "Server.InsufficientInstanceCapacity"
+
+
+def test_what_a_fleet_could_not_launch_is_found_inside_its_answer_also_beside_what_it_launched() -> None:
+    given = event("failure-cloudtrail-create-fleet")
+    found = failure(given)
+    assert (found.called, found.code) == (("demo-cluster-api",), "InsufficientInstanceCapacity")
+    errors = given["detail"]["responseElements"]["CreateFleetResponse"]["errorSet"]
+    errors["item"] = [errors["item"], {**errors["item"], "errorCode": "VcpuLimitExceeded", "errorMessage": "limit 32"}]
+    assert failure(given).message.endswith("; limit 32")
+
+
+def test_a_fleet_that_is_refused_as_a_whole_is_a_refused_launch() -> None:
+    given = event("failure-cloudtrail-create-fleet", errorCode="Client.VcpuLimitExceeded", responseElements=None)
+    assert failure(given).code == "Client.VcpuLimitExceeded"
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"errorCode": None},
+        {"errorCode": "Client.DryRunOperation"},
+        {"eventName": "TerminateInstances"},
+        {"eventSource": "autoscaling.amazonaws.com"},
+        {"eventName": "CreateFleet", "errorCode": None, "responseElements": {"CreateFleetResponse": {"errorSet": ""}}},
+    ],
+)
+def test_calls_that_launched_or_were_not_to_launch_are_no_failures(detail: dict[str, Any]) -> None:
+    assert ignored(event("failure-cloudtrail-run-instances", **detail)).kind == "no failure"
+
+
+def test_a_launch_without_a_clusters_tag_is_nobodys() -> None:
+    given = event("failure-cloudtrail-run-instances")
+    given["detail"]["requestParameters"]["tagSpecificationSet"]["items"][0]["tags"][2:] = []
+    assert ignored(given).kind == "unknown cluster"
+
+
+# ---------------------------------------------------------------- the rest of AWS
+def test_an_auto_scaling_group_is_taken_for_the_cluster_that_its_name_begins_with() -> None:
+    found = failure(event("failure-auto-scaling"))
+    assert "demo-cluster-api" in found.called
+    assert found.called[0].startswith("demo-cluster-api-3ac2b1d0")
+    assert (found.name, found.code) == (None, "InsufficientInstanceCapacity")
+
+
+@pytest.mark.parametrize(
+    ("kind", "impaired"),
+    [
+        ("Autoshift In Progress", True),
+        ("Autoshift Completed", False),
+        ("FIS Experiment Autoshift In Progress", True),
+        ("FIS Experiment Autoshift Completed", False),
+        ("FIS Experiment Autoshift Canceled", False),
+        ("Manual Shift Started", True),
+        ("Manual Shift Updated", True),
+        ("Manual Shift Canceled", False),
+    ],
+)
+def test_shifts_begin_and_end_the_impairment_of_a_zone(kind: str, impaired: bool) -> None:
+    word = read_event(event("failure-zone-autoshift-started") | {"detail-type": kind}, OURS)
+    assert isinstance(word, ZoneShift)
+    assert (word.impaired, word.at, word.until) == (impaired, NOON, None)
+    assert word.by.startswith("ARC")
+
+
+@pytest.mark.parametrize("how", ["Started", "Succeeded", "Interrupted", "Failed"])
+def test_a_practice_run_says_nothing_about_the_zone(how: str) -> None:
+    assert ignored(event("failure-zone-practice-run") | {"detail-type": f"Practice Run {how}"}).kind == "practice run"
+
+
+@pytest.mark.parametrize("zone", ["", "use1_az1", "x" * 40, "../a", 7, None])
+def test_a_zone_that_is_none_is_explained(zone: Any) -> None:
+    given = event("failure-zone-autoshift-started", metadata={"awayFrom": zone})
+    assert "awayFrom" in ignored(given).reason
+
+
+@pytest.mark.parametrize("name", ["failure-spot-interruption", "failure-spot-rebalance"])
+def test_spot_is_ignored_on_purpose_with_the_reason(name: str) -> None:
+    assert ignored(event(name)).kind == "spot"
+    assert "running node" in ignored(event(name)).reason
+
+
+# ---------------------------------------------------------------- whose events
+@pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if one["source"].startswith("aws.")])
+@pytest.mark.parametrize("account", ["210987654321", None, 7, {"a": []}])
+def test_awss_events_of_another_account_are_ignored(name: str, account: Any) -> None:
+    found = ignored(event(name) | {"account": account})
+    assert found.kind == "foreign account"
+    assert OURS in found.reason
+
+
+@pytest.mark.parametrize("name", ["provisioning-failure", "failure-kubernetes-event"])
+def test_who_may_write_to_our_own_bus_is_the_buss_policy_to_say(name: str) -> None:
+    assert isinstance(read_event(event(name) | {"account": "210987654321"}, OURS), Failure)
+
+
+@pytest.mark.parametrize(
+    ("arn", "account"),
+    [
+        (f"arn:aws:lambda:eu-central-1:{OURS}:function:x", OURS),
+        ("arn:aws:lambda:eu-central-1::function:x", None),
+        ("", None),
+    ],
+)
+def test_the_functions_own_account_is_read_from_its_arn(arn: str, account: str | None) -> None:
+    @dataclass
+    class Context:
+        invoked_function_arn: str
+
+    assert account_of(Context(arn)) == account
+    assert account_of(None) is None
+
+
+# ---------------------------------------------------------------- garbage
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (None, "malformed"),
+        ([], "malformed"),
+        ("x", "malformed"),
+        ({}, "unknown shape"),
+        ({"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification"}, "unknown shape"),
+        ({"source": "evenkeel.provisioning", "detail-type": "Machine Provisioning Failed"}, "malformed"),
+        (event("provisioning-failure", occurredAt="yesterday"), "malformed"),
+        (event("provisioning-failure", occurredAt="9999-12-31T23:59:59Z"), "malformed"),
+        (event("provisioning-failure", cluster="../../etc"), "malformed"),
+        (event("failure-kubernetes-event", count=10**4000), "malformed"),
+        (event("failure-auto-scaling", AutoScalingGroupName={"a": 1}), "malformed"),
+    ],
+)
+def test_what_is_no_event_is_explained_in_one_line(given: Any, kind: str) -> None:
+    found = ignored(given)
+    assert found.kind == kind
+    assert found.reason == " ".join(found.reason.split())
+    assert 0 < len(found.reason) <= 500
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_of_300_kb_is_not_read(name: str) -> None:
+    found = ignored(event(name, padding="x" * 300_000))
+    assert found.kind == "oversized"
+    assert str(LARGEST_EVENT) in found.reason
+
+
+def test_an_event_that_is_nested_beyond_reason_is_not_read() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert ignored(event("provisioning-failure", nested=nested)).kind == "malformed"
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_nested_tags_and_answers_as_deep_as_an_event_can_be_are_walked(name: str) -> None:
+    nested: list[Any] = []
+    for _ in range(200):
+        nested = [nested]
+    given = event(
+        name, requestParameters={"tagSpecificationSet": nested}, responseElements={"CreateFleetResponse": nested}
+    )
+    assert read_event(given, OURS) is not None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(), max_size=8), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+SOURCES = [*PARSERS, ("kubernetes-event-exporter", "x"), ("evenkeel.kubernetes.a", ""), ("aws.ec2", "x")]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where something stands in an event."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, below in inner for place in places(below, (*path, key)))]
+
+
+PLACES = [(name, path) for name, one in EVENTS.items() for path in places(one) if path]
+
+
+def harmless(given: Any) -> None:
+    """Read, and heard by a house that has the cluster, it neither raises nor is anything recorded for other groups."""
+    word = read_event(given, OURS)
+    if isinstance(word, Ignored):
+        word.reason.encode()  # what cannot be encoded would fail in the runtime, after everything went well
+        return
+    if isinstance(word, Failure):
+        store = InMemoryStore()
+        store.save_record(record("demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"]), None)
+        heard = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
+        heard.message.encode()
+        assert (heard.verdict is Verdict.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
+        if heard.verdict is Verdict.RECORDED:
+            assert word.name is not None
+
+
+@given(detail=JSON, key=st.sampled_from(SOURCES), time=st.just("2026-01-15T12:00:00Z") | JSON)
+@settings(deadline=None)
+@example(detail={"metadata": {"awayFrom": "\ud800"}}, key=("aws.arc-zonal-shift", "Autoshift Completed"), time=0)
+def test_arbitrary_details_never_raise_and_never_record(detail: Any, key: tuple[str, str], time: Any) -> None:
+    given = {"source": key[0], "detail-type": key[1], "account": OURS, "id": "1", "time": time, "detail": detail}
+    assert isinstance(read_event(given, OURS), Ignored) or key[1].startswith(("EC2 Instance Launch", "Autoshift"))
+    harmless(given)
+
+
+@given(event=JSON)
+def test_arbitrary_events_never_raise_and_never_record(event: Any) -> None:
+    assert isinstance(read_event(event, OURS), Ignored)
+
+
+@given(place=st.sampled_from(PLACES), value=JSON)
+@settings(deadline=None, max_examples=300)
+def test_a_known_event_with_any_one_field_turned_to_garbage_never_raises(place: tuple[str, Any], value: Any) -> None:
+    name, path = place
+    given = deepcopy(EVENTS[name])
+    inner: Any = given
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    harmless(given)
+
+
+# ---------------------------------------------------------------- classes
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda e: e.update(errorCode="Server.InsufficientInstanceCapacity"), "capacity"),
+        (lambda e: e.update(errorCode="Server.InsufficientHostCapacity"), "capacity"),
+        (lambda e: e.update(errorCode="Client.UnfulfillableCapacity"), "capacity"),
+        (lambda e: e.update(errorCode="Client.ReservationCapacityExceeded"), "capacity"),
+        (lambda e: e.update(errorCode="Client.SpotMaxPriceTooLow"), "capacity"),
+        (lambda e: e.update(errorCode="Client.VcpuLimitExceeded", errorMessage=""), "quota"),
+        (lambda e: e.update(errorCode="Client.InstanceLimitExceeded", errorMessage=""), "quota"),
+        (lambda e: e.update(errorCode="Client.InsufficientFreeAddressesInSubnet", errorMessage=""), "quota"),
+        (lambda e: e.update(errorCode="Client.RequestLimitExceeded", errorMessage=""), "quota"),
+        (lambda e: e.update(errorCode="Client.UnauthorizedOperation", errorMessage=""), "configuration"),
+        (lambda e: e.update(errorCode="Client.InvalidAMIID.NotFound", errorMessage=""), "configuration"),
+        (lambda e: e.update(errorCode="Server.InternalError", errorMessage="timed out"), "timeout"),
+        (lambda e: e.update(errorCode="Server.InternalError", errorMessage="An internal error"), "unknown"),
+    ],
+)
+def test_codes_of_cloudtrail_are_classed_without_their_prefix(change: Callable[[Any], None], kind: str) -> None:
+    given = event("failure-cloudtrail-run-instances")
+    change(given["detail"])
+    found = failure(given)
+    assert classify(found.code, found.message) == kind
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity", "capacity"),
+        ("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32", "quota"),
+        ("InsufficientFreeAddressesInSubnet: The specified subnet has not enough free addresses", "quota"),
+        ("nothing that anybody knows", "capacity"),
+    ],
+)
+def test_mcms_resource_exhausted_is_told_apart_by_its_message(message: str, kind: str) -> None:
+    found = failure(event("provisioning-failure", code="ResourceExhausted", message=message))
+    assert classify(found.code, found.message) == kind
+
+
+# ---------------------------------------------------------------- the page
+PAGE = (ROOT / "docs" / "failure-events.md").read_text(encoding="utf-8")
+
+
+def test_the_page_lists_every_kind_of_ignoring_and_every_reason_of_the_exporter() -> None:
+    source = Path(failure_events.__file__).read_text(encoding="utf-8")
+    kinds = set(re.findall(r'_(?:no|on_purpose)\(\s*"([a-z ]+)"', source)) | {"event"}
+    table = PAGE.partition("## Ignored")[2]
+    assert {kind for row in re.findall(r"^\| ([a-z ,]+) \|", table, re.M) for kind in row.split(", ")} == kinds
+    (reasons,) = re.findall(r"^- Reasons: ([A-Za-z, ]+)\.", PAGE, re.M)
+    assert set(reasons.split(", ")) == failure_events._REASONS
+
+
+def test_the_exporters_configuration_on_the_page_sends_what_is_understood() -> None:
+    (text,) = re.findall(r"^```yaml exporter\n(.*?)^```", PAGE, re.S | re.M)
+    config = yaml.safe_load(text)
+    sink = config["receivers"][0]["eventbridge"]
+    (rule,) = config["route"]["routes"][0]["match"]
+    assert "details" not in sink  # the whole event
+    assert rule["receiver"] == config["receivers"][0]["name"]
+    given = event("failure-kubernetes-event", clusterName=config["clusterName"])
+    given |= {"source": sink["source"], "detail-type": sink["detailType"]}
+    assert failure(given).called == ("blue",)
+    for kind in ("AWSMachine", "Machine", "MachineSet", "MachineDeployment"):
+        assert re.search(rule["kind"], kind)
+    assert re.search(rule["type"], given["detail"]["type"])

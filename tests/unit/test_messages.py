@@ -1,0 +1,186 @@
+"""Messages and events in, messages and decision events out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.aws.messages import EventBridgeBus, Request, SqsQueue, read_request, read_scan
+from evenkeel.application.errors import BadRequestError, QueueUnavailableError
+
+
+class Client:
+    """boto3's SQS or EventBridge client, as far as it is used; ``error`` is raised instead of an answer."""
+
+    def __init__(self, answer: Any = None, error: Exception | None = None) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self._answer = answer or {}
+        self._error = error
+
+    def send_message(self, **message: Any) -> Any:
+        if self._error:
+            raise self._error
+        self.sent.append(message)
+        return self._answer
+
+    put_events = send_message
+
+
+def queue(client: Client) -> SqsQueue:
+    return SqsQueue(client, rebalance="r.fifo", recheck="c", dead_letters="d.fifo")
+
+
+class TestReading:
+    def test_a_message_names_its_cluster_and_why(self) -> None:
+        assert read_request('{"cluster": "demo", "reason": "scan"}') == Request(cluster="demo", reason="scan")
+
+    @pytest.mark.parametrize(
+        ("body", "says"),
+        [
+            ("", "message: not JSON"),
+            ("{", "message: not JSON"),
+            ("[" * 100_000, "message: not JSON"),
+            ("x" * 300_000, "message: not JSON"),
+            ("[]", "message: the whole is '[]'"),
+            ("{}", "message: cluster is missing"),
+            ('{"cluster": "demo"}', "message: reason is missing"),
+            ('{"cluster": "../x", "reason": ""}', "message: cluster is '../x'"),
+            ('{"cluster": "demo\\n", "reason": ""}', "message: cluster is "),
+            ('{"cluster": null, "reason": ""}', "message: cluster is 'None'"),
+            ('{"cluster": "demo", "reason": "' + "x" * 201 + '"}', "message: reason is "),
+            ('{"cluster": "demo", "reason": "", "server": "https://x"}', "message: server is not a field"),
+            (None, "message: its body is no text"),
+            ({"cluster": "demo"}, "message: its body is no text"),
+        ],
+    )
+    def test_a_message_that_can_never_be_handled_says_why_in_one_line(self, body: object, says: str) -> None:
+        with pytest.raises(BadRequestError) as caught:
+            read_request(body)
+        assert says in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) <= 500
+
+    @given(st.text() | st.binary().map(repr))
+    def test_any_text_is_a_request_or_poison(self, body: str) -> None:
+        with pytest.raises(BadRequestError):
+            read_request(body)
+
+    def test_a_tick_carries_its_own_time(self) -> None:
+        event = {"source": "evenkeel.schedule", "time": "2026-01-15T13:00:00+01:00"}
+        assert read_scan(event) == datetime(2026, 1, 15, 12, tzinfo=UTC)
+
+    def test_by_hand_clusters_are_named_or_all_are_meant(self) -> None:
+        assert read_scan({"clusters": ["a", "b"]}) == ("a", "b")
+        assert read_scan({}) == ()
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            [],
+            "text",
+            None,
+            {"clusters": "a"},
+            {"clusters": [1]},
+            {"clusters": ["A B"]},
+            {"time": "2026-01-15T12:00:00"},
+            {"time": 5.5e300},
+            {"time": "0001-01-01T00:00:00+23:59"},
+            {"endpoint": "https://x"},
+        ],
+    )
+    def test_an_event_that_is_neither_is_refused(self, event: object) -> None:
+        with pytest.raises(BadRequestError, match="scan event"):
+            read_scan(event)
+
+
+class TestSending:
+    def test_a_request_is_one_of_its_clusters_group(self) -> None:
+        client = Client()
+        queue(client).request("demo", "scan", "scan-demo-1")
+        (sent,) = client.sent
+        assert (sent["QueueUrl"], sent["MessageGroupId"]) == ("r.fifo", "demo")
+        assert sent["MessageDeduplicationId"] == "scan-demo-1"
+        assert read_request(sent["MessageBody"]) == Request(cluster="demo", reason="scan")
+
+    @given(reason=st.text(max_size=400), deduplication=st.text(max_size=300))
+    def test_whatever_the_reason_and_id_the_queue_and_the_reader_take_them(
+        self, reason: str, deduplication: str
+    ) -> None:
+        client = Client()
+        queue(client).request("demo", reason, deduplication)
+        (sent,) = client.sent
+        assert 1 <= len(sent["MessageDeduplicationId"]) <= 128
+        assert all("!" <= char <= "~" for char in sent["MessageDeduplicationId"])
+        assert read_request(sent["MessageBody"]).cluster == "demo"
+
+    @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
+    def test_a_second_look_is_delayed_as_long_as_the_queue_can(self, seconds: int, delay: int) -> None:
+        client = Client()
+        queue(client).look_again("demo", "second look", seconds)
+        assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
+
+    @pytest.mark.parametrize("body", ["", "x", "x" * 300_000])
+    def test_poison_keeps_its_beginning_and_gets_its_reason(self, body: str) -> None:
+        client = Client()
+        queue(client).bury(body, "not JSON" * 500, "m-1")
+        (sent,) = client.sent
+        assert sent["QueueUrl"] == "d.fifo"
+        assert sent["MessageBody"] == (body[:200_000] or "(empty)")
+        assert sent["MessageAttributes"]["reason"]["StringValue"] == ("not JSON" * 500)[:1000]
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            ClientError({"Error": {"Code": "Throttled", "Message": "slow down"}}, "SendMessage"),
+            EndpointConnectionError(endpoint_url="https://sqs"),
+        ],
+    )
+    def test_a_queue_that_does_not_take_it_is_unavailable(self, error: Exception) -> None:
+        calls = (
+            lambda q: q.request("demo", "scan", "1"),
+            lambda q: q.look_again("demo", "scan", 1),
+            lambda q: q.bury("x", "y", "1"),
+        )
+        for call in calls:
+            with pytest.raises(QueueUnavailableError, match="queue "):
+                call(queue(Client(error=error)))
+
+
+class TestPublishing:
+    DETAIL = {"id": "1", "cluster": "demo", "pool": {"name": "workers", "groups": []}}  # noqa: RUF012 (never changed)
+
+    def test_a_decision_is_an_event_of_ours(self) -> None:
+        client = Client()
+        EventBridgeBus(client, "bus").publish("Pool Starved", self.DETAIL)
+        (entry,) = client.sent[0]["Entries"]
+        assert (entry["Source"], entry["DetailType"], entry["EventBusName"]) == ("evenkeel", "Pool Starved", "bus")
+        assert json.loads(entry["Detail"]) == self.DETAIL
+
+    def test_one_that_is_too_large_is_cut_and_says_so(self) -> None:
+        client = Client()
+        groups = [{"name": "x" * 1000} for _ in range(400)]
+        EventBridgeBus(client, "bus").publish("Pool Starved", {**self.DETAIL, "pool": {"name": "w", "groups": groups}})
+        detail = client.sent[0]["Entries"][0]["Detail"]
+        assert len(detail) < 256 * 1024
+        assert json.loads(detail) == {"id": "1", "cluster": "demo", "pool": {"name": "w"}, "truncated": True}
+
+    @pytest.mark.parametrize(
+        "client",
+        [
+            Client(error=EndpointConnectionError(endpoint_url="https://events")),
+            Client({"FailedEntryCount": 1, "Entries": [{"ErrorMessage": "no such bus"}]}),
+        ],
+    )
+    def test_one_that_cannot_be_sent_is_logged_and_no_reason_to_fail(
+        self, client: Client, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.ERROR):
+            EventBridgeBus(client, "bus").publish("Pool Starved", self.DETAIL)
+        assert "event 'Pool Starved' not sent" in caplog.text

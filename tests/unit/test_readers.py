@@ -1,0 +1,283 @@
+"""From objects as the three APIs hold them to node groups: zones, pools, owners of the bounds, bad values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.readers import (
+    Found,
+    Listing,
+    belongs_to,
+    read_groups,
+    read_machine,
+    with_machines,
+)
+from evenkeel.domain.model import Bounds, NodeGroup, Strategy
+from tests import objects
+from tests.objects import ZONES, Object, machine
+
+
+def read(flavour: str, *items: Object) -> dict[str, Found]:
+    """What is found among the objects, by name."""
+    listing = Listing(flavour=FLAVOURS[flavour])
+    for item in items:
+        listing.objects.setdefault(item["kind"], []).append(
+            {**item, "metadata": {"namespace": "demo", **item["metadata"]}}
+        )
+    found, skipped = read_groups(listing)
+    assert skipped == []
+    return {one.group.key.name: one for one in found}
+
+
+def only(flavour: str, *items: Object) -> NodeGroup:
+    """The only group among the objects."""
+    (found,) = read(flavour, *items).values()
+    return found.group
+
+
+def changed(item: Object, *path: str, to: Any) -> Object:
+    """A copy with one field changed; None takes it away."""
+    copy: Object = json.loads(json.dumps(item))
+    place: Any = copy
+    for step in path[:-1]:
+        place = place.setdefault(step, {})
+    if to is None:
+        place.pop(path[-1], None)
+    else:
+        place[path[-1]] = to
+    return copy
+
+
+class TestZones:
+    @pytest.mark.parametrize(
+        ("flavour", "item"),
+        [
+            ("gardener", objects.gardener(ZONES[1], 1)),
+            ("cluster-api", objects.cluster_api(ZONES[1], 1)),
+            ("openshift", objects.openshift(ZONES[1], 1)),
+        ],
+    )
+    def test_each_flavour_says_its_zone_in_its_own_field(self, flavour: str, item: Object) -> None:
+        assert only(flavour, item).zone == ZONES[1]
+
+    @pytest.mark.parametrize("label", ["topology.ebs.csi.aws.com/zone", "topology.gke.io/zone"])
+    def test_gardeners_providers_use_labels_of_their_own(self, label: str) -> None:
+        item = changed(
+            objects.gardener(ZONES[0], 1),
+            *("spec", "template", "spec", "nodeTemplate", "metadata", "labels"),
+            to={label: "zone-x", "worker.gardener.cloud/pool": "main"},
+        )
+        assert only("gardener", item).zone == "zone-x"
+
+    def test_the_well_known_label_stands_in_where_the_flavours_field_is_missing(self) -> None:
+        item = changed(objects.cluster_api(ZONES[0], 1), "spec", "template", "spec", "failureDomain", to=None)
+        item = changed(item, "metadata", "labels", "topology.kubernetes.io/zone", to="zone-x")
+        assert only("cluster-api", item).zone == "zone-x"
+
+    def test_the_flavours_field_goes_before_the_label(self) -> None:
+        item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "labels", "topology.kubernetes.io/zone", to="x")
+        assert only("cluster-api", item).zone == ZONES[0]
+
+    def test_a_group_without_a_zone_has_none_and_no_fault_yet(self) -> None:
+        item = changed(objects.cluster_api(ZONES[0], 1), "spec", "template", "spec", "failureDomain", to=None)
+        assert (only("cluster-api", item).zone, only("cluster-api", item).faults) == (None, ())
+
+    @pytest.mark.parametrize(
+        ("name", "index"), [("a-z1", 0), ("a-z12", 11), ("a", None), ("a-z", None), ("a-z1-b", None)]
+    )
+    def test_the_index_is_in_the_name(self, name: str, index: int | None) -> None:
+        item = changed(objects.gardener(ZONES[0], 1), "metadata", "name", to=name)
+        assert only("gardener", item).zone_index == index
+
+
+class TestPools:
+    def test_our_own_label_goes_before_the_flavours(self) -> None:
+        item = changed(objects.gardener(ZONES[0], 1), "metadata", "labels", "evenkeel.dev/pool", to="mine")
+        assert only("gardener", item).pool_label == "mine"
+
+    def test_gardeners_pool_is_found_in_the_node_template_too(self) -> None:
+        item = changed(objects.gardener(ZONES[0], 1), "metadata", "labels", to=None)
+        assert only("gardener", item).pool_label == "main"
+
+    def test_numbers_strategy_and_wishes_are_read_from_annotations(self) -> None:
+        annotations = {
+            "evenkeel.dev/pool-min": "3",
+            "evenkeel.dev/pool-max": "12",
+            "evenkeel.dev/strategy": "lax greedy".replace(" ", "-"),
+            "evenkeel.dev/fence": "False",
+            "evenkeel.dev/weight": "3",
+            "evenkeel.dev/zone-max": "5",
+        }
+        group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
+        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, Strategy.LAX_GREEDY)
+        assert (group.fence, group.weight, group.zone_max) == (False, 3, 5)
+        assert group.faults == ()
+
+    def test_a_rolling_updates_numbers_are_read_in_both_places(self) -> None:
+        rolling = {"rollingUpdate": {"maxSurge": "30%", "maxUnavailable": 0}}
+        old = changed(objects.cluster_api(ZONES[0], 1), "spec", "strategy", to=rolling)
+        new = changed(objects.cluster_api(ZONES[0], 1), "spec", "rollout", to={"strategy": rolling})
+        for item in (old, new):
+            found = only("cluster-api", item).rolling
+            assert found is not None
+            assert (found.max_surge, found.max_unavailable) == ("30%", 0)
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("low", "high", "bounds"), [("0", "4", Bounds(0, 4)), (None, "4", Bounds(0, 4)), ("0", None, Bounds(0, 0))]
+    )
+    def test_a_missing_one_is_zero_as_the_autoscaler_reads_it(
+        self, low: str | None, high: str | None, bounds: Bounds
+    ) -> None:
+        item = objects.cluster_api(ZONES[0], 1, bounds=None)
+        for end, value in (("min", low), ("max", high)):
+            key = f"cluster.x-k8s.io/cluster-api-autoscaler-node-group-{end}-size"
+            item = changed(item, "metadata", "annotations", key, to=value)
+        assert only("cluster-api", item).bounds == bounds
+
+    def test_none_at_all_are_none(self) -> None:
+        assert only("cluster-api", objects.cluster_api(ZONES[0], 1, bounds=None)).bounds is None
+
+    def test_a_machine_autoscaler_owns_the_bounds_and_insists_on_a_max_of_one(self) -> None:
+        group = only(
+            "openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), objects.machine_autoscaler(ZONES[0], 1, 7)
+        )
+        assert (group.bounds, group.floor_max, group.two_objects) == (Bounds(1, 7), 1, True)
+
+    def test_a_machine_autoscaler_of_another_kind_or_namespace_owns_nothing(self) -> None:
+        other = changed(
+            objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "scaleTargetRef", "kind", to="MachineDeployment"
+        )
+        elsewhere = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "metadata", "namespace", to="elsewhere")
+        group = only("openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), other, elsewhere)
+        assert (group.bounds, group.two_objects) == (Bounds(2, 3), False)
+
+    def test_a_bad_machine_autoscaler_is_the_fault_and_is_named(self) -> None:
+        bad = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "maxReplicas", to="many")
+        group = only("openshift", objects.openshift(ZONES[0], 1), bad)
+        assert [str(fault) for fault in group.faults] == [
+            "MachineAutoscaler demo/worker-eu-central-1a: spec.maxReplicas is 'many': "
+            "not an integer: write a whole number of nodes"
+        ]
+        assert group.bounds is None
+
+    def test_a_topology_owns_the_bounds_of_its_deployments(self) -> None:
+        owned = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "pool-a")
+        cluster = changed(objects.topology_cluster("pool-a"), "metadata", "name", to="demo")
+        group = only("cluster-api", owned, cluster)
+        assert (group.bounds, group.two_objects, group.frozen_because) == (Bounds(0, 9), True, None)
+
+    def test_the_worker_limits_the_replicas_of_each_zone_of_its_pool(self) -> None:
+        pool = [objects.gardener(zone, 1) for zone in ZONES]
+        found = read("gardener", *pool, objects.worker(4, 10)).values()
+        assert [one.group.limits for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+
+    @pytest.mark.parametrize("target", [None, {}, [], {"name": {}}, {"name": ["a"]}, {"name": 5}, "text", 7])
+    def test_a_machine_autoscaler_that_points_nowhere_owns_nothing(self, target: Any) -> None:
+        lost = changed(objects.machine_autoscaler(ZONES[0], 1, 7), "spec", "scaleTargetRef", to=target)
+        assert only("openshift", objects.openshift(ZONES[0], 1), lost).bounds is None
+
+
+class TestReplicas:
+    @pytest.mark.parametrize(("flavour", "requested"), [("gardener", 0), ("cluster-api", 0), ("openshift", 0)])
+    def test_missing_replicas_are_zero_with_gardener_and_not_yet_known_elsewhere(
+        self, flavour: str, requested: int
+    ) -> None:
+        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+        group = only(flavour, changed(make[flavour](ZONES[0], 3), "spec", "replicas", to=None))
+        assert group.requested == requested
+        assert (group.frozen_because is None) == (flavour == "gardener")
+
+    @pytest.mark.parametrize("status", [None, {}, [], "text", {"readyReplicas": None}, {"readyReplicas": -3}])
+    def test_without_a_readable_status_nothing_runs(self, status: Any) -> None:
+        assert only("cluster-api", changed(objects.cluster_api(ZONES[0], 3), "status", to=status)).running == 0
+
+
+class TestMachines:
+    @pytest.mark.parametrize("flavour", list(FLAVOURS))
+    def test_a_machine_has_a_node_when_its_status_says_so(self, flavour: str) -> None:
+        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+        item = make[flavour](ZONES[0], 2)
+        machines = [machine(item, number, node=number == 1) for number in (1, 2)]
+        assert [read_machine(FLAVOURS[flavour], one).has_node for one in machines] == [True, False]
+
+    @pytest.mark.parametrize("flavour", list(FLAVOURS))
+    def test_a_machine_belongs_to_the_group_that_its_label_names_and_to_no_other(self, flavour: str) -> None:
+        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+        found = read(flavour, *(make[flavour](zone, 1) for zone in ZONES)).values()
+        one = machine(make[flavour](ZONES[1], 1), 1, node=True)
+        mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
+        elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
+        assert [belongs_to(group, FLAVOURS[flavour], mine) for group in found] == [False, True, False]
+        assert not any(belongs_to(group, FLAVOURS[flavour], elsewhere) for group in found)
+
+    def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
+        item = objects.cluster_api(ZONES[0], 2, 0)
+        going = changed(machine(item, 1, node=True), "metadata", "deletionTimestamp", to="2026-01-15T12:00:00Z")
+        machines = [read_machine(FLAVOURS["cluster-api"], one) for one in (going, machine(item, 2, node=True))]
+        assert with_machines(only("cluster-api", item), machines).running == 1
+
+    def test_what_the_status_says_runs_is_not_given_up_because_no_machine_was_found(self) -> None:
+        assert with_machines(only("cluster-api", objects.cluster_api(ZONES[0], 4, 2)), []).running == 2
+
+    def test_a_status_that_counts_more_than_is_requested_is_no_reason_to_keep_more(self) -> None:
+        assert with_machines(only("cluster-api", objects.cluster_api(ZONES[0], 2, 5)), []).running == 2
+
+    @pytest.mark.parametrize("moment", [None, "yesterday", 5, "2026-01-15T12:00:00", {"a": 1}])
+    def test_an_odd_time_of_birth_is_no_error(self, moment: Any) -> None:
+        item = machine(objects.cluster_api(ZONES[0], 1), 1, node=False)
+        found = read_machine(FLAVOURS["cluster-api"], changed(item, "metadata", "creationTimestamp", to=moment))
+        assert found.created_at.tzinfo is not None
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("path", "value", "says"),
+        [
+            (("spec", "replicas"), "three", "spec.replicas is 'three'"),
+            (("spec", "replicas"), -1, "spec.replicas is '-1': negative: write 0 or more"),
+            (("spec", "replicas"), 2**31, "larger than 2147483647"),
+            (("metadata", "annotations", "evenkeel.dev/pool-max"), "12.5", "evenkeel.dev/pool-max is '12.5'"),
+            (("metadata", "annotations", "evenkeel.dev/pool-max"), {"a": 1}, "evenkeel.dev/pool-max is "),
+            (("metadata", "annotations", "evenkeel.dev/adopted-bounds"), "4", "evenkeel.dev/adopted-bounds is '4'"),
+            (("spec", "template", "spec", "failureDomain"), ["a"], "zone is "),
+            (("spec", "strategy"), {"rollingUpdate": {"maxSurge": "x", "maxUnavailable": 0}}, "maxSurge is 'x'"),
+        ],
+    )
+    def test_a_bad_value_is_named_with_its_object_and_the_rest_is_still_read(
+        self, path: tuple[str, ...], value: Any, says: str
+    ) -> None:
+        group = only("cluster-api", changed(objects.cluster_api(ZONES[0], 3), *path, to=value))
+        (fault,) = group.faults
+        assert str(fault).startswith("MachineDeployment demo/demo-workers-eu-central-1a: ")
+        assert says in str(fault)
+        assert group.pool_label == "workers"
+
+    def test_an_edited_decision_is_no_fault(self) -> None:
+        for text in ("", "{", "[]", '{"max": -1, "target": 2, "state": "healthy"}', '{"max": 1}'):
+            group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/decision": text}))
+            assert (group.offer, group.faults) == (None, ())
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+            max_leaves=6,
+        ),
+        st.sampled_from(["metadata", "spec", "status"]),
+        st.sampled_from(list(FLAVOURS)),
+    )
+    def test_anything_in_any_part_of_an_object_is_read_or_skipped(self, value: Any, part: str, flavour: str) -> None:
+        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+        item = {**make[flavour](ZONES[0], 1), part: value}
+        listing = Listing(flavour=FLAVOURS[flavour], objects={item["kind"]: [item]})
+        found, skipped = read_groups(listing)
+        assert len(found) + len(skipped) == 1
+        read_machine(FLAVOURS[flavour], item)
