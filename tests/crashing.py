@@ -131,7 +131,7 @@ class _Wireless:
 
 
 @dataclass(frozen=True)
-class _Opens:
+class WirelessClusters:
     """Opens the one cluster there is, for one life."""
 
     api: KubernetesAPI
@@ -275,7 +275,7 @@ class Scene:
         life = life or Life()
         return Rebalance(
             store=cast("Store", Mortal(self.memory, life, "table")),
-            clusters=clusters or _Opens(self.api, life, self.clock),
+            clusters=clusters or WirelessClusters(self.api, life, self.clock),
             queue=cast("Queue", Mortal(FakeQueue(), life, "queue")),
             bus=FakeBus(),
             clock=self.clock,

@@ -1,0 +1,397 @@
+"""A look finds by itself what events report, and what no event reports: from the machines' own words, per flavour.
+
+The worlds are those of the sandbox, where each flavour's controllers fail in their own way; between them and ``plan()``
+stands the real adapter. No event is heard anywhere but in the last class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.application.failure import Failure, HearFailure, Verdict
+from evenkeel.domain.backoff import GroupState, state_at
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
+from evenkeel.domain.seeing import see
+from sandbox.kube.controllers import Timing
+from sandbox.kube.world import ZONES, Pool, World
+from tests.builders import NOW, group, machines
+from tests.crashing import PAUSED, Life, WirelessClusters
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record
+
+FLAVOURS = ("gardener", "cluster-api", "openshift")
+A, B, C = ZONES
+MINUTE = timedelta(minutes=1)
+BACKOFF = BackoffPolicy()
+
+
+class Watched:
+    """A cluster with one pool of two machines per zone, and somebody who looks at it now and then."""
+
+    def __init__(self, flavour: str, *, replicas: Sequence[int] = (2, 2, 2), frozen: bool = False, **timing: Any):
+        self.clock = FakeClock()
+        self.flavour = flavour
+        pool = Pool(name="workers", minimum=0, maximum=12, replicas=replicas)
+        self.world = World(
+            clusters=[flavour],
+            pools={flavour: [pool]},
+            clock=self.clock.now,
+            settings=None,
+            timing=Timing(**timing) if timing else None,
+        )
+        self.cluster = self.world.clusters[flavour]
+        self.cloud = self.cluster.cloud
+        self.record = record(flavours=[flavour], on_failure="hold")
+        self.clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
+        self.state = ClusterState()
+        if frozen:
+            for name in self.names.values():
+                resource = self.cluster.controllers.resource(self.plural)
+                self.cluster.store.patch(resource, self.cluster.namespace, name, PAUSED[flavour], manager="test")
+        self.passes(2 * MINUTE)
+
+    @property
+    def plural(self) -> str:
+        return "machinesets" if self.flavour == "openshift" else "machinedeployments"
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {view.zone: view.name for view in self.cluster.groups()}
+
+    def passes(self, time: timedelta) -> None:
+        """Time goes by; controllers work every half minute."""
+        end = self.clock.at + time
+        while self.clock.at < end:
+            self.clock.at = min(end, self.clock.at + timedelta(seconds=30))
+            self.cluster.step(self.clock.at)
+            self.cluster.step(self.clock.at)
+
+    def wants(self, zone: str, replicas: int) -> None:
+        """Cluster Autoscaler asks for machines, and the controllers try at once."""
+        resource = self.cluster.controllers.resource(self.plural)
+        self.cluster.store.scale(resource, self.cluster.namespace, self.names[zone], replicas)
+        self.cluster.step(self.clock.at)
+        self.cluster.step(self.clock.at)
+
+    def look(self) -> Plan:
+        """One look; what it has learnt is remembered."""
+        observation = self.clusters.open(self.record, plenty).observe()
+        found = plan(observation, self.state, self.record.policy(), self.clock.at)
+        self.state = replace(self.state, groups={**self.state.groups, **found.states})
+        return found
+
+    def planned(self, zone: str) -> GroupPlan:
+        (pool,) = self.look().pools
+        return next(planned for planned in pool.groups if planned.group.zone == zone)
+
+    def known(self, zone: str) -> GroupState:
+        return next(state for key, state in self.state.groups.items() if key.name == self.names[zone])
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class TestWhatTheMachinesSay:
+    def test_a_zone_out_of_machines_is_fenced_at_the_next_look(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
+        watched.cloud.take_away(A)
+        watched.wants(A, 4)
+        found = {planned.group.zone: planned for pool in watched.look().pools for planned in pool.groups}
+        assert {zone: planned.state for zone, planned in found.items()} == {
+            A: State.FENCED,
+            B: State.HEALTHY,
+            C: State.HEALTHY,
+        }
+        known = watched.known(A)
+        assert (known.failure_class, known.failures) == (FailureClass.CAPACITY, 1)
+        assert "sufficient m5.xlarge capacity" in known.message
+        assert known.backoff_until == watched.clock.at + BACKOFF.initial
+
+    def test_a_quota_is_told_apart_from_a_zone_without_machines(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.record = record(flavours=[flavour])
+        watched.cloud.quota = 6
+        watched.wants(A, 4)
+        planned = watched.planned(A)
+        assert planned.state is State.FENCED
+        assert watched.known(A).failure_class is FailureClass.QUOTA
+        assert planned.requested == 4, "another zone would run into the same quota"
+
+    def test_a_request_that_can_never_succeed_is_held_and_not_released(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.record = record(flavours=[flavour])
+        watched.cloud.refuse(A, "InvalidAMIID.NotFound", "The image id '[ami-0]' does not exist", 400)
+        watched.wants(A, 3)
+        planned = watched.planned(A)
+        assert planned.state is State.FENCED
+        assert watched.known(A).failure_class is FailureClass.CONFIGURATION
+        assert planned.requested == 3
+
+    def test_an_old_api_version_tells_the_same(self) -> None:
+        watched = Watched("cluster-api")
+        world = World(
+            clusters=["cluster-api"],
+            pools={"cluster-api": [Pool(name="workers", minimum=0, maximum=12)]},
+            clock=watched.clock.now,
+            settings=None,
+            cluster_api_versions=["v1beta1"],
+        )
+        watched.world, watched.cluster = world, world.clusters["cluster-api"]
+        watched.cloud = watched.cluster.cloud
+        watched.clusters = WirelessClusters(watched.cluster.api, Life(), watched.clock)
+        watched.passes(2 * MINUTE)
+        watched.cloud.take_away(A)
+        watched.wants(A, 3)
+        assert watched.planned(A).state is State.FENCED
+        assert watched.known(A).failure_class is FailureClass.CAPACITY
+
+
+class TestANodeThatDoesNotCome:
+    def test_it_counts_from_our_first_sight_and_not_from_what_the_machine_says(self, flavour: str) -> None:
+        watched = Watched(flavour, creation_timeout=timedelta(hours=3))
+        watched.cloud.never_join(A, 1)
+        watched.wants(A, 3)
+        watched.passes(40 * MINUTE)  # nobody looked
+        assert watched.planned(A).state is State.HEALTHY
+        watched.passes(14.5 * MINUTE)
+        assert watched.planned(A).state is State.HEALTHY
+        watched.passes(0.5 * MINUTE)
+        assert watched.planned(A).state is State.FENCED
+        known = watched.known(A)
+        assert known.failure_class is FailureClass.TIMEOUT
+        assert known.last_failure == watched.clock.at
+        assert known.message == "no node within 15 min for 1 replicas"
+
+    def test_the_records_own_provision_timeout_counts(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.record = record(flavours=[flavour], on_failure="hold", provision_timeout=120)
+        watched.cloud.never_join(A, 1)
+        watched.wants(A, 3)
+        assert watched.planned(A).state is State.HEALTHY
+        watched.passes(2 * MINUTE)
+        assert watched.planned(A).state is State.FENCED
+
+    def test_a_machine_that_mcm_gave_up_without_a_code_is_seen_before_our_own_timeout(self) -> None:
+        watched = Watched("gardener", creation_timeout=5 * MINUTE)
+        watched.cloud.never_join(A, 9)
+        watched.wants(A, 3)
+        assert watched.planned(A).state is State.HEALTHY
+        states = []
+        for _ in range(14):
+            watched.passes(0.5 * MINUTE)
+            states.append(watched.planned(A).state)
+        assert State.FENCED in states or watched.known(A).failures == 0
+
+
+class TestBackoff:
+    def test_the_same_stuck_machine_does_not_double_it(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.cloud.take_away(A)
+        watched.wants(A, 4)
+        watched.look()
+        first = watched.known(A)
+        for _ in range(9):
+            watched.passes(0.5 * MINUTE)
+            watched.look()
+        assert (watched.known(A).failures, watched.known(A).backoff_until) == (1, first.backoff_until)
+
+    def test_mcms_old_status_is_the_old_failure_also_when_the_backoff_is_over(self) -> None:
+        watched = Watched("gardener")
+        watched.cloud.take_away(A)
+        watched.wants(A, 4)
+        watched.look()
+        watched.passes(6 * MINUTE)  # MCM tries an exhausted zone again after ten
+        assert watched.planned(A).state is State.PROBING
+        assert watched.known(A).failures == 1
+
+    def test_a_try_after_the_backoff_that_fails_again_doubles_it(self) -> None:
+        watched = Watched("cluster-api")
+        watched.cloud.take_away(A)
+        watched.wants(A, 4)
+        watched.look()
+        watched.passes(6 * MINUTE)
+        assert watched.planned(A).state is State.FENCED
+        known = watched.known(A)
+        assert known.failures == 2
+        assert known.backoff_until is not None
+        assert known.last_failure is not None
+        assert known.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
+
+    def test_a_node_that_comes_closes_it(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.cloud.take_away(A)
+        watched.wants(A, 3)
+        assert watched.planned(A).state is State.FENCED
+        watched.wants(A, 2)  # released
+        watched.cloud.give_back(A)
+        watched.passes(6 * MINUTE)
+        assert watched.planned(A).state is State.PROBING
+        watched.wants(A, 3)
+        watched.look()
+        watched.passes(2 * MINUTE)
+        planned = watched.planned(A)
+        assert planned.group.running == 3
+        assert planned.state is State.HEALTHY
+        assert watched.known(A).last_success == watched.clock.at
+
+
+class TestQuiet:
+    def test_a_quiet_cluster_has_nothing_to_remember(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        assert watched.look().states == {}
+        watched.passes(60 * MINUTE)
+        assert watched.look().states == {}
+
+    def test_a_machine_under_way_is_remembered_once_and_its_node_once(self, flavour: str) -> None:
+        watched = Watched(flavour, provision=3 * MINUTE)
+        watched.passes(5 * MINUTE)  # those of the start
+        watched.look()
+        watched.wants(A, 3)
+        writes = []
+        for _ in range(12):
+            writes.append(len(watched.look().states))
+            watched.passes(0.5 * MINUTE)
+        assert writes[0] == 1
+        assert sum(writes) == 2
+
+    def test_after_trouble_is_over_quiet_returns(self, flavour: str) -> None:
+        watched = Watched(flavour)
+        watched.cloud.take_away(A)
+        watched.wants(A, 3)
+        watched.look()
+        watched.wants(A, 2)
+        watched.passes(1 * MINUTE)
+        watched.look()
+        for _ in range(8):
+            watched.passes(1 * MINUTE)
+            assert watched.look().states == {}
+
+    def test_what_is_frozen_is_never_judged(self, flavour: str) -> None:
+        watched = Watched(flavour, frozen=True)
+        watched.cloud.take_away(A)
+        watched.wants(A, 4)
+        watched.passes(30 * MINUTE)
+        found = watched.look()
+        assert {planned.state for pool in found.pools for planned in pool.groups} == {State.FROZEN}
+        assert found.states == {}
+        assert found.changes == ()
+
+
+class TestTheClockOfAGroup:
+    """``see`` alone, where minutes need no world."""
+
+    def see(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
+        return see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+
+    def test_every_node_that_comes_starts_it_anew(self) -> None:
+        state = self.see(group("a", 6, running=2), None, 0)
+        state = self.see(group("a", 6, running=3), state, 14)
+        assert self.see(group("a", 6, running=3), state, 28.9) is state
+        late = self.see(group("a", 6, running=3), state, 29)
+        assert late is not None
+        assert late.failure_class is FailureClass.TIMEOUT
+
+    def test_a_node_that_goes_does_not(self) -> None:
+        state = self.see(group("a", 6, running=3), None, 0)
+        state = self.see(group("a", 6, running=2), state, 10)
+        state = self.see(group("a", 6, running=3), state, 12)
+        late = self.see(group("a", 6, running=3), state, 15)
+        assert late is not None
+        assert late.failures == 1
+
+    def test_nothing_waited_for_stops_it(self) -> None:
+        state = self.see(group("a", 3, running=2), None, 0)
+        state = self.see(group("a", 2), state, 5)
+        assert state is not None
+        assert state.waiting_since is None
+        state = self.see(group("a", 3, running=2), state, 10)
+        state = self.see(group("a", 3, running=2), state, 24)
+        assert state is not None
+        assert state.failures == 0
+
+    def test_a_group_that_goes_on_missing_its_time_doubles_its_backoff_each_time(self) -> None:
+        state: GroupState | None = None
+        for minute in range(0, 61):
+            state = self.see(group("a", 3, running=2), state, minute)
+        assert state is not None
+        assert state.failures == 4  # at 15, 30, 45 and 60 min
+
+    def test_a_thaw_starts_it_and_a_frost_does_not_let_it_run_on(self) -> None:
+        frozen = group("a", 4, running=2, frozen_because="it is paused")
+        assert self.see(frozen, None, 0) is None
+        state = self.see(group("a", 4, running=2), None, 40)
+        assert state is not None
+        assert state.failures == 0
+        # Fourteen minutes of waiting, an hour of rolling update, and on it goes: the hour does not count.
+        assert self.see(frozen, state, 54) is state
+        thawed = self.see(group("a", 4, running=2), state, 114)
+        assert thawed is not None
+        assert thawed.failures == 0
+
+    def test_a_failure_from_the_future_counts_from_now(self) -> None:
+        looked = machines(group("a", 3, running=2), MINUTE)
+        (*ran, new) = looked.machines or ()
+        failed = replace(new, failure=MachineFailure(code="X", message="", at=NOW + 60 * MINUTE))
+        state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
+        assert state is not None
+        assert state.last_failure == NOW
+
+    def test_a_machine_that_is_going_already_is_not_judged(self) -> None:
+        looked = machines(group("a", 3, running=2), MINUTE)
+        (*ran, new) = looked.machines or ()
+        failed = replace(new, deleting=True, failure=MachineFailure(code="X", message="", at=NOW))
+        state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
+        assert state is not None
+        assert state.failures == 0
+
+
+class TestEventAndScan:
+    @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "VcpuLimitExceeded", "InvalidAMIID.NotFound", "?"])
+    @pytest.mark.parametrize("order", ["event", "scan", "event, scan", "scan, event", "event, event, scan, scan"])
+    def test_they_lead_to_the_same_state(self, code: str, order: str) -> None:
+        at = NOW - MINUTE
+        store, queue = InMemoryStore(), FakeQueue()
+        store.save_record(record(flavours=["cluster-api"]), None)
+        clock = FakeClock(NOW)
+        hear = HearFailure(store=store, queue=queue, clock=clock)
+        name = group("a").key
+        looked = machines(group("a", 3, running=2), 2 * MINUTE)
+        (*ran, new) = looked.machines or ()
+        failure = MachineFailure(code=code, message="the provider's words", at=at)
+        looked = replace(looked, machines=(*ran, replace(new, failure=failure)))
+        for number, what in enumerate(order.split(", ")):
+            if what == "event":
+                heard = hear(
+                    Failure(
+                        cluster="demo",
+                        namespace=name.namespace,
+                        name=name.name,
+                        code=code,
+                        message="the provider's words",
+                        occurred_at=at,
+                        id=f"event-{number}",
+                    )
+                )
+                assert heard.verdict in (Verdict.RECORDED, Verdict.KNOWN)
+            else:
+                remembered = store.load("demo")
+                known = remembered.state.groups.get(name)
+                after = see(looked, known, NOW, BACKOFF, 15 * MINUTE)
+                if after is not known and after is not None:
+                    store.save_group("demo", name, after, remembered.versions.get(f"GROUP#{name}"))
+        ended = store.load("demo").state.groups[GroupKey("cluster-api", name.namespace, name.name)]
+        assert (ended.failures, ended.last_failure, ended.backoff_until) == (1, at, at + BACKOFF.initial)
+        assert ended.message == f"{code}: the provider's words"
+        assert ended.failure_class is {"I": FailureClass.CAPACITY, "V": FailureClass.QUOTA}.get(
+            code[0] if code != "InvalidAMIID.NotFound" else "", FailureClass.UNKNOWN
+        ) or code == "InvalidAMIID.NotFound"
+        assert state_at(ended, NOW, None, BACKOFF) is State.FENCED
