@@ -146,11 +146,20 @@ class WirelessClusters:
 class Scene:
     """A pool of four zones: one gives no machines any more, one has a machine under way, one is idle, one frozen.
 
-    ``fields`` go into the cluster's record. ``faults`` collects whatever must never be, with the request after which
+    ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes; without
+    ``trouble`` all zones stay well. ``faults`` collects whatever must never be, with the request after which
     it was.
     """
 
-    def __init__(self, flavour: str, *, stuck: int = 2, **fields: Any) -> None:
+    def __init__(
+        self,
+        flavour: str,
+        *,
+        stuck: int = 2,
+        trouble: bool = True,
+        arrived: Callable[[Scene], None] = lambda _: None,
+        **fields: Any,
+    ) -> None:
         self.flavour = flavour
         self.clock = FakeClock()
         zones = (DEAD, BUSY, IDLE, FROZEN)
@@ -170,15 +179,17 @@ class Scene:
         self.scaled = 0  # replicas that Cluster Autoscaler has added
         #: zones that it has scaled, and whose bounds have not held that since; what we had last decided then
         self.overtaken: dict[str, str] = {}
-        self._change(FROZEN, PAUSED[flavour])
+        self.change(FROZEN, PAUSED[flavour])
         self._pass(timedelta(seconds=75))
+        arrived(self)
         self.settle()
         # The frozen group's own controllers may have written it until here; nobody may from now on.
         self.frozen = self._frozen()
-        self.cloud.take_away(DEAD)
-        self.scale(DEAD, 2 + stuck)
-        self.scale(BUSY, 3)
-        self.controllers.step(self.clock.at)
+        if trouble:
+            self.cloud.take_away(DEAD)
+            self.scale(DEAD, 2 + stuck)
+            self.scale(BUSY, 3)
+            self.controllers.step(self.clock.at)
         self.requested = sum(self.replicas().values())
         self.stuck = stuck
         self.nodes = self._nodes()
@@ -203,7 +214,7 @@ class Scene:
 
     def scale(self, zone: str, replicas: int) -> None:
         """Cluster Autoscaler's own write: /scale, without a version."""
-        item = self._of(zone)
+        item = self.item(zone)
         self.scaled += replicas - item["spec"].get("replicas", 0)
         name = item["metadata"]["name"]
         self.objects.scale(self.scalables, self.namespace, name, replicas, manager="cluster-autoscaler")
@@ -215,32 +226,53 @@ class Scene:
 
     def bounds(self, zone: str) -> tuple[int, int]:
         """The bounds of a zone's group, where they are owned."""
-        item = self._of(zone)
-        for scaler in self.objects.list("machineautoscalers.autoscaling.openshift.io"):
-            if scaler["spec"]["scaleTargetRef"]["name"] == item["metadata"]["name"]:
-                return scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]
-        flavour, annotations = FLAVOURS[self.flavour], item["metadata"]["annotations"]
+        owner = self._owner(zone)
+        if owner["kind"] == "MachineAutoscaler":
+            return owner["spec"]["minReplicas"], owner["spec"]["maxReplicas"]
+        flavour, annotations = FLAVOURS[self.flavour], owner["metadata"]["annotations"]
         return int(annotations[flavour.min_key]), int(annotations[flavour.max_key])
 
-    def _of(self, zone: str) -> Object:
+    def set_bounds(self, zone: str, low: int, high: int) -> None:
+        """Somebody gives a zone's group other bounds."""
+        flavour = FLAVOURS[self.flavour]
+        if self._owner(zone)["kind"] == "MachineAutoscaler":
+            self._patch(self._owner(zone), {"spec": {"minReplicas": low, "maxReplicas": high}})
+        else:
+            self.annotate(zone, {flavour.min_key: str(low), flavour.max_key: str(high)})
+
+    def annotate(self, zone: str, annotations: Mapping[str, str]) -> None:
+        """Somebody edits the annotations of the object that owns a zone's bounds."""
+        self._patch(self._owner(zone), {"metadata": {"annotations": dict(annotations)}})
+
+    def change(self, zone: str, patch: Object) -> None:
+        """Somebody edits a zone's scalable."""
+        self._patch(self.item(zone), patch)
+
+    def item(self, zone: str) -> Object:
+        """A zone's scalable."""
         return next(item for item in self.objects.list(self.scalables) if self._zone(item) == zone)
 
+    def _owner(self, zone: str) -> Object:
+        item = self.item(zone)
+        scalers = self.objects.list("machineautoscalers.autoscaling.openshift.io")
+        names = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
+        return names.get(item["metadata"]["name"], item)
+
+    def _patch(self, item: Object, patch: Object) -> None:
+        group = item["apiVersion"].partition("/")[0]
+        resource = f"{item['kind'].lower()}s.{group}"
+        self.objects.patch(resource, self.namespace, item["metadata"]["name"], patch, manager="test")
+
     def _decision(self, zone: str) -> str:
-        return str(self._of(zone)["metadata"].get("annotations", {}).get(DECISION))
+        return str(self.item(zone)["metadata"].get("annotations", {}).get(DECISION))
 
     def _zone(self, item: Object) -> str:
         order = (DEAD, BUSY, IDLE, FROZEN)
         name: str = item["metadata"]["name"]
         return order[int(name[-1]) - 1] if self.flavour == "gardener" else next(z for z in order if name.endswith(z))
 
-    def _change(self, zone: str, patch: Object) -> None:
-        self.objects.patch(self.scalables, self.namespace, self._of(zone)["metadata"]["name"], patch, manager="test")
-
     def _frozen(self) -> str:
-        name = self._of(FROZEN)["metadata"]["name"]
-        scalers = self.objects.list("machineautoscalers.autoscaling.openshift.io")
-        mine = [item for item in scalers if item["spec"]["scaleTargetRef"]["name"] == name]
-        return json.dumps([self._of(FROZEN), *mine], sort_keys=True)
+        return json.dumps([self.item(FROZEN), self._owner(FROZEN)], sort_keys=True)
 
     def _nodes(self) -> set[str]:
         return {item["metadata"]["name"] for item in self.objects.list("nodes")}

@@ -24,6 +24,7 @@ from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def plenty() -> float:
@@ -95,7 +96,8 @@ class InMemoryStore:
         versions |= {f"POOL#{pool}": number for pool, (number, _) in pools.items()}
         zones = self._zones.get(cluster, {})
         versions |= {f"ZONE#{where}": number for where, (number, _) in zones.items()}
-        by_name = {where.rpartition("/")[2]: record for where, (_, record) in zones.items()}
+        told = sorted(zones.items(), key=lambda item: item[1][1].said_at or NEVER)  # the newest word about a zone counts
+        by_name = {where.rpartition("/")[2]: record for where, (_, record) in told}
         lease = self._leases.get(cluster)
         return Remembered(
             record=read_json(ClusterRecord, text, f"record of cluster {cluster}"),

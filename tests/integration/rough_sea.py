@@ -240,7 +240,7 @@ class Vessel:
         self.pool = next(iter(cluster.pools))
         self.maximum = MAXIMUM
         self.lowest_maximum = MAXIMUM  # since the ledger was last compared
-        self.ledger = sum(group.requested for group in self.groups())
+        self.ledger = self.requested
         self.touched = False  # somebody else wrote since our last look
         self.down = False
         self.patches = 0
@@ -251,7 +251,8 @@ class Vessel:
     # ------------------------------------------------------------ what there is
     def items(self) -> list[Object]:
         found = self.store.list(_SCALABLES[self.name])
-        return [item for item in found if not item["metadata"].get("ownerReferences")]
+        alone = [item for item in found if not item["metadata"].get("ownerReferences")]
+        return sorted(alone, key=lambda item: str(item["metadata"]["name"]))  # the order of their zones, too
 
     def groups(self) -> list[Group]:
         plural, label = _MACHINES[self.name]
@@ -261,13 +262,13 @@ class Vessel:
                 running.setdefault(machine["metadata"]["labels"][label], []).append(machine["metadata"]["name"])
         owners = self._owners()
         groups = []
-        for item in self.items():
+        for zone, item in zip(ZONES, self.items(), strict=True):
             metadata = item["metadata"]
             notes = metadata.get("annotations") or {}
             groups.append(
                 Group(
                     name=metadata["name"],
-                    zone=next(zone for zone in ZONES if zone == self._zone(item)),
+                    zone=zone,
                     requested=item["spec"].get("replicas", 0),
                     running=tuple(running.get(metadata["name"], ())),
                     bounds=self._bounds(notes, owners.get(metadata["name"])),
@@ -276,16 +277,14 @@ class Vessel:
                     body=json.dumps(item, sort_keys=True),
                 )
             )
-        return sorted(groups, key=lambda group: group.zone)
+        return groups
+
+    @property
+    def requested(self) -> int:
+        return sum(item["spec"].get("replicas", 0) for item in self.items())
 
     def in_zone(self, zone: str) -> Group:
         return next(group for group in self.groups() if group.zone == zone)
-
-    def _zone(self, item: Object) -> str:
-        return world.ZONES[[view["metadata"]["name"] for view in self._sorted()].index(item["metadata"]["name"])]
-
-    def _sorted(self) -> list[Object]:
-        return sorted(self.items(), key=lambda item: str(item["metadata"]["name"]))
 
     def _owners(self) -> dict[str, Object]:
         if self.name != "openshift":
@@ -305,9 +304,9 @@ class Vessel:
     @contextmanager
     def others(self) -> Iterator[None]:
         """Somebody else than Evenkeel writes: what that does to the sum of replicas is theirs."""
-        before = sum(group.requested for group in self.groups())
+        before = self.requested
         yield
-        self.ledger += sum(group.requested for group in self.groups()) - before
+        self.ledger += self.requested - before
         self.touched = True
 
     def annotate(self, zone: str, key: str, value: str | None) -> None:
@@ -315,7 +314,7 @@ class Vessel:
             self.store.patch(
                 _SCALABLES[self.name],
                 self.cluster.namespace,
-                self.in_zone(zone).name,
+                self.items()[ZONES.index(zone)]["metadata"]["name"],
                 {"metadata": {"annotations": {key: value}}},
                 manager="kubectl-edit",
             )
@@ -604,6 +603,11 @@ class Sea:
         elif not again and message in queue:
             queue.remove(message)
         return not refused
+
+    def message_for(self, cluster: str) -> Message:
+        """A message of its own for a cluster, whatever else is waiting."""
+        self.queues.request(cluster, "now", f"now-{next(self._ids)}")
+        return self.queues.rebalance[-1]
 
     def drain(self) -> None:
         """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""

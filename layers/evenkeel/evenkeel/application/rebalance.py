@@ -170,13 +170,16 @@ class Rebalance:
                 if pool.changes and not outcome.dry_run:
                     if lease is None:
                         lease = self._take_lease(cluster, remembered, remaining)
-                    if not remembered.record.leaving:
+                    if pool.moves or not remembered.record.leaving:
                         known = self._write_down(cluster, pool, known, versions)
                     again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining)
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}
                 self._tell(outcome, pool, known, api, versions, why, outcomes)
             if remembered.record.leaving and not any(_carries_ours(pool) for pool in planned.pools):
+                for id, pool_state in remembered.state.pools.items():
+                    if pool_state.adopted:  # whoever comes back may find other bounds, and those are adopted then
+                        self.store.save_pool(cluster, id, replace(pool_state, adopted={}), versions[f"POOL#{id}"])
                 left = remembered.record.model_copy(update={"leaving": False, "paused": True, "paused_until": None})
                 self.store.save_record(left, versions["META"])
                 outcome.message = f"{cluster}: restored, and paused: nothing of ours is left in it"

@@ -68,6 +68,7 @@ class HearZoneShift:
         until = end if shift.impaired and end is not None else shift.at
         for attempt in range(_TRIES):
             remembered = self.store.load(cluster)
+            zone = remembered.record.zone_ids.get(zone, zone)
             known = remembered.zones.get(zone)
             if known is not None and known.said_at is not None and known.said_at >= shift.at:
                 return False

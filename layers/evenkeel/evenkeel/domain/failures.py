@@ -30,7 +30,9 @@ _PATTERNS = (
         FailureClass.QUOTA,
         r"LimitExceeded|QuotaExceeded|QUOTA_EXCEEDED|OperationNotAllowed.{0,80}quota|InsufficientAddressCapacity"
         r"|InsufficientFreeAddresses|InsufficientSubnet|MaxSpotInstanceCountExceeded|IP_SPACE_EXHAUSTED"
-        r"|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded",
+        r"|exceed\w* .{0,40}(quota|limit)|(quota|limit) .{0,60}exceeded"
+        # EC2's own words for VcpuLimitExceeded and InstanceLimitExceeded, where a provider passes on no code
+        r"|than your current .{0,40}limit|your quota allows",
     ),
     (
         FailureClass.CAPACITY,

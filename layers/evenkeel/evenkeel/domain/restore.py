@@ -7,21 +7,57 @@ run finds nothing of ours and plans nothing.
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.model import NodeGroup, Observation, Policy
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
+from evenkeel.domain.model import NodeGroup, Observation, Policy, PoolId, State
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState, adopted_bounds
 from evenkeel.domain.safety import safe_bounds
 
 
 def plan_restore(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
-    """What to write to leave a cluster. Pools, states and names are those of :func:`plan`."""
+    """What to write to leave a cluster. Pools, states and names are those of :func:`plan`.
+
+    A move that was interrupted is ended first, by the usual plan: the marks that say how far it came go with us. Groups
+    that have left their pool since we wrote them are restored too.
+    """
     usual = plan(observation, state, policy, now)
-    pools = []
+    pools = {}
     for pool in usual.pools:
         known = state.pools.get(pool.id, PoolState())
+        owed = known.move.owed(planned.group for planned in pool.groups) if known.move else 0
+        if pool.owed < owed and pool.valid:
+            pools[pool.id] = pool
+            continue
         groups = tuple(_leave(planned, known) for planned in pool.groups)
-        pools.append(replace(pool, groups=groups, starved=0))
-    return replace(usual, pools=tuple(pools), states={})
+        pools[pool.id] = replace(pool, groups=groups, starved=0, owed=owed)
+    planned_for = {planned.group.key for pool in usual.pools for planned in pool.groups}
+    for group in observation.groups:
+        if group.key not in planned_for and carries_ours(group):
+            pool = _pool_once_of(group, state, policy)
+            left = GroupPlan(
+                group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=()
+            )
+            pool = pools.get(pool.id, pool)
+            pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
+    return replace(usual, pools=tuple(pools.values()), states={})
+
+
+def _pool_once_of(group: NodeGroup, state: ClusterState, policy: Policy) -> PoolPlan:
+    """The pool that remembers the group's bounds from before us; else one of its own."""
+    key = group.key
+    own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
+    id = next((id for id, known in state.pools.items() if str(key) in known.adopted), own)
+    return PoolPlan(
+        id=id,
+        strategy=policy.strategy,
+        min=None,
+        max=None,
+        valid=True,
+        problems=(),
+        starved=0,
+        overcommitted=False,
+        groups=(),
+        remembered=state.pools.get(id, PoolState()),
+    )
 
 
 def carries_ours(group: NodeGroup) -> bool:
@@ -31,7 +67,7 @@ def carries_ours(group: NodeGroup) -> bool:
 
 def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
     group = planned.group
-    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None)
+    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, moved=0)
     if not carries_ours(group):
         return replace(still, reasons=("left alone: it carries nothing of ours",))
     if group.frozen_because is not None:

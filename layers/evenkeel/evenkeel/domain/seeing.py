@@ -23,8 +23,11 @@ def see(
     """The state after this look; None, or the very same, where it says nothing new."""
     put_back = group.publication is not None and group.bounds not in (None, group.publication.bounds)
     news = group.waiting or put_back or group.autoscaler_failure is not None
-    if group.frozen_because is not None or (state is None and not news):
-        return state
+    if group.frozen_because is not None:
+        # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
+        return state if state is None or state.waiting_since is None else _not_waiting(state)
+    if state is None and not news:
+        return None
     before = after = state or GroupState()
     if put_back:
         after = _put_back(group, after, now)
@@ -67,7 +70,7 @@ def _time_waited(
 ) -> GroupState:
     """The state with its clock of waiting replicas: started at first sight, started anew by every node that comes."""
     if not group.waiting:
-        return state if state.waiting_since is None else replace(state, waiting_since=None, waiting_running=None)
+        return state if state.waiting_since is None else _not_waiting(state)
     if state.waiting_since is None or state.waiting_running is None or group.running > state.waiting_running:
         return replace(state, waiting_since=now, waiting_running=group.running)
     if now - state.waiting_since < provision_timeout:
@@ -77,3 +80,7 @@ def _time_waited(
         state, now, FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas", backoff
     )
     return replace(late, waiting_since=now, waiting_running=group.running)
+
+
+def _not_waiting(state: GroupState) -> GroupState:
+    return replace(state, waiting_since=None, waiting_running=None)

@@ -1,0 +1,265 @@
+"""Leaving: the objects are as they were before us, whoever owns their bounds and whatever happened meanwhile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Clusters
+from evenkeel.domain.model import Bounds, NodeGroup, Observation
+from evenkeel.domain.moves import Move
+from evenkeel.domain.plan import ClusterState, PoolPlan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.restore import plan_restore
+from sandbox.kube.store import Object
+from tests.builders import NOW, group, in_backoff, numbers, pool_plan
+from tests.crashing import BUSY, DEAD, IDLE, PAUSED, How, Life, Scene, WirelessClusters
+from tests.fakes import FakeQueue, plenty
+
+FLAVOURS = ("gardener", "cluster-api", "openshift")
+
+
+@pytest.fixture(params=FLAVOURS)
+def flavour(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Stay:
+    """A scene before its trouble, with a picture of the objects from before Evenkeel came."""
+
+    def __init__(self, flavour: str, *, bounds: bool = True, **fields: Any) -> None:
+        self.before: dict[str, Object] = {}
+        self.scene = Scene(flavour, arrived=lambda scene: self._arrives(scene, bounds), trouble=False, **fields)
+
+    def _arrives(self, scene: Scene, bounds: bool) -> None:
+        if not bounds:
+            for item in scene.objects.list(scene.scalables):
+                gone = {key: None for key in item["metadata"]["annotations"] if "node-group-m" in key}
+                patch = {"metadata": {"annotations": gone}}
+                scene.objects.patch(scene.scalables, scene.namespace, item["metadata"]["name"], patch, manager="test")
+            for item in scene.objects.list("machineautoscalers.autoscaling.openshift.io"):
+                scene.objects.delete(
+                    "machineautoscalers.autoscaling.openshift.io", scene.namespace, item["metadata"]["name"]
+                )
+        else:
+            for zone in (DEAD, BUSY, IDLE):
+                scene.set_bounds(zone, 0, 9)  # not what Evenkeel would make of it
+            scene.troubled(Life(at=0))  # the owners' controllers pass them on
+        self.before = self.picture(scene)
+
+    def picture(self, scene: Scene) -> dict[str, Object]:
+        """Everything that Evenkeel may write, without what the server counts and what controllers report."""
+        items = [
+            *scene.objects.list(scene.scalables),
+            *scene.objects.list("machineautoscalers.autoscaling.openshift.io"),
+            *(scene.objects.list("clusters.cluster.x-k8s.io") if scene.flavour == "cluster-api" else ()),
+        ]
+        pictures = {}
+        for item in items:
+            metadata = {
+                key: value
+                for key, value in item["metadata"].items()
+                if key not in ("resourceVersion", "managedFields", "generation")
+            }
+            pictures[f"{item['kind']}/{item['metadata']['name']}"] = {"metadata": metadata, "spec": item["spec"]}
+        return pictures
+
+    def ask(self, action: str, **event: Any) -> dict[str, Any]:
+        clusters: Clusters = WirelessClusters(self.scene.api, Life(), self.scene.clock)
+        operate = Operate(
+            store=self.scene.memory, clusters=clusters, queue=FakeQueue(), clock=self.scene.clock, dry_run=False
+        )
+        return operate({"action": action, "cluster": "demo", **event}, plenty)
+
+    @property
+    def record(self) -> Any:
+        return self.scene.memory.load("demo").record
+
+    def leave(self) -> None:
+        assert self.ask("restore")["ok"]
+        self.scene.settle()
+
+
+class TestEverythingIsAsBefore:
+    def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        assert stay.picture(stay.scene) != stay.before, "Evenkeel has written"
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+        assert (stay.record.paused, stay.record.leaving) == (True, False)
+        assert stay.scene.run().message == "demo: paused, nothing looked at"
+
+    def test_groups_that_had_no_bounds_have_none_again(self, flavour: str) -> None:
+        stay = Stay(flavour, bounds=False)
+        assert stay.picture(stay.scene) != stay.before
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+
+    def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        record = stay.record.model_copy(update={"dry_run": True})
+        stay.scene.memory.save_record(record, stay.scene.memory.load("demo").versions["META"])
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+
+    def test_twice_is_once(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        stay.leave()
+        stay.ask("restore")
+        outcome = stay.scene.run()
+        assert outcome.written == 0
+        assert stay.picture(stay.scene) == stay.before
+        assert stay.record.paused
+
+    def test_what_the_user_annotated_meanwhile_stays(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        patch = {"metadata": {"annotations": {"evenkeel.dev/weight": "2", "example.com/note": "ours"}}}
+        stay.scene.change(IDLE, patch)
+        stay.leave()
+        annotations = stay.scene.item(IDLE)["metadata"]["annotations"]
+        assert annotations["evenkeel.dev/weight"] == "2"
+        assert annotations["example.com/note"] == "ours"
+        assert "evenkeel.dev/decision" not in annotations
+
+    def test_a_frozen_group_is_restored_once_it_thaws_and_until_then_we_stay(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        stay.scene.change(IDLE, PAUSED[flavour])
+        stay.leave()
+        assert stay.record.leaving
+        assert not stay.record.paused
+        thaw = {
+            "gardener": {"spec": {"paused": None}},
+            "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}},
+            "openshift": {"spec": {"authoritativeAPI": None}},
+        }
+        stay.scene.change(IDLE, thaw[flavour])
+        stay.scene.settle()
+        assert stay.record.paused
+        now, before = stay.picture(stay.scene), stay.before
+        for pictured in (now, before):
+            for item in pictured.values():
+                for empty in ("paused", "authoritativeAPI"):
+                    item["spec"].pop(empty, None)
+        assert now == before
+
+    def test_wherever_it_dies_it_goes_on_from_there(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        assert stay.ask("restore")["ok"]
+        life = Life()
+        stay.scene.again().run(life)
+        wrong = []
+        for how in (How.BEFORE, How.AFTER, How.LOST):
+            for at, step in enumerate(life.steps):
+                played = stay.scene.again()
+                played.troubled(Life(at=at, how=how))
+                for _ in range(3):
+                    played.troubled(Life())
+                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused:
+                    wrong.append(f"{step}: {how}")
+        assert wrong == []
+
+    def test_who_comes_back_adopts_what_stands_there_then(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        stay.leave()
+        stay.scene.set_bounds(IDLE, 1, 7)
+        stay.scene.troubled(Life())
+        before = stay.picture(stay.scene)
+        stay.ask("resume")
+        stay.scene.settle()
+        assert stay.picture(stay.scene) != before
+        stay.leave()
+        assert stay.picture(stay.scene) == before
+
+    def test_a_group_that_left_its_pool_is_restored_too(self) -> None:
+        stay = Stay("cluster-api")
+        stay.scene.change(IDLE, {"metadata": {"labels": {"evenkeel.dev/pool": None}}})
+        stay.leave()
+        now = stay.picture(stay.scene)
+        for name, pictured in now.items():
+            assert pictured["spec"] == stay.before[name]["spec"]
+            assert pictured["metadata"].get("annotations") == stay.before[name]["metadata"].get("annotations")
+        assert stay.record.paused
+
+
+class TestAdoptedBoundsThatSomebodyEdited:
+    def test_what_the_state_remembers_goes_before_what_the_annotation_says(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "0,1"})
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+
+    def test_an_unreadable_one_is_mended_from_the_state(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+
+    def test_an_unreadable_one_that_nobody_remembers_is_left_alone_and_told(self) -> None:
+        stay = Stay("cluster-api")
+        pools = stay.scene.memory.load("demo")
+        for pool, state in pools.state.pools.items():
+            bare = PoolState(digest=state.digest)
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+        stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
+        stay.leave()
+        assert stay.record.leaving
+        plan = stay.scene.run().plan
+        assert plan is not None
+        told = [planned.reasons for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE]
+        assert told == [("not restored: its adopted-bounds annotation has been edited beyond reading",)]
+
+    def test_without_the_state_the_annotation_says_it(self, flavour: str) -> None:
+        stay = Stay(flavour)
+        pools = stay.scene.memory.load("demo")
+        for pool, state in pools.state.pools.items():
+            bare = PoolState(digest=state.digest)
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+        stay.leave()
+        assert stay.picture(stay.scene) == stay.before
+
+
+class TestPlans:
+    def test_the_old_max_does_not_fall_below_what_is_requested_now(self) -> None:
+        found = group("a", 6, bounds=(0, 6), adopted=Bounds(1, 4), has_adopted=True)
+        (planned,) = _restored([found]).groups
+        assert planned.bounds == Bounds(1, 6)
+        assert planned.requested == 6
+
+    def test_replicas_stay_as_they_are_also_in_a_zone_that_fails(self) -> None:
+        found = group("a", 5, running=2, bounds=(0, 5), adopted=Bounds(0, 9), has_adopted=True)
+        (planned,) = _restored([found], fenced=True).groups
+        assert planned.requested == 5
+        assert planned.moved == 0
+
+    def test_an_interrupted_move_is_ended_first(self) -> None:
+        give = group("a", 2, bounds=(0, 2), move="m", adopted=Bounds(0, 4), has_adopted=True)
+        take = group("b", 2, bounds=(0, 4), adopted=Bounds(0, 4), has_adopted=True)
+        move = Move(id="m", steps={str(give.key): -3, str(take.key): 3})
+        first = _restored([give, take], move=move)
+        assert sum(planned.requested for planned in first.groups) == 7
+        assert not any(planned.leaves for planned in first.groups)
+        then = _restored([give, take])
+        assert all(planned.leaves for planned in then.groups)
+
+    def test_what_it_owes_and_nobody_can_take_does_not_keep_us(self) -> None:
+        give = group("a", 2, bounds=(0, 2), move="m", zone_max=2, adopted=Bounds(0, 4), has_adopted=True)
+        move = Move(id="m", steps={str(give.key): -3})
+        found = _restored([give], move=move)
+        assert all(planned.leaves for planned in found.groups)
+        assert found.owed == 3
+
+    def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
+        (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
+        assert not planned.changes
+
+
+def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
+    """What restore plans for the only pool there is, with ``move`` remembered; fenced: every group is in backoff."""
+    policy = numbers(0, 12)
+    remembered = {pool_plan(groups, policy).id: PoolState(move=move)}
+    state = ClusterState(pools=remembered, groups={one.key: in_backoff() for one in groups} if fenced else {})
+    (pool,) = plan_restore(Observation(groups=tuple(groups)), state, policy, NOW).pools
+    return pool
