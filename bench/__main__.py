@@ -1,6 +1,6 @@
 """All figures, one after the other."""
 
-from bench import cold_start, outage, plan_growth, quiet_scan
+from bench import cold_start, crashes, outage, plan_growth, quiet_scan
 
-for figure in (plan_growth, quiet_scan, outage, cold_start):
+for figure in (plan_growth, quiet_scan, outage, crashes, cold_start):
     figure.main()

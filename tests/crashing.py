@@ -22,7 +22,7 @@ import urllib3
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.flavours import DECISION, FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import DECISION, FLAVOURS, TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import Outcome, Rebalance
@@ -37,6 +37,8 @@ from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, re
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
+#: who owns the bounds: the flavours' own way, and a Cluster's topology
+OWNERS = ("gardener", "cluster-api", "openshift", "cluster-class")
 PAUSED: dict[str, Object] = {
     "gardener": {"spec": {"paused": True}},
     "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}},
@@ -92,17 +94,17 @@ class Life:
 
 
 class Mortal:
-    """A port whose every call is a step of a life."""
+    """A port whose every call is a step of a life; ``lost`` is what a caller gets in the place of a lost answer."""
 
-    def __init__(self, port: object, life: Life, name: str) -> None:
-        self._port, self._life, self._name = port, life, name
+    def __init__(self, port: object, life: Life, name: str, lost: type[EvenkeelError] = StateUnavailableError) -> None:
+        self._port, self._life, self._name, self._lost = port, life, name, lost
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         def called(*arguments: Any) -> Any:
             return self._life.step(
                 f"{self._name}.{method}",
                 lambda: getattr(self._port, method)(*arguments),
-                lambda: StateUnavailableError(f"{self._name}: the answer was lost"),
+                lambda: self._lost(f"{self._name}: the answer was lost"),
             )
 
         return called
@@ -144,23 +146,27 @@ class WirelessClusters:
 
 
 class Scene:
-    """A pool of four zones: one gives no machines any more, one has a machine under way, one is idle, one frozen.
+    """A pool of one of OWNERS: four zones, of which one gives no machines any more, one has a machine under
+    way, one is idle, one frozen.
 
-    ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes; without
-    ``trouble`` all zones stay well. ``faults`` collects whatever must never be, with the request after which
-    it was.
+    ``fields`` go into the cluster's record; ``arrived`` is called when the world is ready, before Evenkeel comes;
+    without ``trouble`` all zones stay well. ``faults`` collects whatever must never be, with the request after which it
+    was.
     """
 
     def __init__(
         self,
-        flavour: str,
+        owner: str,
         *,
         stuck: int = 2,
         trouble: bool = True,
         arrived: Callable[[Scene], None] = lambda _: None,
         **fields: Any,
     ) -> None:
-        self.flavour = flavour
+        self.cluster_class = owner == "cluster-class"
+        self.flavour = flavour = "cluster-api" if self.cluster_class else owner
+        #: bounds and replicas stand on two objects, and no write can carry the versions of both
+        self.two_objects = owner in ("openshift", "cluster-class")
         self.clock = FakeClock()
         zones = (DEAD, BUSY, IDLE, FROZEN)
         pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=zones)
@@ -179,6 +185,8 @@ class Scene:
         self.scaled = 0  # replicas that Cluster Autoscaler has added
         #: zones that it has scaled, and whose bounds have not held that since; what we had last decided then
         self.overtaken: dict[str, str] = {}
+        if self.cluster_class:
+            self._hand_over_to_topology()
         self.change(FROZEN, PAUSED[flavour])
         self._pass(timedelta(seconds=75))
         arrived(self)
@@ -229,7 +237,7 @@ class Scene:
         owner = self._owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             return owner["spec"]["minReplicas"], owner["spec"]["maxReplicas"]
-        flavour, annotations = FLAVOURS[self.flavour], owner["metadata"]["annotations"]
+        flavour, annotations = FLAVOURS[self.flavour], self.annotations(zone)
         return int(annotations[flavour.min_key]), int(annotations[flavour.max_key])
 
     def set_bounds(self, zone: str, low: int, high: int) -> None:
@@ -240,9 +248,22 @@ class Scene:
         else:
             self.annotate(zone, {flavour.min_key: str(low), flavour.max_key: str(high)})
 
+    def annotations(self, zone: str) -> dict[str, str]:
+        """The annotations that stand with a zone's bounds, wherever that is."""
+        owner = self._owner(zone)
+        if owner["kind"] == "Cluster":
+            owner = next(entry for entry in _entries(owner) if entry["name"] == zone)
+        return dict(owner["metadata"].get("annotations") or {})
+
     def annotate(self, zone: str, annotations: Mapping[str, str]) -> None:
-        """Somebody edits the annotations of the object that owns a zone's bounds."""
-        self._patch(self._owner(zone), {"metadata": {"annotations": dict(annotations)}})
+        """Somebody edits them."""
+        owner = self._owner(zone)
+        patch: Object = {"metadata": {"annotations": dict(annotations)}}
+        if owner["kind"] == "Cluster":
+            entries = _entries(owner)
+            next(entry for entry in entries if entry["name"] == zone)["metadata"]["annotations"] |= annotations
+            patch = {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
+        self._patch(owner, patch)
 
     def change(self, zone: str, patch: Object) -> None:
         """Somebody edits a zone's scalable."""
@@ -252,7 +273,25 @@ class Scene:
         """A zone's scalable."""
         return next(item for item in self.objects.list(self.scalables) if self._zone(item) == zone)
 
+    def _hand_over_to_topology(self) -> None:
+        """A ClusterClass makes the deployments: their bounds come from the Cluster from now on."""
+        entries = []
+        for zone in (DEAD, BUSY, IDLE, FROZEN):
+            item, flavour = self.item(zone), FLAVOURS[self.flavour]
+            bounds = {key: item["metadata"]["annotations"][key] for key in (flavour.min_key, flavour.max_key)}
+            entries.append({"class": "worker", "name": zone, "metadata": {"annotations": bounds}})
+            labels = {TOPOLOGY_OWNED: "", TOPOLOGY_NAME: zone}
+            self.change(zone, {"metadata": {"labels": labels}})
+        topology = {"class": "aws", "version": "v1.34.1", "workers": {"machineDeployments": entries}}
+        self._patch(self._cluster(), {"spec": {"topology": topology}})
+
+    def _cluster(self) -> Object:
+        (cluster,) = self.objects.list("clusters.cluster.x-k8s.io")
+        return cluster
+
     def _owner(self, zone: str) -> Object:
+        if self.cluster_class:
+            return self._cluster()
         item = self.item(zone)
         scalers = self.objects.list("machineautoscalers.autoscaling.openshift.io")
         names = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
@@ -264,7 +303,7 @@ class Scene:
         self.objects.patch(resource, self.namespace, item["metadata"]["name"], patch, manager="test")
 
     def _decision(self, zone: str) -> str:
-        return str(self.item(zone)["metadata"].get("annotations", {}).get(DECISION))
+        return str(self.annotations(zone).get(DECISION))
 
     def _zone(self, item: Object) -> str:
         order = (DEAD, BUSY, IDLE, FROZEN)
@@ -272,7 +311,8 @@ class Scene:
         return order[int(name[-1]) - 1] if self.flavour == "gardener" else next(z for z in order if name.endswith(z))
 
     def _frozen(self) -> str:
-        return json.dumps([self.item(FROZEN), self._owner(FROZEN)], sort_keys=True)
+        owner = self.annotations(FROZEN) if self.cluster_class else self._owner(FROZEN)
+        return json.dumps([self.item(FROZEN), owner], sort_keys=True)
 
     def _nodes(self) -> set[str]:
         return {item["metadata"]["name"] for item in self.objects.list("nodes")}
@@ -292,9 +332,9 @@ class Scene:
             if 0 <= low <= high and high >= replicas:
                 self.overtaken.pop(zone, None)
                 continue
-            # What it scales past our bounds meanwhile lasts until our next write there. On OpenShift that can be one
-            # more look away: bounds and replicas stand on two objects, and a version guards only one.
-            missed = self.flavour == "openshift" or self._decision(zone) == self.overtaken.get(zone)
+            # What it scales past our bounds meanwhile lasts until our next write there; where bounds and replicas stand
+            # on two objects until our next look, because a version guards only one.
+            missed = self.two_objects or self._decision(zone) == self.overtaken.get(zone)
             if zone not in self.overtaken or not missed or not 0 <= low <= high:
                 self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
 
@@ -348,6 +388,11 @@ class Scene:
             if remembered.move is not None:
                 found.append(f"{pool}: the move is still open: {remembered.move}")
         return found
+
+
+def _entries(cluster: Object) -> list[Object]:
+    found: list[Object] = cluster["spec"]["topology"]["workers"]["machineDeployments"]
+    return found
 
 
 def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:

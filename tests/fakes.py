@@ -96,7 +96,9 @@ class InMemoryStore:
         versions |= {f"POOL#{pool}": number for pool, (number, _) in pools.items()}
         zones = self._zones.get(cluster, {})
         versions |= {f"ZONE#{where}": number for where, (number, _) in zones.items()}
-        told = sorted(zones.items(), key=lambda item: item[1][1].said_at or NEVER)  # the newest word about a zone counts
+        told = sorted(
+            zones.items(), key=lambda item: item[1][1].said_at or NEVER
+        )  # the newest word about a zone counts
         by_name = {where.rpartition("/")[2]: record for where, (_, record) in told}
         lease = self._leases.get(cluster)
         return Remembered(

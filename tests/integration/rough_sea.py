@@ -81,38 +81,43 @@ class Steps:
     """Counts what a run does to the world outside, and lets something happen at one of these steps."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count = self._patches = 0
         self._dead = False
         self._happenings: dict[tuple[int, str], Callable[[], None]] = {}
 
     @contextmanager
     def of_a_run(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
-        """One invocation; `happenings` by step (from 1) and moment ("before" or "after"). Runs can be nested."""
-        before = self._count, self._dead, self._happenings
-        self._count, self._dead, self._happenings = 0, False, dict(happenings)
+        """One invocation. Runs can be nested.
+
+        `happenings` by step and moment ("before" or "after"). Steps count from 1; patches also from -1 down.
+        """
+        before = self._count, self._patches, self._dead, self._happenings
+        self._count, self._patches, self._dead, self._happenings = 0, 0, False, dict(happenings)
         try:
             yield
         finally:
-            self._count, self._dead, self._happenings = before
+            self._count, self._patches, self._dead, self._happenings = before
 
     def kill(self) -> None:
         self._dead = True
         raise Killed
 
-    def take(self, call: Callable[[], Any]) -> Any:
+    def take(self, name: str, call: Callable[[], Any]) -> Any:
         if self._dead:
             raise Killed
         self._count += 1
-        number = self._count
-        self._happen(number, "before")
+        self._patches += name == "patch"
+        numbers = [self._count, -self._patches] if name == "patch" else [self._count]
+        self._happen(numbers, "before")
         answer = call()
-        self._happen(number, "after")
+        self._happen(numbers, "after")
         return answer
 
-    def _happen(self, number: int, moment: str) -> None:
-        happening = self._happenings.pop((number, moment), None)
-        if happening is not None:
-            happening()
+    def _happen(self, numbers: list[int], moment: str) -> None:
+        for number in numbers:
+            happening = self._happenings.pop((number, moment), None)
+            if happening is not None:
+                happening()
 
 
 class Tapped:
@@ -131,7 +136,7 @@ class Tapped:
                 self._check()
                 return found(*arguments, **named)
 
-            return self._steps.take(really)
+            return self._steps.take(name, really)
 
         return call
 
@@ -353,8 +358,8 @@ class Vessel:
             surplus = max(0, len(group.running) - group.requested)
             if len(gone) > surplus:
                 self.sea.broken.append(
-                    f"{self.name}/{group.name}: running nodes {sorted(gone)} went, with {group.requested} requested and "
-                    f"{len(group.running)} running"
+                    f"{self.name}/{group.name}: running nodes {sorted(gone)} went, "
+                    f"with {group.requested} requested and {len(group.running)} running"
                 )
 
     def _condemned(self) -> set[str]:
@@ -504,8 +509,6 @@ class Sea:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for api in self._clusters._kept.values():
-            api._client.rest_client.pool_manager.clear()
         self.world.__exit__(None, None, None)
 
     # ------------------------------------------------------------ the functions
@@ -760,4 +763,3 @@ def _record(message: Message) -> dict[str, Any]:
         "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
         "awsRegion": "eu-central-1",
     }
-

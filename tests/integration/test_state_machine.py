@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -24,21 +24,24 @@ from hypothesis.stateful import (
 from sandbox.kube.world import ZONES
 from tests.integration.rough_sea import MAXIMUM, MINIMUM, PAUSED, SECONDS, Sea, Vessel
 
+# A worker that is killed has counted nothing yet.
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
+
 #: the cluster without an autoscaler, where stuck replicas are moved, or the other one
 CLUSTER = st.booleans()
 ZONE = st.sampled_from(ZONES)
 ANY = st.integers(0, 7)
 CODES = st.sampled_from(["InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "VcpuLimitExceeded", "Odd"])
 # A run that moves replicas takes about twenty steps: looks, calls of the table, patches, messages.
-Incidents = list[tuple[str, int, str, str, int]]
+Incidents = list[tuple[str, int, str, str | None, int]]
 INCIDENTS = st.lists(
     st.tuples(
         st.sampled_from(
             ["killed", "killed", "answer lost", "refused", "scaled", "machines", "lease ends", "time", "table"]
         ),
-        st.integers(1, 22),
+        st.integers(1, 22) | st.integers(-5, -1),
         st.sampled_from(["before", "after"]),
-        ZONE,
+        st.sampled_from([None, None, *ZONES]),
         st.integers(-2, 3),
     ),
     min_size=1,
@@ -157,11 +160,25 @@ class EveryoneActs(RuleBasedStateMachine):
             vessel.scale(fullest.zone, -nodes, "kubectl")
         vessel.scale(zone, nodes, "kubectl" if moving else "cluster-autoscaler")
         self.sea.pass_time(timedelta(seconds=20), steps=2)
-        self.disturb(vessel, incidents)
+        self.disturb(vessel, incidents, zone)
 
-    def disturb(self, vessel: Vessel, incidents: Incidents) -> None:
+    @rule(
+        moving=CLUSTER,
+        zone=ZONE,
+        nodes=st.integers(1, 3),
+        step=st.integers(-5, -1) | st.integers(4, 18),
+        moment=st.sampled_from(["after", "before"]),
+    )
+    def a_worker_dies(self, moving: bool, zone: str, nodes: int, step: int, moment: str) -> None:
+        """The commonest of all incidents, and its message comes back a moment later."""
+        self.a_run_is_disturbed(moving, [("killed", step, moment, None, 0)], zone, nodes, fresh=True)
+        self.sea.pass_time(timedelta(seconds=100), steps=2)
+        self.sea.drain()
+
+    def disturb(self, vessel: Vessel, incidents: Incidents, failing: str) -> None:
         happenings = {
-            (step, moment): self.incident(what, vessel, zone, delta) for what, step, moment, zone, delta in incidents
+            (step, moment): self.incident(what, vessel, zone or failing, delta)
+            for what, step, moment, zone, delta in incidents
         }
         self.sea.away_meanwhile = any(what == "table" for what, *_ in incidents)
         try:
@@ -280,14 +297,40 @@ class EveryoneActs(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def _as_deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"SERVICE_NAME": "evenkeel", "METRICS_NAMESPACE": "Evenkeel", "LOG_LEVEL": "CRITICAL"}
     for name, value in variables.items():
         monkeypatch.setenv(f"POWERTOOLS_{name}", value)
-    yield
 
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@pytest.mark.usefixtures("_as_deployed")
+@pytest.mark.parametrize("name", ["cluster-api", "openshift", "gardener"])
+def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: str) -> None:
+    with Sea(second="gardener" if name == "gardener" else "openshift") as sea:
+        vessel, zone = sea.vessels[name], ZONES[0]
+        sea.world.set_demand("cluster-api", "workers", MAXIMUM)  # or its autoscaler would take nodes away
+        sea.minute()
+
+        def one_more_gets_stuck() -> None:
+            sea.world.take_away(name, zone)
+            vessel.scale(zone, 1, "kubectl")
+            sea.pass_time(timedelta(seconds=20), steps=2)
+
+        one_more_gets_stuck()
+        sea.deliver(sea.message_for(name), happenings={(-1, "after"): sea.steps.kill})
+        assert vessel.patches == 1, "the mark, and nothing else"
+        sea.world.give_back(name, zone)
+        sea.pass_time(timedelta(hours=4), steps=4)
+        assert len(vessel.in_zone(zone).running) == vessel.in_zone(zone).requested == 3, "the marked one is a node now"
+        for _ in range(3):
+            one_more_gets_stuck()
+            sea.minute()
+            sea.world.give_back(name, zone)
+            sea.pass_time(timedelta(hours=4), steps=4)
+            sea.check()
 
 
 @pytest.mark.usefixtures("_as_deployed")

@@ -18,7 +18,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Store
-from evenkeel.config import ConfigError
+from evenkeel.config import ConfigError, ZoneRecord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
@@ -86,6 +86,20 @@ def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
     assert found.state.pools == {POOL: pool}
     assert found.versions == {"META": 1, f"GROUP#{KEY}": 1, f"POOL#{POOL}": 1}
     assert found.fence == 0
+
+
+def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
+    said = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW, by="a test")
+    registered.save_zone("demo", "eu-central-1", "eu-central-1a", said, None)
+    found = registered.load("demo")
+    assert found.zones == {"eu-central-1a": said}
+    assert found.state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
+    later = ZoneRecord(impaired_until=NOW, said_at=NOW + MINUTE, by="a test")
+    with pytest.raises(StateConflictError):
+        registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, None)
+    version = found.versions["ZONE#eu-central-1/eu-central-1a"]
+    registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, version)
+    assert registered.load("demo").zones == {"eu-central-1a": later}
 
 
 def test_a_cluster_that_nobody_registered_is_unknown(registered: Store) -> None:

@@ -338,6 +338,15 @@ class TestRecordedClusters:
         second = clusters.open(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}), plenty)
         assert first._api is not second._api  # type: ignore[attr-defined]
 
+    def test_a_rotated_secret_with_a_new_server_or_certificate_gets_a_new_connection(self) -> None:
+        config = kubeconfig()
+        clusters = self.clusters(lambda name, fresh: json.dumps(config))
+        first = clusters.open(record(), plenty)
+        config["clusters"][0]["cluster"]["server"] = "https://moved.demo"
+        second = clusters.open(record(), plenty)
+        assert first._api is not second._api  # type: ignore[attr-defined]
+        assert second._api._client.configuration.host == "https://moved.demo"  # type: ignore[attr-defined]
+
     def test_a_bad_secret_names_cluster_and_secret(self) -> None:
         with pytest.raises(AccessError, match=r"cluster demo: secret evenkeel/demo: user\.exec is refused"):
             self.clusters(lambda name, fresh: json.dumps(kubeconfig(user={"exec": {"command": "x"}}))).open(

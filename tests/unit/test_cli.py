@@ -489,7 +489,7 @@ def bent(draw: st.DrawFn) -> Object:
 
 
 class TestWhateverItIsGiven:
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=300)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
     @given(items=st.lists(bent(), min_size=1, max_size=4))
     def test_objects_with_anything_in_any_field_never_end_in_an_exception(
         self, files: Files, items: list[Object]

@@ -193,7 +193,7 @@ class _Given:
 
 
 class RecordedClusters:
-    """Opens clusters from their records. Connections are kept while a function instance lives.
+    """Opens clusters from their records. Connections are kept while a function lives and access stays the same.
 
     Args:
         session: Gives the botocore session, for EKS tokens.
@@ -205,16 +205,19 @@ class RecordedClusters:
         self._session = session
         self._secret = secret
         self._clock = clock
-        self._kept: dict[str, KubernetesApi] = {}
+        self._kept: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         """Raises AccessError."""
-        key = f"{record.id} {record.access.model_dump_json()}"
-        if key not in self._kept:
-            self._kept[key] = self._api(record)
-        return KubernetesCluster(self._kept[key], record, remaining)
+        access = record.access
+        # A rotated secret brings a new certificate, authority or server along, not only a new token.
+        text = self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
+        kept = self._kept.get(record.id)
+        if kept is None or kept[:2] != (access, text):
+            kept = self._kept[record.id] = (access, text, self._api(record, text))
+        return KubernetesCluster(kept[2], record, remaining)
 
-    def _api(self, record: ClusterRecord) -> KubernetesApi:
+    def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
         credential: Credential
         if isinstance(access, EksAccess):
@@ -223,14 +226,16 @@ class RecordedClusters:
             connection = Connection(server=access.endpoint.rstrip("/"), ca=_pem(ca, where))
             credential = EksCredential(access, self._session(), self._clock.now)
         else:
-            connection = self._kubeconfig(record.id, access, fresh=False)
-            credential = _Given(connection.token, lambda: self._kubeconfig(record.id, access, fresh=True).token)
+            connection = self._kubeconfig(record.id, access, text)
+            credential = _Given(
+                connection.token,
+                lambda: self._kubeconfig(record.id, access, self._secret(access.secret, True)).token,
+            )
         client = api_client(connection, f"cluster {record.id}")
         return KubernetesApi(record.id, client, credential, self._clock)
 
-    def _kubeconfig(self, cluster: str, access: KubeconfigAccess, *, fresh: bool) -> Connection:
-        where = f"cluster {cluster}: secret {access.secret}"
-        return read_kubeconfig(self._secret(access.secret, fresh), where, access.context)
+    def _kubeconfig(self, cluster: str, access: KubeconfigAccess, text: str) -> Connection:
+        return read_kubeconfig(text, f"cluster {cluster}: secret {access.secret}", access.context)
 
 
 def api_client(connection: Connection, where: str) -> ApiClient:

@@ -150,7 +150,8 @@ class KubernetesCluster:
         """Mark as many machines without a node as will go, the newest first.
 
         The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
-        the plan is made again with it. Those that are marked already are asked again for the same reason.
+        the plan is made again with it. Those that are marked already are asked again for the same reason. A mark of
+        ours on a machine that has a node is taken off.
         """
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
@@ -164,10 +165,20 @@ class KubernetesCluster:
             reverse=True,
         )
         going = max(0, len(staying) - (patch.requested or 0))
+        # A run that died after marking left its mark on a machine that may have become a node since: it would go now.
+        # Gardener's mark does not say whose it is, but there a machine without a node goes first among marked ones.
+        left_behind = [
+            machine
+            for machine in staying
+            if machine.has_node
+            and flavour.mark_is_ours
+            and (at(machines[machine.name][1], ("metadata", "annotations")) or {}).get(key) == value
+        ]
         version = self._version(flavour.machine) or flavour.machine.versions[0]
-        for machine in waiting[:going]:
+        for machine in left_behind + waiting[:going]:
             item = machines[machine.name][1]
-            metadata = {"resourceVersion": _resource_version(item), "annotations": {key: value}}
+            mark = None if machine.has_node else value
+            metadata = {"resourceVersion": _resource_version(item), "annotations": {key: mark}}
             path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
             self._api.patch(path, {"metadata": metadata}, self._remaining)
 

@@ -45,6 +45,11 @@ class Flavour:
     mark: tuple[str, str] = ("", "")  # annotation that makes a machine go first
 
     @property
+    def mark_is_ours(self) -> bool:
+        """Whether the mark's value tells that we set it, and not Cluster Autoscaler."""
+        return self.mark[1] == "evenkeel"
+
+    @property
     def min_key(self) -> str:
         """Annotation that Cluster Autoscaler reads a group's min from."""
         return f"{self.group}/cluster-api-autoscaler-node-group-min-size"

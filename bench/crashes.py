@@ -1,0 +1,131 @@
+"""Replicas lost or doubled over 10,000 runs that each come to harm at random steps, up to three times in a row.
+
+The real use case and the real plan; cluster and table in memory, so that so many runs take minutes. The same with the
+real Kubernetes adapter, fewer times, is tests/integration/test_crashes.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections import Counter
+from datetime import timedelta
+from typing import cast
+
+from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
+from evenkeel.application.ports import Queue, Store
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import NodeGroup
+from tests.builders import group, in_backoff
+from tests.crashing import How, KilledError, Life, Mortal
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+
+RUNS = 10_000
+_ZONES = "abcde"
+
+
+class World:
+    """A pool of random zones, of which one or two give no machines; PoolMaximum leaves room for what they owe."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.clock = FakeClock()
+        self.on_failure = chance.choice(["move", "move", "release"])
+        zones = _ZONES[: chance.randint(2, len(_ZONES))]
+        self.dead = set(zones[: chance.randint(1, min(2, len(zones) - 1))])
+        groups = [self._group(zone) for zone in zones]
+        self.before = sum(found.requested for found in groups)
+        self.running = {found.key: found.running for found in groups}
+        self.cluster = FakeCluster(groups)
+        self.store = InMemoryStore()
+        pool = {"name": "workers", "min": 0, "max": self.before + chance.randint(0, 6), "on_failure": self.on_failure}
+        strategy = chance.choice(["Balanced", "Lax-Greedy", "Adaptive", "Backward-Compatible"])
+        autoscaler = chance.choice(["cluster-autoscaler", "none"])
+        self.store.save_record(record(pools=[pool], strategy=strategy, autoscaler=autoscaler), None)
+        for found in groups:
+            if found.zone in self.dead:
+                self.store.save_group("demo", found.key, in_backoff(FailureClass.CAPACITY), None)
+
+    def _group(self, zone: str) -> NodeGroup:
+        chance = self.chance
+        running = chance.randint(0, 6)
+        requested = running + (chance.randint(1, 5) if zone in self.dead else 0)
+        high = requested + chance.randint(0, 12)
+        bounds = chance.choice([None, (chance.randint(0, requested), high)])
+        return group(zone, requested, running=running, bounds=bounds, two_objects=chance.random() < 0.3)
+
+    def run(self, life: Life) -> int:
+        """One run and the minute after it, in which machines of healthy zones come; how many patches it wrote."""
+        written = 0
+        mortal = Mortal(self.cluster, life, "cluster", ClusterUnavailableError)
+        with contextlib.suppress(KilledError, EvenkeelError):
+            written = Rebalance(
+                store=cast("Store", Mortal(self.store, life, "table")),
+                clusters=FakeClusters({"demo": cast("FakeCluster", mortal)}),
+                queue=cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),
+                bus=FakeBus(),
+                clock=self.clock,
+                chance=self.chance.randbytes,
+                dry_run=False,
+            )("demo", "a crash", plenty).written
+        self.clock.at += timedelta(seconds=61)
+        for key, found in list(self.cluster.groups.items()):
+            if found.zone not in self.dead and found.running != found.requested:
+                self.cluster.change(key, running=found.requested)
+        return written
+
+    def wrong(self) -> Counter[str]:
+        """What must be 0: replicas lost and doubled, nodes given up, bounds that do not hold, moves left open."""
+        found: Counter[str] = Counter()
+        requested = sum(one.requested for one in self.cluster.groups.values())
+        expected = self.before if self.on_failure == "move" else sum(self.running.values())
+        found["replicas lost"] = max(0, expected - requested)
+        found["replicas doubled"] = max(0, requested - expected)
+        for key, one in self.cluster.groups.items():
+            found["running nodes given up"] += max(0, self.running[key] - one.requested)
+            found["bounds that do not hold"] += one.bounds is not None and one.bounds.max < one.requested
+        found["moves left open"] = sum(pool.move is not None for pool in self.store.load("demo").state.pools.values())
+        return found
+
+
+def crash(seed: int) -> tuple[Counter[str], Counter[str]]:
+    """One world, up to three runs that come to harm, and then peace. Returns what is wrong, and what happened."""
+    chance = random.Random(seed)
+    world = World(chance)
+    happened: Counter[str] = Counter()
+    for _ in range(chance.randint(1, 3)):
+        life = Life(at=chance.randrange(24), how=chance.choice([How.BEFORE, How.AFTER, How.LOST]))
+        world.run(life)
+        if life.at is not None and life.at < len(life.steps):
+            happened[life.how.value] += 1
+    for _ in range(6):
+        if not world.run(Life()):
+            break
+    return world.wrong(), happened
+
+
+def main(runs: int = RUNS) -> None:
+    """All of them, and their sums."""
+    logging.disable(logging.CRITICAL)  # every crash is an error in the log, and all of them are meant
+    wrong: Counter[str] = Counter()
+    happened: Counter[str] = Counter()
+    try:
+        for seed in range(runs):
+            found, troubles = crash(seed)
+            if any(found.values()):
+                print(f"  seed {seed}: {dict(+found)}")
+            wrong.update(found)
+            happened.update(troubles)
+    finally:
+        logging.disable(logging.NOTSET)
+    print(f"{runs} random crash runs")
+    for what, count in sorted(happened.items()):
+        print(f"  a worker, at a step of its own: {what}: {count}")
+    for what, count in wrong.items():
+        print(f"  {what}: {count}")
+
+
+if __name__ == "__main__":
+    main()

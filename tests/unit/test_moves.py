@@ -1,0 +1,244 @@
+"""Moving stuck replicas: what is owed, who takes it, in which order it is written, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy
+from evenkeel.domain.moves import Move
+from evenkeel.domain.plan import PoolPlan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.writes import in_safe_order
+from tests.builders import (
+    MINUTE,
+    NOW,
+    group,
+    in_backoff,
+    key,
+    machines,
+    numbers,
+    pool_plan,
+    reasons,
+    requested,
+    zones,
+)
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+
+MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
+ALONE = replace(MOVE, autoscaler=False)
+
+
+def failing(found: PoolPlan) -> dict[str, int]:
+    """What each zone gives or takes, by zone."""
+    return {planned.group.zone or "": planned.moved for planned in found.groups}
+
+
+def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
+    """The plan of a pool with an unfinished move."""
+    id = pool_plan(groups, policy).id
+    return pool_plan(groups, policy, adopted={id: PoolState(move=move)}, **more)
+
+
+class TestWhoTakesThem:
+    def test_the_emptiest_healthy_zones_level_them(self) -> None:
+        found = pool_plan(zones([5, 3, 0], [2, 3, 0]), MOVE, fenced="a")
+        assert requested(found) == (2, 3, 3)
+        assert failing(found) == {"a": -3, "b": 0, "c": 3}
+
+    def test_a_probing_zone_takes_none(self) -> None:
+        found = pool_plan(zones([5, 3, 0], [2, 3, 0]), MOVE, fenced="a", probing="c")
+        assert requested(found) == (2, 6, 0)
+
+    def test_two_failing_zones_move_to_the_third(self) -> None:
+        found = pool_plan(zones([3, 2, 1], [1, 1, 1]), MOVE, fenced="ab")
+        assert requested(found) == (1, 1, 4)
+
+    def test_with_every_zone_failing_they_stay_and_the_pool_starves(self) -> None:
+        found = pool_plan(zones([3, 2], [1, 1]), MOVE, fenced="ab")
+        assert requested(found) == (3, 2)
+        assert found.starved == 3
+        assert "no healthy zone can take them" in reasons(found, "a")
+
+    def test_the_operators_cap_on_a_zone_is_kept_and_what_does_not_fit_stays(self) -> None:
+        found = pool_plan([group("a", 5, running=2), group("b", 3, zone_max=4)], MOVE, fenced="a")
+        assert requested(found) == (4, 4)
+        assert found.starved == 2
+
+    def test_what_the_worker_wants_in_the_failing_zone_stays_there(self) -> None:
+        groups = [group("a", 5, running=2, limits=Bounds(4, 9)), group("b", 3, limits=Bounds(0, 9))]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
+
+    def test_what_the_worker_allows_in_the_other_zone_is_kept(self) -> None:
+        groups = [group("a", 5, running=2), group("b", 3, limits=Bounds(0, 4))]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
+
+    @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
+    def test_what_would_fail_elsewhere_too_stays(self, kind: FailureClass) -> None:
+        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
+        assert requested(found) == (5, 3)
+        assert found.moves == {}
+
+    @pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
+    def test_what_another_zone_may_deliver_goes(self, kind: FailureClass) -> None:
+        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
+        assert requested(found) == (2, 6)
+
+    def test_above_pool_maximum_it_is_given_up_and_ordered_nowhere(self) -> None:
+        found = pool_plan(zones([9, 7], [6, 7]), MOVE, fenced="a")
+        assert requested(found) == (6, 7)
+
+    def test_up_to_pool_maximum_it_is_ordered_again(self) -> None:
+        found = pool_plan(zones([9, 5], [5, 5]), MOVE, fenced="a")
+        assert requested(found) == (5, 7)
+
+
+class TestBesideAnAutoscaler:
+    def test_who_takes_gets_no_room_to_order_them_twice(self) -> None:
+        found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), MOVE, fenced="a")
+        assert {planned.group.zone: planned.bounds for planned in found.groups if planned.moved > 0} == {
+            "c": Bounds(0, 3)
+        }
+
+    def test_without_one_the_room_is_left_open(self) -> None:
+        found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
+        assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.moved > 0] == [True]
+
+
+class TestTheOrderOfWrites:
+    def test_who_gives_comes_before_who_takes_even_where_the_taker_loses_more_room(self) -> None:
+        # The taker's max goes from 12 to 4, the giver's only from 3 to 2: by room alone the taker would be first.
+        found = pool_plan(zones([3, 3], [2, 3], [(0, 3), (0, 12)]), MOVE, fenced="a")
+        assert failing(found) == {"a": -1, "b": 1}
+        assert [planned.group.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
+
+    def test_a_run_that_ends_between_the_two_leaves_replicas_owed_and_none_doubled(self) -> None:
+        groups = zones([3, 3], [2, 3], [(0, 3), (0, 12)])
+        store, cluster, clock = InMemoryStore(), FakeCluster(groups), FakeClock(NOW)
+        store.save_record(record(pools=[{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]), None)
+        store.save_group("demo", key("a"), in_backoff(), None)
+        written: list[str] = []
+
+        class EndError(BaseException):
+            pass
+
+        def ends(patch: Any) -> None:
+            if written:
+                raise EndError
+            written.append(patch.plan.group.zone)
+
+        cluster.before_apply = ends
+        run = _rebalance(store, cluster, clock)
+        with pytest.raises(EndError):
+            run("demo", "test", plenty)
+        assert written == ["a"]
+        assert sum(one.requested for one in cluster.groups.values()) == 5
+        (pool,) = store.load("demo").state.pools.values()
+        assert pool.move is not None
+        assert pool.move.owed(cluster.groups.values()) == 1
+        cluster.before_apply = lambda patch: None
+        clock.at += 2 * MINUTE
+        run("demo", "test", plenty)
+        assert {one.zone: one.requested for one in cluster.groups.values()} == {"a": 2, "b": 4}
+        (pool,) = store.load("demo").state.pools.values()
+        assert pool.move is None
+
+
+class TestWhatIsOwed:
+    def test_nothing_before_the_first_patch(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+        assert move.owed(zones([5, 3], [2, 3])) == 0
+
+    def test_what_was_given_and_not_taken(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 2, str(key("c")): 1})
+        after = [group("a", 2, move="m"), group("b", 5, move="m"), group("c", 0)]
+        assert move.owed(after) == 1
+
+    def test_nothing_when_all_was_taken(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+        assert move.owed([group("a", 2, move="m"), group("b", 6, move="m")]) == 0
+
+    def test_marks_of_another_move_do_not_count(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+        assert move.owed([group("a", 2, move="older"), group("b", 6, move="older")]) == 0
+
+    def test_what_the_move_before_left_owed_is_carried(self) -> None:
+        move = Move(id="m", carried=2, steps={str(key("b")): 2})
+        assert move.owed([group("a", 2), group("b", 3)]) == 2
+        assert move.owed([group("a", 2), group("b", 5, move="m")]) == 0
+
+    def test_what_an_autoscaler_adds_meanwhile_changes_nothing(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+        assert move.owed([group("a", 4, running=2, move="m"), group("b", 9)]) == 3
+
+    def test_the_next_plan_places_it(self) -> None:
+        groups = [group("a", 2, move="m"), group("b", 3), group("c", 0)]
+        found = owing(groups, Move(id="m", steps={str(key("a")): -3, str(key("b")): 3}), fenced="a")
+        assert sum(requested(found)) == 8
+        assert requested(found)[0] == 2
+        assert found.owed == 0
+
+    def test_it_is_placed_also_where_the_pool_is_on_release_now(self) -> None:
+        groups = [group("a", 2, move="m"), group("b", 3)]
+        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), numbers(0, 12), fenced="a")
+        assert requested(found) == (2, 6)
+
+    def test_what_finds_no_place_stays_owed_and_starves_the_pool(self) -> None:
+        groups = [group("a", 2, move="m"), group("b", 3, zone_max=4)]
+        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
+        assert requested(found) == (2, 4)
+        assert (found.owed, found.starved) == (2, 2)
+
+    def test_what_pool_maximum_no_longer_allows_is_no_longer_owed(self) -> None:
+        groups = [group("a", 2, move="m"), group("b", 9)]
+        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
+        assert requested(found) == (2, 10)
+        assert found.owed == 0
+
+    def test_it_comes_before_what_is_stuck_now(self) -> None:
+        groups = [group("a", 2, move="m"), group("b", 4, running=1), group("c", 0, zone_max=4)]
+        found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="ab")
+        assert requested(found) == (2, 3, 4)
+        assert (found.owed, found.starved) == (0, 2)
+
+
+class TestWhileItIsUnderWay:
+    def test_a_machine_that_became_a_node_after_all_is_not_given_up(self) -> None:
+        groups = [machines(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
+
+    def test_a_zone_that_is_frozen_meanwhile_gives_and_takes_nothing(self) -> None:
+        groups = [group("a", 5, running=2, frozen_because="rolling"), group("b", 3)]
+        found = pool_plan(groups, MOVE, fenced="a")
+        assert requested(found) == (5, 3)
+        groups = [group("a", 5, running=2), group("b", 3, frozen_because="rolling"), group("c", 9, zone_max=9)]
+        assert requested(pool_plan(groups, numbers(0, 30, on_failure=OnFailure.MOVE), fenced="a")) == (5, 3, 9)
+
+    def test_in_dry_run_nothing_is_written_down(self) -> None:
+        store, clock = InMemoryStore(), FakeClock(NOW)
+        cluster = FakeCluster(zones([5, 3], [2, 3], [(0, 5), (0, 9)]))
+        pools = [{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]
+        store.save_record(record(pools=pools, dry_run=True), None)
+        store.save_group("demo", key("a"), in_backoff(), None)
+        outcome = _rebalance(store, cluster, clock)("demo", "test", plenty)
+        assert outcome.plan is not None
+        assert outcome.plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
+        assert cluster.applied == []
+        assert all(pool.move is None for pool in store.load("demo").state.pools.values())
+
+
+def _rebalance(store: InMemoryStore, cluster: FakeCluster, clock: FakeClock) -> Rebalance:
+    numbers_of_chance = iter(range(10_000))
+    return Rebalance(
+        store=store,
+        clusters=FakeClusters({"demo": cluster}),
+        queue=FakeQueue(),
+        bus=FakeBus(),
+        clock=clock,
+        chance=lambda size: next(numbers_of_chance).to_bytes(size),
+        dry_run=False,
+    )

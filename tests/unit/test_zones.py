@@ -1,0 +1,303 @@
+"""A whole zone is fenced until a moment, or well again: by an operator, or by AWS. The newest word counts."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import BadRequestError, StateConflictError, StateUnavailableError
+from evenkeel.application.failure import Heard, Verdict
+from evenkeel.application.operate import Operate
+from evenkeel.application.zones import LONGEST, HearZoneShift, ZoneShift
+from evenkeel.config import ConfigError
+from evenkeel.domain.model import State
+from evenkeel.domain.plan import GroupPlan
+from tests.crashing import BUSY, IDLE, Life, Scene
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+
+MINUTE = timedelta(minutes=1)
+ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
+
+
+def shift(zone: str = "euc1-az1", *, impaired: bool = True, minute: float = 0, **fields: Any) -> ZoneShift:
+    """A word about a zone, said so many minutes after NOW."""
+    given = {"region": "eu-central-1", "until": None, "by": "arc", "id": f"{zone}-{minute}-{impaired}"}
+    return ZoneShift(**{**given, "zone": zone, "impaired": impaired, "at": NOW + minute * MINUTE, **fields})
+
+
+class House:
+    """Table, queue and clock with the use cases in them."""
+
+    def __init__(self) -> None:
+        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOW)
+
+    def register(self, cluster: str = "demo", **fields: Any) -> None:
+        given = {"region": "eu-central-1", "zone_ids": ZONE_IDS}
+        self.store.save_record(record(cluster, **{**given, **fields}), None)
+
+    def hear(self, said: ZoneShift) -> Heard:
+        return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
+
+    def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
+        operate = Operate(
+            store=self.store, clusters=FakeClusters({}), queue=self.queue, clock=self.clock, dry_run=False
+        )
+        if isinstance(until, datetime):
+            until = until.isoformat()
+        return operate({"action": "fence-zone", "cluster": cluster, "zone": zone, "until": until}, plenty)
+
+    def until(self, zone: str, cluster: str = "demo") -> datetime | None:
+        return self.store.load(cluster).state.zones.get(zone)
+
+    def impaired(self, zone: str) -> bool:
+        until = self.until(zone)
+        return until is not None and self.clock.at < until
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+class TestWhatIsSaid:
+    def test_an_operators_fence_ends_at_the_moment_that_was_named(self, house: House) -> None:
+        house.register()
+        answer = house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        assert answer["ok"]
+        assert "fenced until 2026-01-15T13:30:00Z" in answer["message"]
+        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
+        assert house.queue.clusters == ["demo"], "it is looked at now"
+
+    def test_an_operator_may_fence_for_longer_than_a_day(self, house: House) -> None:
+        house.register()
+        house.ask("eu-central-1b", NOW + 3 * LONGEST)
+        assert house.until("eu-central-1b") == NOW + 3 * LONGEST
+
+    def test_asked_again_with_another_moment_the_new_one_counts(self, house: House) -> None:
+        house.register()
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        house.clock.at += MINUTE
+        house.ask("eu-central-1b", NOW + 30 * MINUTE)
+        assert house.until("eu-central-1b") == NOW + 30 * MINUTE
+
+    def test_asked_again_with_a_moment_that_is_over_it_is_lifted_at_once(self, house: House) -> None:
+        house.register()
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        house.clock.at += MINUTE
+        answer = house.ask("eu-central-1b", NOW - MINUTE)
+        assert "no longer fenced" in answer["message"]
+        assert not house.impaired("eu-central-1b")
+        assert len(house.queue.requests) == 2, "looked at again, so that it comes home now"
+
+    def test_a_zones_id_is_its_name_where_the_record_knows_it(self, house: House) -> None:
+        house.register()
+        house.ask("euc1-az2", NOW + 90 * MINUTE)
+        assert house.impaired("eu-central-1c")
+
+    @pytest.mark.parametrize(
+        ("zone", "until"),
+        [
+            ("", NOW + MINUTE),
+            (None, NOW + MINUTE),
+            ("a b", NOW + MINUTE),
+            ("../META", NOW + MINUTE),
+            ("z" * 64, NOW + MINUTE),
+            ("eu-central-1b", None),
+            ("eu-central-1b", "tomorrow"),
+            ("eu-central-1b", "2026-01-15T12:30:00"),
+        ],
+    )
+    def test_a_bad_word_changes_nothing(self, house: House, zone: Any, until: Any) -> None:
+        house.register()
+        with pytest.raises((ConfigError, BadRequestError)):
+            house.ask(zone, until)
+        assert house.store.load("demo").zones == {}
+
+    def test_the_fence_of_one_cluster_is_no_other_clusters(self, house: House) -> None:
+        house.register()
+        house.register("other")
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        assert house.until("eu-central-1b", "other") is None
+
+
+class TestWhatAwsSays:
+    def test_every_cluster_that_has_the_zone_is_told_and_no_other(self, house: House) -> None:
+        house.register("one")
+        house.register("two")
+        house.register("elsewhere", region="us-east-1")
+        house.register("without", zone_ids={})
+        heard = house.hear(shift())
+        assert heard.verdict is Verdict.RECORDED
+        assert "one, two" in heard.message
+        assert sorted(house.queue.clusters) == ["one", "two"]
+        assert house.until("eu-central-1b", "elsewhere") is None
+        assert house.store.load("without").zones == {}
+
+    def test_a_zone_that_nobody_has_is_explained_and_not_retried(self, house: House) -> None:
+        house.register()
+        heard = house.hear(shift("euc1-az9"))
+        assert heard.verdict is Verdict.IGNORED
+        assert "zone_ids" in heard.message
+        assert house.queue.clusters == []
+
+    def test_an_end_that_gets_lost_does_not_fence_a_zone_for_ever(self, house: House) -> None:
+        house.register()
+        house.hear(shift())
+        assert house.until("eu-central-1b") == NOW + LONGEST
+
+    def test_its_end_is_kept_and_no_end_is_further_than_a_day(self, house: House) -> None:
+        house.register()
+        house.hear(shift(until=NOW + 10 * MINUTE))
+        assert house.until("eu-central-1b") == NOW + 10 * MINUTE
+        house.hear(shift(minute=1, until=NOW + 9 * LONGEST))
+        assert house.until("eu-central-1b") == NOW + MINUTE + LONGEST
+
+    def test_completed_lifts_it(self, house: House) -> None:
+        house.register()
+        house.hear(shift())
+        house.clock.at += 20 * MINUTE
+        house.hear(shift(minute=20, impaired=False))
+        assert not house.impaired("eu-central-1b")
+
+    def test_a_repeat_is_known(self, house: House) -> None:
+        house.register()
+        house.hear(shift())
+        assert house.hear(shift()).verdict is Verdict.KNOWN
+        assert len(house.queue.requests) == 1
+
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+    def test_whatever_order_the_words_arrive_in_the_newest_counts(self, order: tuple[int, ...]) -> None:
+        words = [
+            shift(minute=0),
+            shift(minute=5, impaired=False),
+            shift(minute=10, until=NOW + 60 * MINUTE),
+            shift(minute=11, until=NOW + 30 * MINUTE),
+        ]
+        house = House()
+        house.register()
+        house.clock.at = NOW + 12 * MINUTE
+        for number in order:
+            house.hear(words[number])
+        assert house.until("eu-central-1b") == NOW + 30 * MINUTE
+
+    def test_a_record_that_cannot_be_read_keeps_nobody_else_from_hearing_it(self, house: House) -> None:
+        house.register("one")
+        house.store.plant("broken", '{"id": "broken"}')
+        assert house.hear(shift()).verdict is Verdict.RECORDED
+        assert house.queue.clusters == ["one"]
+
+    def test_a_write_in_between_does_not_lose_the_word(self, house: House) -> None:
+        house.register()
+
+        def another(key: str) -> None:
+            house.hear(shift(minute=-5, impaired=False))
+
+        house.store.before_write.append(another)
+        assert house.hear(shift()).verdict is Verdict.RECORDED
+        assert house.impaired("eu-central-1b")
+
+    def test_without_the_table_the_event_comes_back(self, house: House) -> None:
+        house.register()
+        house.store.away_from = house.store.calls
+        with pytest.raises(StateUnavailableError):
+            house.hear(shift())
+
+    def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(self, house: House) -> None:
+        house.register()
+
+        def contended(key: str) -> None:
+            house.store.before_write.append(contended)
+            raise StateConflictError("somebody was faster")
+
+        house.store.before_write.append(contended)
+        with pytest.raises(StateConflictError):
+            house.hear(shift())
+
+
+class TestTwoItemsForOneZone:
+    """A record that has got its region since: what was said before stands under another key."""
+
+    def test_the_newest_counts(self, house: House) -> None:
+        house.register(region="")
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        version = house.store.load("demo").versions["META"]
+        house.store.save_record(record(region="eu-central-1", zone_ids=ZONE_IDS), version)
+        house.clock.at += MINUTE
+        house.ask("eu-central-1b", NOW - MINUTE)
+        assert not house.impaired("eu-central-1b")
+        house.clock.at += MINUTE
+        house.ask("eu-central-1b", NOW + 30 * MINUTE)
+        assert house.until("eu-central-1b") == NOW + 30 * MINUTE
+
+    def test_an_old_word_does_not_count_under_the_new_key_either(self, house: House) -> None:
+        house.register(region="")
+        house.clock.at += 10 * MINUTE
+        house.hear(shift(minute=5, impaired=False, region=""))
+        version = house.store.load("demo").versions["META"]
+        house.store.save_record(record(region="eu-central-1", zone_ids=ZONE_IDS), version)
+        assert house.hear(shift(minute=0)).verdict is Verdict.KNOWN
+        assert not house.impaired("eu-central-1b")
+
+
+class Fenced:
+    """A cluster whose zones are all well; one has a machine under way when it is fenced by hand."""
+
+    def __init__(self, owner: str, on_failure: str) -> None:
+        self.scene = Scene(owner, trouble=False, on_failure=on_failure)
+        self.scene.scale(BUSY, 3)
+        self.scene.controllers.step(self.scene.clock.at)
+        self.scene.scaled = 0
+        self.scene.overtaken.clear()
+        self.requested = sum(self.scene.replicas().values())
+
+    def fence(self, until: datetime) -> None:
+        house = House()
+        house.store, house.clock = self.scene.memory, self.scene.clock
+        assert house.ask(BUSY, until)["ok"]
+
+    def planned(self) -> GroupPlan:
+        """The fenced zone's group, after a run."""
+        found = self.scene.run().plan
+        assert found is not None
+        return next(planned for pool in found.pools for planned in pool.groups if planned.group.zone == BUSY)
+
+
+@pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift", "cluster-class"])
+class TestAFencedZonesGroups:
+    @pytest.mark.parametrize("on_failure", ["release", "move"])
+    def test_what_waits_there_goes_the_way_of_any_failure_and_what_runs_there_stays(
+        self, owner: str, on_failure: str
+    ) -> None:
+        fenced = Fenced(owner, on_failure)
+        fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
+        planned = fenced.planned()
+        assert planned.state is State.FENCED
+        assert "is impaired until" in planned.reasons[0]
+        assert planned.requested == planned.group.running == 2
+        assert fenced.scene.bounds(BUSY)[1] == 2
+        fenced.scene.troubled(Life())
+        fenced.scene.settle()
+        expected = fenced.requested if on_failure == "move" else fenced.requested - 1
+        assert fenced.scene.wrong(expected) == []
+
+    def test_it_comes_home_when_the_end_has_come(self, owner: str) -> None:
+        fenced = Fenced(owner, "release")
+        fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
+        fenced.planned()
+        assert fenced.scene.bounds(BUSY)[1] == 2
+        fenced.scene.clock.at += 11 * MINUTE
+        assert fenced.planned().state is State.HEALTHY
+        assert fenced.scene.bounds(BUSY)[1] > 2
+        assert fenced.scene.bounds(IDLE)[1] > 2
+
+    def test_it_comes_home_at_once_when_it_is_lifted(self, owner: str) -> None:
+        fenced = Fenced(owner, "release")
+        fenced.fence(fenced.scene.clock.at + 600 * MINUTE)
+        fenced.planned()
+        fenced.scene.clock.at += MINUTE
+        fenced.fence(fenced.scene.clock.at - MINUTE)
+        assert fenced.planned().state is State.HEALTHY
+        assert fenced.scene.bounds(BUSY)[1] > 2
