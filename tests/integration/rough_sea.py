@@ -403,7 +403,9 @@ class Vessel:
         room = self._sum_of_maxima(new.values())
         # What somebody else has scaled beyond its max stands there already.
         had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
-        if room > max(had, self.maximum, total) and not self.touched:
+        # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
+        frozen = any(group.frozen for group in new.values())
+        if room > max(had, self.maximum, total) and not self.touched and not frozen:
             self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
 
     def _check_group(self, request: Request, before: Group, group: Group) -> None:

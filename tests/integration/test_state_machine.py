@@ -166,12 +166,15 @@ class EveryoneActs(RuleBasedStateMachine):
         moving=CLUSTER,
         zone=ZONE,
         nodes=st.integers(1, 3),
-        step=st.integers(-5, -1) | st.integers(4, 18),
-        moment=st.sampled_from(["after", "before"]),
+        what=st.sampled_from(["killed", "killed", "scaled", "machines"]),
+        step=st.integers(-4, -1) | st.integers(4, 18),
+        moment=st.sampled_from(["before", "after"]),
     )
-    def a_worker_dies(self, moving: bool, zone: str, nodes: int, step: int, moment: str) -> None:
-        """The commonest of all incidents, and its message comes back a moment later."""
-        self.a_run_is_disturbed(moving, [("killed", step, moment, None, 0)], zone, nodes, fresh=True)
+    def one_thing_happens_to_a_run(
+        self, moving: bool, zone: str, nodes: int, what: str, step: int, moment: str
+    ) -> None:
+        """The commonest incidents: a worker dies, or another writes between its look and its patch."""
+        self.a_run_is_disturbed(moving, [(what, step, moment, None, 1)], zone, nodes, fresh=True)
         self.sea.pass_time(timedelta(seconds=100), steps=2)
         self.sea.drain()
 

@@ -311,6 +311,18 @@ class TestRebalanceBesideOthers:
         assert "not tried: no time left" in house.outcomes()
         assert house.run().written == 3
 
+    def test_when_marking_the_machines_took_all_the_time_the_replicas_stay(self) -> None:
+        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+
+        def slow(patch: Patch) -> None:
+            house.clock.at += 2 * MINUTE
+
+        house.cluster.mark_waiting = slow  # type: ignore[method-assign]
+        assert house.run().written == 0
+        assert house.cluster.groups[key("a")].requested == 4
+        assert "not tried: no time left" in house.outcomes()
+
     def test_after_the_lease_has_run_out_nothing_more_is_patched(self) -> None:
         house = House()
 

@@ -225,6 +225,10 @@ class Rebalance:
         remaining: Remaining,
     ) -> bool:
         """Patch the groups of one pool in safe order, and stop the pool at the first that fails. True: look again."""
+
+        def late() -> bool:
+            return self.clock.now() >= lease.expires or remaining() < _PATCH_SECONDS
+
         for group in in_safe_order(pool.changes):
             key = str(group.group.key)
             if key in settled:
@@ -232,11 +236,11 @@ class Rebalance:
                 return False
             try:
                 for patch in patches(group):
-                    if self.clock.now() >= lease.expires or remaining() < _PATCH_SECONDS:
+                    if patch.lowers_requested and not late():
+                        api.mark_waiting(patch)  # a patch per machine, so the time is looked at again
+                    if late():
                         outcomes[key] = "not tried: no time left"
                         return False
-                    if patch.lowers_requested:
-                        api.mark_waiting(patch)
                     self._apply(api, pool, known, group, patch)
                     outcome.written += 1
             except ConflictError as error:

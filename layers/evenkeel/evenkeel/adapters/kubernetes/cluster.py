@@ -32,6 +32,8 @@ from evenkeel.domain.writes import Patch
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
 _NAMES_PER_SELECTOR = 50
+# Events are for people; the patches of the pools to come need the last seconds of an invocation more.
+_SPARE_SECONDS = 30
 
 
 _log = logging.getLogger("evenkeel.kubernetes")
@@ -219,6 +221,8 @@ class KubernetesCluster:
 
     def tell(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
+        if self._remaining() < _SPARE_SECONDS:
+            return
         item = self._found[plan.group.key].scalable
         namespace, name = name_of(item)
         moment = rfc3339(self._api.now())
