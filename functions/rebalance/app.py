@@ -36,6 +36,8 @@ def rebalance(record: SQSRecord, context: Any) -> None:
     logger.info(outcome.message)
     for name, value in outcome.metrics().items():
         metrics.add_metric(name, MetricUnit.Count, value)
+    for seconds in outcome.seconds_to_patch:
+        metrics.add_metric("SecondsToFirstPatch", MetricUnit.Seconds, seconds)
 
 
 @metrics.log_metrics

@@ -57,6 +57,7 @@ class Outcome:
     doubtful: bool = False  # a patch was sent and its answer lost
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
+    seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group
 
     def metrics(self) -> dict[str, int]:
         """What the run adds to the stack's metrics. Not per cluster: every name more would be billed."""
@@ -74,6 +75,7 @@ class Outcome:
             "PoolsOvercommitted": sum(pool.overcommitted for pool in pools),
             "GroupsFenced": sum(group.state is State.FENCED for group in groups),
             "Imbalance": max((pool.imbalance for pool in pools), default=0),
+            "Headroom": sum(pool.headroom for pool in pools),
         }
 
 
@@ -260,6 +262,8 @@ class Rebalance:
                 outcomes[key] = f"not written: {error}"
                 return False
             outcomes[key] = "written"
+            if group.failed_at is not None:
+                outcome.seconds_to_patch.append(max(0.0, (self.clock.now() - group.failed_at).total_seconds()))
         return False
 
     def _apply(self, api: Cluster, pool: PoolPlan, known: PoolState, group: GroupPlan, patch: Patch) -> None:

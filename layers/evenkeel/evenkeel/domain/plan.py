@@ -59,6 +59,7 @@ class GroupPlan:
     bounds: Bounds | None
     reasons: tuple[str, ...]
     rolling: Rolling | None = None
+    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     moved: int = 0  # of the change in requested: taken on from another zone (negative: given up to one)
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
@@ -104,6 +105,12 @@ class PoolPlan:
     def moves(self) -> dict[str, int]:
         """What each group takes on or gives up; empty where nothing is moved."""
         return {str(plan.group.key): plan.moved for plan in self.groups if plan.moved}
+
+    @property
+    def headroom(self) -> int:
+        """Nodes that the pool may still grow by."""
+        requested = sum(plan.requested for plan in self.groups)
+        return max(0, self.max - requested) if self.valid and self.max is not None else 0
 
     @property
     def imbalance(self) -> int:
@@ -286,6 +293,7 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
                 reasons=tuple(reasons),
                 rolling=share,
                 moved=target.moved,
+                failed_at=_unanswered(target, state),
             )
         )
     requested = sum(target.requested for target in targets)
@@ -327,6 +335,14 @@ def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: d
         moves_elsewhere=by_zone or kind.moves_elsewhere,
         tie=tie_of(name, group),
     )
+
+
+def _unanswered(target: Target, state: ClusterState) -> datetime | None:
+    """When the failure happened that fences the group, if what we published last does not answer it yet."""
+    published = target.group.offer.state if target.group.offer else State.HEALTHY
+    backoff = state.groups.get(target.group.key)
+    answered = target.state is not State.FENCED or published is State.FENCED or backoff is None
+    return None if answered or backoff is None else backoff.last_failure
 
 
 def _has_moved_machines_coming(target: Target, pool: Pool, now: datetime) -> bool:

@@ -1,0 +1,121 @@
+"""Bounds that somebody keeps putting back: counted per publication, given up after three, tried again on resume."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
+from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.application.operate import Operate
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, Observation, Policy, Publication, State
+from evenkeel.domain.offer import read_publication, write_decision
+from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.seeing import see
+from tests.builders import MINUTE, NOW, group, key
+from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+
+_TIMEOUT = timedelta(minutes=15)
+
+
+def _put_back(minutes: int, *, ours: Bounds = Bounds(1, 8), theirs: Bounds = Bounds(0, 4)) -> NodeGroup:  # noqa: B008
+    """A group on which we published `ours`, and somebody wrote `theirs` over it."""
+    published = Publication(at=NOW + minutes * MINUTE, bounds=ours)
+    return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, publication=published, bounds_by="argocd")
+
+
+def _seen(minutes: list[int]) -> GroupState | None:
+    state: GroupState | None = None
+    for minute in minutes:
+        at = NOW + (minute + 1) * MINUTE
+        state = see(_put_back(minute), state, at, BackoffPolicy(), _TIMEOUT)
+        state = see(
+            _put_back(minute), state, at + MINUTE, BackoffPolicy(), _TIMEOUT
+        )  # the next look counts nothing new
+    return state
+
+
+def test_three_times_within_an_hour_is_an_owner_and_it_is_named() -> None:
+    state = _seen([0, 20, 40])
+    assert state is not None
+    assert state.contested_since is not None
+    assert state.contested_by == "argocd"
+
+
+@pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])
+def test_less_often_is_an_edit_and_is_written_over(minutes: list[int]) -> None:
+    state = _seen(minutes)
+    assert state is not None
+    assert state.contested_since is None
+
+
+def test_bounds_as_we_published_them_are_nobody_s_doing() -> None:
+    untouched = _put_back(0, theirs=Bounds(1, 8))
+    assert see(untouched, None, NOW + MINUTE, BackoffPolicy(), _TIMEOUT) is None
+
+
+def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
+    contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
+    state = ClusterState(groups={key("a"): contested})
+    members = (replace(group("a", 2, bounds=(0, 4)), pool_max=9), group("b", 2, bounds=(0, 4)))
+    pool = plan(Observation(groups=members), state, Policy(), NOW).pools[0]
+    first = next(planned for planned in pool.groups if planned.group.key == key("a"))
+    assert first.state is State.FROZEN
+    assert first.bounds == first.group.bounds
+    assert "argocd put our bounds back 3 times" in first.reasons[0]
+    assert "resume" in first.reasons[0]
+    assert pool.contested == (str(key("a")),)
+    assert pool.digest(applied=True) != ""
+
+
+def test_resume_tries_again() -> None:
+    store = InMemoryStore()
+    store.save_record(record("blue"), None)
+    store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
+    use = Operate(store=store, clusters=FakeClusters({}), queue=FakeQueue(), clock=FakeClock(NOW), dry_run=False)
+    assert use({"action": "status", "cluster": "blue"}, plenty)["groups"][str(key("a"))]["contestedBy"] == "argocd"
+    assert use({"action": "resume", "cluster": "blue"}, plenty)["ok"]
+    assert store.load("blue").state.groups[key("a")].contested_since is None
+
+
+def test_what_we_publish_is_read_back_and_garbage_is_no_publication() -> None:
+    offer = replace(group("a", 2), bounds=Bounds(1, 8))
+    text = write_decision(
+        plan(Observation(groups=(replace(offer, pool_max=8, zone="a"),)), ClusterState(), Policy(), NOW)
+        .pools[0]
+        .groups[0]
+        .offer,
+        NOW,
+        "why",
+        Bounds(1, 8),
+    )
+    assert read_publication(text) == Publication(at=NOW, bounds=Bounds(1, 8))
+    for garbage in (None, "", "[]", "{}", '{"at": "soon", "min": 1, "max": 2}', '{"at": 5, "min": 9, "max": 2}'):
+        assert read_publication(garbage) is None
+
+
+def test_the_last_foreign_writer_of_the_bounds_is_named_from_managed_fields() -> None:
+    def entry(manager: str, time: str, field: str) -> dict[str, object]:
+        return {
+            "manager": manager,
+            "time": time,
+            "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{field}": {}}}},
+        }
+
+    item = {
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "a",
+            "namespace": "prod",
+            "managedFields": [
+                entry("helm", "2026-01-01T00:00:00Z", CLUSTER_API.max_key),
+                entry("argocd", "2026-01-02T00:00:00Z", CLUSTER_API.max_key),
+                entry("evenkeel", "2026-01-03T00:00:00Z", CLUSTER_API.max_key),
+                entry("kubectl-edit", "2026-01-04T00:00:00Z", "something-else"),
+            ],
+        },
+        "spec": {"replicas": 1},
+    }
+    found, _ = read_groups(Listing(flavour=CLUSTER_API, objects={"MachineDeployment": [item]}))
+    assert found[0].group.bounds_by == "argocd"
