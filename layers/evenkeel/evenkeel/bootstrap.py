@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from time import sleep
@@ -51,6 +51,20 @@ def make_logger() -> Logger:
     return logger
 
 
+class _WhenUsed:
+    """A client that is made at its first call: a quiet run sends nothing, and a client costs 30 ms to make."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Any:
+        return self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
 def remaining_of(context: Any) -> Remaining:
     """Seconds left, from Lambda's context; without one (by hand), as if there were a minute."""
     if context is None:
@@ -89,7 +103,7 @@ class Parts:
     def queue(self) -> SqsQueue:
         """The queues."""
         return SqsQueue(
-            self._client("sqs"),
+            _WhenUsed(lambda: self._client("sqs")),
             rebalance=self.settings.rebalance_queue_url,
             recheck=self.settings.recheck_queue_url,
             dead_letters=self.settings.rebalance_dlq_url,
@@ -130,7 +144,7 @@ class Parts:
             store=self.store,
             clusters=self.clusters,
             queue=self.queue,
-            bus=EventBridgeBus(self._client("events"), self.settings.bus),
+            bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
             clock=self.clock,
             chance=os.urandom,
             dry_run=self.settings.dry_run,

@@ -51,6 +51,8 @@ def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int,
     13 s from the patch to running pods, and nothing ordered twice. Move: the machines are ordered elsewhere by us, as
     many as there is room for. Either way, only replicas that have no machine running leave a group.
     """
+    if not owed and not any(target.state is State.FENCED and target.group.waiting for target in targets):
+        return 0
     takers = [target for target in targets if target.state is State.HEALTHY and target.room > 0]
     room = sum(target.room for target in takers)
     moving = on_failure is OnFailure.MOVE
