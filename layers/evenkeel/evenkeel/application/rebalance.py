@@ -115,27 +115,22 @@ class Rebalance:
             try:
                 remembered = self.store.load(cluster)
             except ConfigError as error:
-                outcome.unreachable = True
-                outcome.message = f"{cluster}: not looked at: {error}"
-                _log.error(outcome.message, extra={"cluster": cluster})
+                _not_looked_at(outcome, error)
                 return
             record = remembered.record
             # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
             outcome.dry_run = (self.dry_run if record.dry_run is None else record.dry_run) and not record.leaving
-            if is_paused(remembered.record, self.clock.now()):
+            if is_paused(record, self.clock.now()):
                 outcome.message = f"{cluster}: paused, nothing looked at"
                 return
             try:
-                api = self.clusters.open(remembered.record, remaining)
+                api = self.clusters.open(record, remaining)
                 observation = api.observe()
             except EvenkeelError as error:
-                # The next scan tries again; a message kept in the queue would try no better.
-                outcome.unreachable = True
-                outcome.message = f"{cluster}: not looked at: {error}"
-                _log.error(outcome.message, extra={"cluster": cluster})
+                _not_looked_at(outcome, error)
                 return
-            make = plan_restore if remembered.record.leaving else plan
-            outcome.plan = make(observation, remembered.state, remembered.record.policy(), self.clock.now())
+            make = plan_restore if record.leaving else plan
+            outcome.plan = make(observation, remembered.state, record.policy(), self.clock.now())
             try:
                 again = self._carry_out(outcome, outcome.plan, remembered, api, why, remaining, settled)
             except StateConflictError as error:
@@ -319,6 +314,13 @@ class Rebalance:
 
 
 _TROUBLE = (State.FENCED, State.PROBING)
+
+
+def _not_looked_at(outcome: Outcome, error: Exception) -> None:
+    """The next scan tries again; a message kept in the queue would try no better."""
+    outcome.unreachable = True
+    outcome.message = f"{outcome.cluster}: not looked at: {error}"
+    _log.error(outcome.message, extra={"cluster": outcome.cluster})
 
 
 def _carries_ours(pool: PoolPlan) -> bool:

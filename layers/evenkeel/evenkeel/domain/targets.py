@@ -44,6 +44,18 @@ class Target:
         return self.group.limits.min if self.group.limits else 0
 
 
+def _raise_level(targets: Sequence[Target], amount: int) -> list[tuple[Target, int]]:
+    """Raise the targets by ``amount`` together, levelled, as far as there is room. Who was raised, and by how much."""
+    vessels = [
+        Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
+        for target in targets
+    ]
+    raised = [(target, more) for target, more in zip(targets, level(vessels, amount), strict=True) if more]
+    for target, more in raised:
+        target.requested += more
+    return raised
+
+
 def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int, owed: int) -> int:
     """What is stuck in fenced groups goes elsewhere; returns how many of the ``owed`` replicas found no place.
 
@@ -63,15 +75,9 @@ def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int,
     given = _give_up(targets, on_failure, room - placed if moving else None)
     if moving:
         placed += min(given, max(0, maximum - (requested - given) - placed))
-    vessels = [
-        Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
-        for target in takers
-    ]
-    for target, more in zip(takers, level(vessels, placed), strict=True):
-        if more:
-            target.requested += more
-            target.moved = more
-            target.reasons.append(f"takes on {more} replicas that another zone cannot deliver")
+    for target, more in _raise_level(takers, placed):
+        target.moved = more
+        target.reasons.append(f"takes on {more} replicas that another zone cannot deliver")
     return max(0, owed - placed)
 
 
@@ -146,15 +152,9 @@ def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
     if missing <= 0:
         return 0
     healthy = [target for target in targets if target.state is State.HEALTHY]
-    vessels = [
-        Vessel(level=target.requested, room=target.room, weight=target.group.weight, tie=target.tie)
-        for target in healthy
-    ]
-    for target, more in zip(healthy, level(vessels, missing), strict=True):
-        if more:
-            target.requested += more
-            missing -= more
-            target.reasons.append(f"raised by {more}: the pool requests less than PoolMinimum {minimum}")
+    for target, more in _raise_level(healthy, missing):
+        missing -= more
+        target.reasons.append(f"raised by {more}: the pool requests less than PoolMinimum {minimum}")
     return missing
 
 
