@@ -22,6 +22,7 @@ from evenkeel.application.failure import Failure
 from evenkeel.application.operate import Operate
 from evenkeel.application.rebalance import Outcome
 from evenkeel.cli import main as cli
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ClusterRecord, ConfigError, read_model
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import classify
@@ -168,7 +169,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("| code | means |")[2]
     assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {
         "0",
-        *map(str, (cli.CANNOT_READ, cli.BAD_INPUT, cli.INVALID_POOL)),
+        *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL)),
     }
 
 

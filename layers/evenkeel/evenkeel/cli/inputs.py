@@ -1,0 +1,54 @@
+"""What every command reads and how it fails: files, moments, one line per fault."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+import yaml
+
+from evenkeel.config import ConfigError
+from evenkeel.domain.values import shown
+
+CANNOT_READ, BAD_INPUT, INVALID_POOL = 1, 2, 3
+
+
+def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
+    """One line per fault on standard error, and the exit code."""
+    for fault in faults:
+        typer.echo(f"evenkeel: {' '.join(fault.split())}", err=True)
+    raise typer.Exit(code)
+
+
+def read_text(name: str) -> str:
+    """A file's text; ``-`` is standard input. Raises ConfigError."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError([f"{name}: cannot be read: {error.strerror or error}"]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([f"{name}: not UTF-8 text"]) from None
+
+
+def read_yaml(name: str) -> object:
+    """A YAML file; an empty one is an empty object. Raises ConfigError."""
+    try:
+        return yaml.safe_load(read_text(name)) or {}
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError([f"{name}: not YAML: {' '.join(str(error).split())[:300]}"]) from None
+
+
+def read_moment(text: str | None) -> datetime:
+    """``--now``, or the real time where it is left out. Raises ConfigError."""
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError([f"--now is {shown(text)}: write RFC 3339, such as 2026-01-31T12:00:00Z"]) from None
+    if moment.tzinfo is None:
+        raise ConfigError([f"--now is {shown(text)}: it has no time zone; end it with Z or an offset"])
+    if not 2000 <= moment.year < 2200:
+        raise ConfigError([f"--now is {shown(text)}: choose a moment from 2000 to 2199"])
+    return moment.astimezone(UTC)

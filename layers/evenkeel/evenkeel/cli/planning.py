@@ -1,0 +1,65 @@
+"""`evenkeel plan`: what Evenkeel would do, from files or read-only from a cluster."""
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from evenkeel.application.decisions import plan_json
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.cli.inputs import CANNOT_READ, INVALID_POOL, fail, read_moment, read_text, read_yaml
+from evenkeel.cli.objects import read_objects
+from evenkeel.cli.table import print_plan
+from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
+from evenkeel.domain.model import Observation
+from evenkeel.domain.plan import ClusterState, plan
+
+
+class Output(StrEnum):
+    """How a plan is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def plan_command(
+    file: Annotated[
+        list[str] | None,
+        typer.Option("-f", "--file", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."),
+    ] = None,
+    state: Annotated[str | None, typer.Option(help="Backoffs and impaired zones, JSON.")] = None,
+    now: Annotated[str | None, typer.Option(help="The moment to plan for, RFC 3339; default: now.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="The cluster's record, YAML: pools, strategy, discovery.")] = None,
+    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
+) -> None:
+    """What Evenkeel would write, and why. Reads only; exit 3 means that some pool is invalid."""
+    try:
+        policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
+        remembered = read_json(StateFile, read_text(state), state).state() if state else ClusterState()
+        at = read_moment(now)
+        observation = _observe(file or [], policy, kubeconfig, context)
+    except ConfigError as error:
+        fail(error.faults)
+    except EvenkeelError as error:
+        fail([str(error)], CANNOT_READ)
+    planned = plan(observation, remembered, policy.policy(), at)
+    if output is Output.JSON:
+        typer.echo(json.dumps(plan_json(planned), indent=2, ensure_ascii=False))
+    else:
+        print_plan(planned)
+    if any(not pool.valid for pool in planned.pools):
+        raise typer.Exit(INVALID_POOL)
+
+
+def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, context: str | None) -> Observation:
+    live = kubeconfig is not None or context is not None
+    if bool(files) == live:
+        raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
+    if live:
+        from evenkeel.cli.live import open_cluster
+
+        return open_cluster(policy, kubeconfig, context).observe()
+    return read_objects([(name, read_text(name)) for name in files], policy)
