@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Lease, Remaining, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, ZoneRecord, read_json
+from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, GrowthRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.offer import read_adopted, read_offer
@@ -72,12 +72,14 @@ class InMemoryStore:
     def __init__(self, journal: Journal | None = None) -> None:
         self.journal = journal or Journal()
         self.away_from: int | None = None
+        self.page = 100  # decisions that one answer holds
         self.calls = 0
         self.before_write: list[Callable[[str], None]] = []  # called once each, with the sort key, before a write
         self._records: dict[str, tuple[int, str]] = {}
         self._groups: dict[str, dict[GroupKey, tuple[int, GroupState]]] = {}
         self._pools: dict[str, dict[PoolId, tuple[int, PoolState]]] = {}
         self._zones: dict[str, dict[str, tuple[int, ZoneRecord]]] = {}
+        self._growths: dict[str, dict[str, tuple[int, GrowthRecord]]] = {}
         self._leases: dict[str, Lease] = {}
         self._decisions: dict[str, dict[str, Mapping[str, Any]]] = {}
 
@@ -96,6 +98,8 @@ class InMemoryStore:
         versions |= {f"POOL#{pool}": number for pool, (number, _) in pools.items()}
         zones = self._zones.get(cluster, {})
         versions |= {f"ZONE#{where}": number for where, (number, _) in zones.items()}
+        growths = self._growths.get(cluster, {})
+        versions |= {f"GROWTH#{id}": number for id, (number, _) in growths.items()}
         told = sorted(
             zones.items(), key=lambda item: item[1][1].said_at or NEVER
         )  # the newest word about a zone counts
@@ -107,8 +111,10 @@ class InMemoryStore:
                 groups={key: state for key, (_, state) in groups.items()},
                 pools={pool: state for pool, (_, state) in pools.items()},
                 zones={zone: record.impaired_until for zone, record in by_name.items()},
+                growths=tuple(growth.growth() for _, growth in growths.values() if not growth.done),
             ),
             zones=by_name,
+            growths={id: growth for id, (_, growth) in growths.items()},
             versions={"META": version, **versions},
             fence=lease.fence if lease else 0,
         )
@@ -149,6 +155,11 @@ class InMemoryStore:
         where = f"{region}/{zone}"
         zones[where] = (self._next(zones.get(where), version), record)
 
+    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
+        self._write(f"GROWTH#{record.id}")
+        growths = self._growths.setdefault(cluster, {})
+        growths[record.id] = (self._next(growths.get(record.id), version), record)
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)
@@ -171,6 +182,12 @@ class InMemoryStore:
         if ulid in decisions:
             raise StateConflictError("the record has been written since it was read")
         decisions[ulid] = dict(decision)
+
+    def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        self._asked("decisions")
+        found = self._decisions.get(cluster, {})
+        later = sorted(id for id in found if id > ulid)
+        return [found[id] for id in later[: self.page]], len(later) > self.page
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         self._asked("decisions")
@@ -206,6 +223,7 @@ class FakeCluster:
         self.applied: list[Patch] = []
         self.told: list[tuple[str, str]] = []
         self.marked: list[Patch] = []
+        self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
         self.looks = 0
         self.unreadable: Exception | None = None
         #: called before each write, with the patch; what it raises is what the API answers
@@ -226,9 +244,27 @@ class FakeCluster:
         self._seen = dict(self._versions)
         return Observation(groups=tuple(self.groups.values()))
 
-    def mark_waiting(self, patch: Patch) -> None:
+    def going(self, patch: Patch) -> tuple[str, ...]:
+        staying = [machine for machine in self.groups[patch.plan.group.key].machines or () if not machine.deleting]
+        order = sorted(staying, key=lambda machine: (machine.has_node, machine.ready))
+        going = max(0, len(staying) - (patch.requested or 0))
+        return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
+
+    def mark(self, patch: Patch, names: Collection[str]) -> None:
         self.journal.note("mark")
         self.marked.append(patch)
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        self.journal.note("unmark")
+        self.unmarked.append((group.key, tuple(names)))
+        return len([machine for machine in group.machines or () if not machine.deleting]) <= group.requested
+
+    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
+        if self._versions[key] != self._seen[key]:
+            raise ConflictError(f"{key} has been modified")
+        self.journal.note("write pool-max")
+        self.change(key, pool_max=maximum)
+        self._seen[key] = self._versions[key]
 
     def tell(self, plan: GroupPlan, decision: str) -> None:
         self.told.append((str(plan.group.key), decision))

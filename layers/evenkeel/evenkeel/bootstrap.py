@@ -18,6 +18,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.application.errors import AccessError
 from evenkeel.application.failure import HearFailure
+from evenkeel.application.growth import AskForGrowth
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
@@ -159,6 +160,11 @@ class Parts:
     def hear_zone_shift(self) -> HearZoneShift:
         """For functions/provisioning_failure."""
         return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)
+
+    @cached_property
+    def ask_for_growth(self) -> AskForGrowth:
+        """For functions/provisioning_failure."""
+        return AskForGrowth(store=self.store, queue=self.queue, clock=self.clock)
 
     @cached_property
     def operate(self) -> Operate:

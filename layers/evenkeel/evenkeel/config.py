@@ -4,7 +4,9 @@ Every bad value is named in one error, one line each: where it stands, what it i
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -14,7 +16,9 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -24,7 +28,9 @@ from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Policy, PoolRule, Strategy
+from evenkeel.domain.moves import Growth
 from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.similarity import GARDENER, Similarity
 from evenkeel.domain.values import LARGEST_COUNT, BadValueError, shown
 
 FlavourName = Literal["gardener", "cluster-api", "openshift"]
@@ -56,9 +62,33 @@ def read_model(model: type[_Model], data: object, where: str) -> _Model:
     except ValidationError as error:
         faults: list[dict[str, Any]] = [dict(fault) for fault in error.errors(include_url=False)]
         # A list whose only entry is wrong is also "too short": said once, by the entry.
-        inside = {fault["loc"][:-1] for fault in faults if fault["loc"]}
+        inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
-        raise ConfigError([_line(where, fault) for fault in faults]) from None
+        raise ConfigError([_line(where, fault, model) for fault in faults]) from None
+
+
+def near(word: object, known: Sequence[str]) -> str:
+    """A suggestion to end an error with, where one of the known words is close to what was written; else nothing."""
+    from difflib import get_close_matches  # only errors need it
+
+    found = get_close_matches(str(word)[:100], known, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The names that are valid at a place of a model; none where the place cannot be told."""
+    root = schema = model.model_json_schema()
+    form: dict[str, Any]
+    for part in (*path, None):
+        while "$ref" in schema or "anyOf" in schema:
+            # Of several forms, an error speaks of the one with fields.
+            forms = schema.get("anyOf", [schema])
+            form = next((form for form in forms if "$ref" in form or form.get("type") in ("object", "array")), {})
+            schema = root["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+        if part is not None:
+            inner = schema.get("items") if isinstance(part, int) else schema.get("properties", {}).get(part)
+            schema = inner or {}
+    return list(schema.get("properties", ()))
 
 
 def read_json(model: type[_Model], text: str, where: str) -> _Model:
@@ -70,14 +100,22 @@ def read_json(model: type[_Model], text: str, where: str) -> _Model:
     return read_model(model, data, where)
 
 
-def _line(where: str, fault: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in fault["loc"]) or "the whole"
+# Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
+_LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
+
+
+def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
+    path = ".".join(str(part) for part in fault["loc"] if part not in _FORMS) or "the whole"
     problem = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "missing":
         return f"{where}: {path} is missing"
     if fault["type"] == "extra_forbidden":
-        return f"{where}: {path} is not a field of this record: remove it or correct its name"
-    return f"{where}: {path} is {shown(fault['input'])}: {problem}"
+        *parents, name = fault["loc"]
+        hint = near(name, _fields_at(model, parents))
+        return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
+    choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
+    choices = choices or problem.partition("choose one of ")[2].split(", ")
+    return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
 
 
 def _strategy(value: object) -> object:
@@ -104,6 +142,7 @@ StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 
 
@@ -197,6 +236,38 @@ class PoolEntry(_Strict):
         return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
 
 
+class DiscoveredPools(_Strict):
+    """Pools in the cluster's record, where groups that nobody assigns to a pool make pools with those like them."""
+
+    discover: Literal["similar"]
+    rules: tuple[PoolEntry, ...] = ()
+    ignored_labels: tuple[LabelKey, ...] = ()  # besides those that Cluster Autoscaler ignores
+    labels: tuple[LabelKey, ...] = ()  # these decide alone
+    ratios: Literal["cluster-autoscaler", "gardener"] = "cluster-autoscaler"
+    nodes: bool = False  # what running nodes look like goes before what templates say
+
+    @model_validator(mode="after")
+    def _alone(self) -> Self:
+        if self.labels and self.ignored_labels:
+            raise ValueError("labels decide alone: leave ignored_labels out, or labels")
+        return self
+
+    def similarity(self) -> Similarity:
+        """The same in the domain's words."""
+        usual = GARDENER if self.ratios == "gardener" else Similarity()
+        return replace(usual, ignored_labels=frozenset(self.ignored_labels), labels=self.labels)
+
+
+def _form(pools: object) -> str:
+    return _DISCOVERED if isinstance(pools, Mapping | DiscoveredPools) else _LISTED
+
+
+# One form is chosen before it is read, so that a wrong entry is one fault and not one for each form.
+Pools = Annotated[
+    Annotated[tuple[PoolEntry, ...], Tag(_LISTED)] | Annotated[DiscoveredPools, Tag(_DISCOVERED)], Discriminator(_form)
+]
+
+
 class ClusterPolicy(_Strict):
     """The part of a cluster's record that plans are made from."""
 
@@ -207,7 +278,7 @@ class ClusterPolicy(_Strict):
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
-    pools: tuple[PoolEntry, ...] = ()
+    pools: Pools = ()
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
 
@@ -216,16 +287,39 @@ class ClusterPolicy(_Strict):
         """The discovery strings, read."""
         return tuple(Discovery.read(text) for text in self.discovery)
 
+    @property
+    def pool_entries(self) -> tuple[PoolEntry, ...]:
+        """The entries of ``pools``, in whichever form they are written."""
+        return self.pools.rules if isinstance(self.pools, DiscoveredPools) else self.pools
+
+    @property
+    def discovered_pools(self) -> DiscoveredPools | None:
+        """How pools are discovered; None where they are not."""
+        return self.pools if isinstance(self.pools, DiscoveredPools) else None
+
     def policy(self) -> Policy:
         """The same in the domain's words."""
         return Policy(
             strategy=self.strategy,
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
             autoscaler=self.autoscaler != "none",
-            pools=tuple(entry.rule() for entry in self.pools),
+            pools=tuple(entry.rule() for entry in self.pool_entries),
+            similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             backoff=self.backoff.policy(),
             provision_timeout=timedelta(seconds=self.provision_timeout),
         )
+
+
+PoolName = Annotated[str, Field(min_length=1, max_length=600)]
+
+
+class MendEntry(_Strict):
+    """A PoolMaximum that an operator has agreed to raise, until the next run has written it."""
+
+    pool: PoolName
+    group: Annotated[str, Field(max_length=600)] = ""  # whose annotation it is; empty: the record's own number
+    before: Count | None = None  # as it stood when the operator agreed; None: nowhere
+    after: Count
 
 
 class ClusterRecord(ClusterPolicy):
@@ -242,6 +336,13 @@ class ClusterRecord(ClusterPolicy):
     zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
     leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
+    paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
+    leaving_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
+    mending: tuple[MendEntry, ...] = ()  # written by the next run
+
+    def policy(self) -> Policy:
+        """With the pools that are paused."""
+        return replace(super().policy(), paused=self.paused_pools)
 
     @field_validator("scan_interval")
     @classmethod
@@ -264,6 +365,9 @@ class ClusterFile(ClusterPolicy):
     zone_ids: dict[str, str] = {}
     names: tuple[str, ...] = ()
     leaving: bool = False
+    paused_pools: dict[PoolName, Moment | None] = {}
+    leaving_pools: tuple[PoolName, ...] = ()
+    mending: tuple[MendEntry, ...] = ()
 
 
 class GroupRecord(_Strict):
@@ -282,6 +386,7 @@ class GroupRecord(_Strict):
     contested_since: Moment | None = None
     contested_by: str = ""
     reports: tuple[Moment, ...] = ()
+    marked: tuple[str, ...] = ()
 
     def state(self) -> GroupState:
         """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
@@ -302,6 +407,33 @@ class ZoneRecord(_Strict):
     impaired_until: Moment
     said_at: Moment | None = None  # when it was said; a later word replaces an earlier one
     by: str = ""
+
+
+class GrowthRecord(_Strict):
+    """Nodes that somebody asked for, or (negative) gives back, until it is done."""
+
+    id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
+    nodes: int = Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)
+    pool: str = Field(default="", max_length=600)
+    group: str = Field(default="", max_length=600)
+    only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
+    at: Moment
+    done: bool = False
+    result: str = ""
+
+    @model_validator(mode="after")
+    def _whose(self) -> Self:
+        if bool(self.pool) == bool(self.group):
+            raise ValueError("name either a pool or one of its groups")
+        if not self.nodes:
+            raise ValueError("nodes is 0: ask for at least one")
+        return self
+
+    def growth(self) -> Growth:
+        """The same in the domain's words."""
+        return Growth(
+            id=self.id, nodes=self.nodes, at=self.at, pool=self.pool, group=self.group, only=frozenset(self.only)
+        )
 
 
 class StateFile(_Strict):

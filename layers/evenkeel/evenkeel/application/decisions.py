@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from evenkeel.domain.model import Bounds
+from evenkeel.domain.moves import Growth
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 
 
@@ -45,8 +46,14 @@ def pool_json(pool: PoolPlan) -> dict[str, Any]:
         "problems": list(pool.problems),
         "starved": pool.starved,
         "overcommitted": pool.overcommitted,
+        **({} if pool.growth is None else {"growth": _growth_json(pool.growth, pool.missing)}),
         "groups": [group_json(group) for group in pool.groups],
     }
+
+
+def _growth_json(growth: Growth, missing: int) -> dict[str, Any]:
+    """What was asked for on request, and how many nodes of it found no room or have to stay."""
+    return {"request": growth.id, "nodes": growth.nodes, "missing": missing}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -57,6 +64,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "skipped": [
             {"namespace": skipped.namespace, "name": skipped.name, "reason": skipped.reason} for skipped in plan.skipped
         ],
+        **({"refused": [refusal.reason for refusal in plan.refusals]} if plan.refusals else {}),
     }
 
 

@@ -138,7 +138,7 @@ class HearFailure:
     def _hear(self, failure: Failure, cluster: str, now: datetime) -> Heard:
         for attempt in range(_TRIES):
             try:
-                changed, newest = self._record(failure, cluster, now)
+                changed, counts = self._record(failure, cluster, now)
             except UnknownClusterError:
                 return self._ignored(failure, "no such cluster is registered")
             except BadRequestError as error:
@@ -150,7 +150,7 @@ class HearFailure:
                     raise
                 continue
             break
-        if changed or newest:  # also when an earlier try recorded it, and could not ask for the look
+        if changed or counts:  # also when an earlier try recorded it, and could not ask for the look
             self.queue.request(cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
         if not changed:
             return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: known already, or over: it changes nothing")
@@ -160,7 +160,7 @@ class HearFailure:
         )
 
     def _record(self, failure: Failure, cluster: str, now: datetime) -> tuple[str, bool]:
-        """The failure's class, empty where it changed nothing, and whether it is the newest that is known.
+        """The failure's class, empty where it changed nothing, and whether it is among those that count.
 
         Raises BadRequestError where the cluster's record leaves out the failure's machine API.
         """
@@ -169,7 +169,7 @@ class HearFailure:
         if not flavours or failure.name is None:
             raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
         kind = classify(failure.code, failure.message)
-        changed, newest = "", False
+        changed, counts = "", False
         # An event that does not say which machine API it is about counts for all of the cluster's. A name that exists
         # in only one of them is harmless in the others: nothing reads it there, and it is forgotten.
         for flavour in flavours:
@@ -182,8 +182,8 @@ class HearFailure:
             if after != before:
                 self.store.save_group(cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
                 changed = kind.value
-            newest |= after.last_failure == failure.occurred_at and after.in_trouble
-        return changed, newest
+            counts |= failure.occurred_at in after.reports and after.in_trouble
+        return changed, counts
 
     def _ignored(self, failure: Failure, why: str) -> Heard:
         message = f"failure event {shown(failure.id)} for cluster {shown(failure.at)} ignored: {why}"

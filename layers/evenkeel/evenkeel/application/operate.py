@@ -1,23 +1,38 @@
-"""What an operator asks for by hand: register, plan, status, pause, resume, restore, fence-zone."""
+"""What an operator asks for by hand: one method per action."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenkeel.application.decisions import plan_json, rfc3339
-from evenkeel.application.errors import BadRequestError, StateConflictError
+from evenkeel.application.decisions import plan_json, pool_json, rfc3339
+from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError, UnknownClusterError
+from evenkeel.application.explain import explain_group, explain_pool, history
+from evenkeel.application.growth import Asked, AskForGrowth
+from evenkeel.application.looking import Look, check_pool, find_group, find_pool, look_at
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import is_paused
-from evenkeel.application.zones import HearZoneShift, ZoneShift
-from evenkeel.config import ClusterRecord, Moment, read_model
-from evenkeel.domain.backoff import state_at
-from evenkeel.domain.plan import plan
-from evenkeel.domain.values import shown
+from evenkeel.application.status import status_json
+from evenkeel.application.validate import Findings, validate, wishes, with_numbers
+from evenkeel.application.zones import HearZoneShift, ZoneShift, check_zone
+from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord, Moment, read_model
+from evenkeel.domain.ulids import ulid
+from evenkeel.domain.values import near, shown
 
 _DECISIONS_SHOWN = 10
+_DECISIONS_READ = 50  # for an explanation: most of them are of other pools
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
+_LONGEST_NAME = 600
+_OF_ALL = ("status", "validate")
+# Of a look at all clusters: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
+_SECONDS_PER_CLUSTER = 10
+_LEAST_SECONDS = 3
+_SECONDS_TO_ANSWER = 2
+_LARGEST_ANSWER = 4_000_000
+_Action = Callable[[str, Mapping[str, Any], Remaining], dict[str, Any]]
 
 
 class _FenceZone(BaseModel):
@@ -26,6 +41,14 @@ class _FenceZone(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     zone: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     until: Moment
+
+
+class _History(BaseModel):
+    """Which decisions: from a moment on, or those after the last one of the page before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    since: Moment | None = None
+    after: Annotated[str, Field(pattern=r"^[0-9A-HJKMNP-TV-Z]{26}$")] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +68,7 @@ class Operate:
             BadRequestError, ConfigError: the event asks for something that does not exist, or says it wrongly.
             EvenkeelError: it could not be done now.
         """
-        actions: dict[str, Callable[[str, Mapping[str, Any], Remaining], dict[str, Any]]] = {
+        actions: dict[str, _Action] = {
             "register": self._register,
             "plan": self._plan,
             "status": self._status,
@@ -53,117 +76,249 @@ class Operate:
             "restore": self._restore,
             "fence-zone": self._fence_zone,
             "resume": self._resume,
+            "explain": self._explain,
+            "validate": self._validate,
+            "record": self._record,
+            "scale-up": lambda cluster, event, _: self._scale(cluster, event, 1),
+            "scale-down": lambda cluster, event, _: self._scale(cluster, event, -1),
         }
         if not isinstance(event, Mapping):
             raise BadRequestError('event is no object: send {"action": ..., "cluster": ...}')
         action = event.get("action")
         if not isinstance(action, str) or action not in actions:
-            raise BadRequestError(f"action is {shown(action)}: choose one of {', '.join(sorted(actions))}")
+            guess = near(action, actions) if isinstance(action, str) and len(action) <= _LONGEST_ID else ""
+            raise BadRequestError(f"action is {shown(action)}{guess}: choose one of {', '.join(sorted(actions))}")
         cluster = event.get("cluster")
+        if action in _OF_ALL and cluster in (None, "*"):
+            return {"ok": True, "action": action, **self._of_all(actions[action], event, remaining)}
         if not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID:
             raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
-        return {"ok": True, "action": action, "cluster": cluster, **actions[action](cluster, event, remaining)}
+        try:
+            return {"ok": True, "action": action, "cluster": cluster, **actions[action](cluster, event, remaining)}
+        except UnknownClusterError as error:
+            guess = near(cluster, [known for known, _ in self.store.due()])
+            raise UnknownClusterError(f"{error}{guess}") from None
+
+    def _of_all(self, answer: _Action, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        """One answer per registered cluster. What is wrong with one is said in its place, and the others go on."""
+        answers: list[dict[str, Any]] = []
+        size, end = 0, self.clock.now() + timedelta(seconds=remaining())
+        for cluster, record in self.store.due():
+            left = self._share(end)
+            said: dict[str, Any]
+            try:
+                if isinstance(record, str):
+                    said = {"ok": False, "message": record}
+                elif size > _LARGEST_ANSWER or left() < _LEAST_SECONDS:
+                    why = "answer is too large" if size > _LARGEST_ANSWER else "time is over"
+                    said = {"ok": False, "message": f"{cluster}: the {why}: ask for this cluster alone"}
+                else:
+                    said = {"ok": True, **answer(cluster, event, left)}
+            except (EvenkeelError, ConfigError) as error:
+                said = said_by(error)
+            size += len(json.dumps(said))
+            answers.append({"cluster": cluster, **said})
+        failed = [f"; {answer['cluster']}: {answer['message']}" for answer in answers if not answer["ok"]]
+        return {
+            "clusters": answers,
+            "message": f"clusters: {len(answers)}, without an answer: {len(failed)}{''.join(failed)}",
+        }
+
+    def _share(self, end: datetime) -> Remaining:
+        until = min(end, self.clock.now() + timedelta(seconds=_SECONDS_PER_CLUSTER))
+        return lambda: (until - self.clock.now()).total_seconds()
 
     def _register(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
         given = event.get("record")
         if not isinstance(given, Mapping):
             raise BadRequestError("record is missing: give the cluster's record as an object")
-        record = read_model(ClusterRecord, {"id": cluster, **given}, f"record of cluster {cluster}")
+        version = self.store.record_version(cluster)
+        # What actions have said about single pools would be lost without a word: a pool that was left would come back.
+        kept = self._said_of_pools(cluster) if version else {}
+        record = read_model(ClusterRecord, {"id": cluster, **kept, **given}, f"record of cluster {cluster}")
         if record.id != cluster:
             raise BadRequestError(f"record.id is {record.id!r}: it must be {cluster!r}, or left out")
-        version = self.store.record_version(cluster)
         self.store.save_record(record, version)
         self.queue.request(cluster, "registered", f"registered-{cluster}-{self.clock.now().timestamp()}")
         dry_run = self._dry_run(record)
         return {
             "dryRun": dry_run,
             "message": f"{cluster} is {'updated' if version else 'registered'}"
-            + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on"),
+            + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
+            + _still_paused(record, self.clock.now()),
         }
+
+    def _said_of_pools(self, cluster: str) -> dict[str, Any]:
+        try:
+            known = self.store.load(cluster).record
+        except ConfigError:
+            return {}  # nobody can read it: that is why it is registered again
+        return {name: getattr(known, name) for name in ("paused_pools", "leaving_pools", "mending")}
 
     def _plan(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
-        remembered = self.store.load(cluster)
-        observation = self.clusters.open(remembered.record, remaining).observe()
-        planned = plan(observation, remembered.state, remembered.record.policy(), self.clock.now())
-        invalid = sum(not pool.valid for pool in planned.pools)
+        look = self._look(cluster, remaining)
+        invalid = sum(not pool.valid for pool in look.plan.pools)
         return {
-            "dryRun": self._dry_run(remembered.record),
-            "plan": plan_json(planned),
-            "message": f"{len(planned.pools)} pools, {invalid} invalid; {len(planned.changes)} groups would change",
+            "dryRun": self._dry_run(look.record),
+            "plan": plan_json(look.plan),
+            "message": f"pools: {len(look.plan.pools)}, invalid: {invalid}; node groups that would change: "
+            f"{len(look.plan.changes)}",
         }
 
-    def _status(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+    def _status(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
         remembered = self.store.load(cluster)
-        record = remembered.record
-        groups = {
-            str(key): {
-                "state": state_at(group, now, None, record.policy().backoff).value,
-                "class": group.failure_class.value,
-                "failures": group.failures,
-                "backoffUntil": rfc3339(group.backoff_until) if group.backoff_until else None,
-                "lastFailure": rfc3339(group.last_failure) if group.last_failure else None,
-                "message": group.message,
-                "contestedBy": group.contested_by or None,
-            }
-            for key, group in remembered.state.groups.items()
-        }
-        paused = is_paused(record, now)
+        unread, look = None, None
+        try:
+            # A cluster that hangs must leave the time to tell what is remembered of it.
+            look = look_at(self.clusters, remembered, now, lambda: remaining() - _SECONDS_TO_ANSWER)
+        except EvenkeelError as error:
+            unread = str(error)
+        decisions = self.store.decisions(cluster, _DECISIONS_SHOWN)
+        return status_json(remembered, look, unread, decisions, now, dry_run=self._dry_run(remembered.record))
+
+    def _explain(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        group, pool = _name(event, "group"), _name(event, "pool")
+        if (group is None) == (pool is None):
+            raise BadRequestError("explain needs a group or a pool: name one of them")
+        look = self._look(cluster, remaining)
+        if group is not None:
+            planned, one = find_group(look, group)
+            plans = [one]
+        else:
+            planned = find_pool(look, str(pool))
+            plans = list(planned.groups)
+        about_pool = _held(look.record, look.now, self._dry_run(look.record)) + explain_pool(look, planned)
+        about_groups = {str(plan.group.key): explain_group(look, planned, plan) for plan in plans}
+        told = history(self.store.decisions(cluster, _DECISIONS_READ), about_groups, look.now)
+        sentences = [*about_pool, *(text for texts in about_groups.values() for text in texts)]
         return {
-            "dryRun": self._dry_run(record),
-            "paused": paused,
-            "leaving": record.leaving,
-            "pausedUntil": rfc3339(record.paused_until) if paused and record.paused_until else None,
-            "groups": groups,
-            "zones": {
-                zone: {
-                    "impairedUntil": rfc3339(told.impaired_until),
-                    "impaired": told.impaired_until > now,
-                    "by": told.by,
-                }
-                for zone, told in remembered.zones.items()
-            },
-            "decisions": list(self.store.decisions(cluster, _DECISIONS_SHOWN)),
-            "message": f"{cluster}: {'paused' if paused else 'dry run' if self._dry_run(record) else 'on'}, "
-            f"{sum(group['state'] != 'healthy' for group in groups.values())} node groups in trouble",
+            "pool": pool_json(planned),
+            "sentences": about_pool,
+            "groups": about_groups,
+            "history": told,
+            "message": " ".join([*sentences, *told]),
         }
 
-    def _pause(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
-        remembered = self.store.load(cluster)
-        record = self._changed(remembered.record, {"paused": True, "paused_until": event.get("until")})
+    def _validate(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        apply = _flag(event, "apply")
+        fix = _flag(event, "fix") or apply
+        look = self._look(cluster, remaining)
+        name = _name(event, "pool")
+        if name is not None:
+            find_pool(look, name)
+        findings = validate(look, name)
+        message = (
+            f"{cluster}: pools looked at: {len(look.pools) if name is None else 1}, invalid: {findings.invalid}, "
+            f"with warnings: {len(findings.pools) - findings.invalid}"
+        )
+        if apply and findings.changes:
+            message += f"; {self._agree(look, findings)}"
+        elif fix:
+            message += f"; changes proposed: {len(findings.changes)}"
+        return {
+            "dryRun": self._dry_run(look.record),
+            "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
+            "diff": findings.diff if fix else [],
+            "message": message,
+        }
+
+    def _agree(self, look: Look, findings: Findings) -> str:
+        """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
+        cluster, dry_run = look.record.id, self._dry_run(look.record)
+        record = look.record if dry_run else with_numbers(look.record, findings)
+        wished = tuple(entry for entry in wishes(findings) if entry.group or dry_run)
+        again = {(entry.pool, entry.group) for entry in wished}
+        waiting = tuple(entry for entry in record.mending if (entry.pool, entry.group) not in again)
+        record = record.model_copy(update={"mending": waiting + wished})
+        self.store.save_record(record, look.remembered.versions["META"])
+        self.queue.request(cluster, "validate", f"validate-{cluster}-{look.now.timestamp()}")
+        if dry_run:
+            return f"{cluster} is in dry run: changes that the next look records, and does not write: {len(wished)}"
+        return f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(wished)}"
+
+    def _record(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+        """Decisions, the oldest first, a page at a time: Lambda answers with 6 MB at most."""
+        asked = read_model(_History, {key: event[key] for key in ("since", "after") if key in event}, "record")
+        self.store.load(cluster)  # an unknown cluster is not one without decisions
+        first = ulid(asked.since, bytes(10)) if asked.since else ""
+        decisions, more = self.store.decisions_after(cluster, asked.after or first)
+        return {
+            "decisions": list(decisions),
+            "next": decisions[-1]["id"] if more and decisions else None,
+            "message": f"{cluster}: decisions: {len(decisions)}{', and there are more' if more else ''}",
+        }
+
+    def _pause(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
-        if record.paused_until is not None and record.paused_until <= now:
-            raise BadRequestError(
-                f"until is {shown(event.get('until'))}: that is over; name a moment to come, or leave it out"
-            )
+        remembered = self.store.load(cluster)
+        until, pool = event.get("until"), _name(event, "pool")
+        if pool is None:
+            record = self._changed(remembered.record, {"paused": True, "paused_until": until})
+            end = record.paused_until
+        else:
+            check_pool(self.clusters, remembered, pool, now, remaining)
+            paused = {**remembered.record.paused_pools, pool: until}
+            record = self._changed(remembered.record, {"paused_pools": paused})
+            end = record.paused_pools[pool]
+        if end is not None and end <= now:
+            raise BadRequestError(f"until is {shown(until)}: that is over; name a moment to come, or leave it out")
         self.store.save_record(record, remembered.versions["META"])
-        until = f"until {rfc3339(record.paused_until)}" if record.paused_until else "until resumed"
-        return {"message": f"{cluster} is paused {until}: nothing is read from it or written to it"}
+        how_long = f"until {rfc3339(end)}" if end else "until resumed"
+        if pool is None:
+            return {"message": f"{cluster} is paused {how_long}: nothing is read from it or written to it"}
+        return {"message": f"pool {pool} of {cluster} is paused {how_long}: it is read and counted, and left alone"}
 
-    def _resume(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+    def _resume(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        now = self.clock.now()
         remembered = self.store.load(cluster)
-        record = self._changed(remembered.record, {"paused": False, "paused_until": None, "leaving": False})
+        pool, before = _name(event, "pool"), remembered.record
+        if pool is None:
+            record = self._changed(before, {"paused": False, "paused_until": None, "leaving": False})
+            what = f"{cluster} is"
+        else:
+            check_pool(self.clusters, remembered, pool, now, remaining)
+            record = self._changed(
+                before,
+                {
+                    "paused_pools": {name: end for name, end in before.paused_pools.items() if name != pool},
+                    "leaving_pools": tuple(name for name in before.leaving_pools if name != pool),
+                },
+            )
+            what = f"pool {pool} of {cluster} is"
         self.store.save_record(record, remembered.versions["META"])
         for key, group in remembered.state.groups.items():
-            if group.contested_since is not None:
+            if group.contested_since is not None and pool is None:
                 again = replace(group, contested_since=None, contested_by="", reverts=())
                 self.store.save_group(cluster, key, again, remembered.versions.get(f"GROUP#{key}"))
-        self.queue.request(cluster, "resumed", f"resumed-{cluster}-{self.clock.now().timestamp()}")
-        return {"message": f"{cluster} is resumed and looked at now"}
+        self.queue.request(cluster, "resumed", f"resumed-{cluster}-{now.timestamp()}")
+        return {"message": f"{what} resumed and looked at now{_still_paused(record, now)}"}
 
-    def _restore(self, cluster: str, _event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+    def _restore(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        now = self.clock.now()
         remembered = self.store.load(cluster)
-        record = self._changed(remembered.record, {"leaving": True, "paused": False, "paused_until": None})
-        self.store.save_record(record, remembered.versions["META"])
-        self.queue.request(cluster, "restore", f"restore-{cluster}-{self.clock.now().timestamp()}")
+        pool, before = _name(event, "pool"), remembered.record
+        if pool is None:
+            fields: dict[str, object] = {"leaving": True, "paused": False, "paused_until": None}
+            what, then = "every group", "the cluster is paused"
+        else:
+            check_pool(self.clusters, remembered, pool, now, remaining)
+            fields = {"leaving_pools": tuple(dict.fromkeys((*before.leaving_pools, pool)))}
+            what, then = f"every group of pool {pool}", "the pool is paused for good"
+        self.store.save_record(self._changed(before, fields), remembered.versions["META"])
+        self.queue.request(cluster, "restore", f"restore-{cluster}-{now.timestamp()}")
+        waits = is_paused(before, now) and pool is not None
         return {
-            "message": f"{cluster}: every group gets its bounds from before Evenkeel back and loses its annotations; "
-            "then the cluster is paused. Ask for its status to see it done; asking twice does no harm"
+            "message": f"{cluster}: {what} gets its bounds from before Evenkeel back and loses its annotations; "
+            f"then {then}. Ask for its status to see it done; asking twice does no harm"
+            + (". The cluster is paused: that happens once it is resumed" if waits else "")
         }
 
-    def _fence_zone(self, cluster: str, event: Mapping[str, Any], _remaining: Remaining) -> dict[str, Any]:
+    def _fence_zone(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
         asked = read_model(_FenceZone, {key: event.get(key) for key in ("zone", "until")}, "fence-zone")
+        remembered = self.store.load(cluster)
+        doubt = check_zone(remembered, asked.zone, lambda: self.clusters.open(remembered.record, remaining).observe())
         shift = ZoneShift(
             zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by="operator", id="hand"
         )
@@ -172,8 +327,26 @@ class Operate:
             return {"message": f"zone {asked.zone} of {cluster} is no longer fenced (that moment is over)"}
         return {
             "message": f"zone {asked.zone} of {cluster} is fenced until {rfc3339(asked.until)}: its groups get no "
-            "growth. To lift it, ask again with a moment that is over"
+            f"growth. To lift it, ask again with a moment that is over{doubt}"
         }
+
+    def _scale(self, cluster: str, event: Mapping[str, Any], sign: int) -> dict[str, Any]:
+        """Nodes added to a pool, or given back, split evenly over its zones; written by the worker like all else."""
+        asked = {key: value for key, value in event.items() if key in ("pool", "group", "only", "id")}
+        now = self.clock.now()
+        nodes = event.get("nodes")
+        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+            raise BadRequestError(f"nodes is {shown(nodes)}: ask for a whole number of nodes, 1 or more")
+        record = read_model(
+            GrowthRecord, {"id": f"hand-{now.timestamp()}", **asked, "nodes": sign * nodes, "at": now}, event["action"]
+        )
+        heard = AskForGrowth(store=self.store, queue=self.queue, clock=self.clock).ask(
+            Asked(cluster=cluster, record=record)
+        )
+        return {"request": record.id, "message": heard.message}
+
+    def _look(self, cluster: str, remaining: Remaining) -> Look:
+        return look_at(self.clusters, self.store.load(cluster), self.clock.now(), remaining)
 
     def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:
         # Read again rather than copied, so that what an event brings in is checked like any other record.
@@ -184,7 +357,36 @@ class Operate:
 
 
 def said_by(error: Exception) -> dict[str, Any]:
-    """The answer to an event that failed, one sentence."""
+    """The answer to an event that failed, one sentence. ``retry``: the same event may succeed later."""
     if isinstance(error, StateConflictError):
-        return {"ok": False, "message": f"{error}: somebody changed it at the same time, try again"}
-    return {"ok": False, "message": str(error)}
+        return {"ok": False, "retry": True, "message": f"{error}: somebody changed it at the same time, try again"}
+    return {"ok": False, "retry": not isinstance(error, BadRequestError | ConfigError), "message": str(error)}
+
+
+def _name(event: Mapping[str, Any], field: str) -> str | None:
+    """A pool's or group's name as an event gives it; None where it is left out."""
+    name = event.get(field)
+    if name is not None and (not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME):
+        raise BadRequestError(f"{field} is {shown(name)}: name the {field}")
+    return name
+
+
+def _flag(event: Mapping[str, Any], field: str) -> bool:
+    flag = event.get(field, False)
+    if not isinstance(flag, bool):
+        raise BadRequestError(f"{field} is {shown(flag)}: neither true nor false")
+    return flag
+
+
+def _still_paused(record: ClusterRecord, now: datetime) -> str:
+    """What must not be overlooked when a cluster is switched on: its pools that stay as they are."""
+    paused = [name for name, end in record.paused_pools.items() if end is None or now < end]
+    leaving = [name for name in record.leaving_pools if name not in paused]
+    told = f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
+    return told + (f"; still being restored: pool {', '.join(sorted(leaving))}" if leaving else "")
+
+
+def _held(record: ClusterRecord, now: datetime, dry_run: bool) -> list[str]:
+    if is_paused(record, now):
+        return [f"Cluster {record.id} is paused: what follows would be so if it were not."]
+    return [f"Cluster {record.id} is in dry run: nothing of this is written."] if dry_run else []

@@ -1,13 +1,13 @@
 """What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord, ZoneRecord
+from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import GroupKey, Observation, PoolId
+from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.plan import ClusterState, GroupPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
@@ -36,6 +36,7 @@ class Remembered:
     record: ClusterRecord
     state: ClusterState
     zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
+    growths: Mapping[str, GrowthRecord]  # by id, those that are done too; the plan needs only state.growths
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
     fence: int  # of the lease
 
@@ -83,6 +84,10 @@ class Store(Protocol):
         """Raises StateConflictError."""
         ...
 
+    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
+        """Raises StateConflictError; for one without a version: it is known already."""
+        ...
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
         ...
@@ -93,6 +98,10 @@ class Store(Protocol):
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Decisions are only ever added."""
+        ...
+
+    def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """A page of decisions with a higher id, the oldest first, and whether there are more."""
         ...
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
@@ -107,15 +116,36 @@ class Cluster(Protocol):
         """A complete look. Raises ClusterUnavailableError or AccessError, never returns half of it."""
         ...
 
-    def mark_waiting(self, patch: Patch) -> None:
-        """Give the machines without a node the flavour's delete mark, so that they go first.
+    def going(self, patch: Patch) -> tuple[str, ...]:
+        """Names of the machines that are to go with this patch: those without a node first, then the least useful.
 
-        Raises ConflictError where a machine has just become a node, RejectedError, ClusterUnavailableError.
+        A machine with a node is named only where the plan gives nodes back on request. Raises ClusterUnavailableError.
+        """
+        ...
+
+    def mark(self, patch: Patch, names: Collection[str]) -> None:
+        """Give these machines the flavour's delete mark, so that they go first, and take ours off all others.
+
+        Raises ConflictError where a machine has changed since the look, RejectedError, ClusterUnavailableError.
+        """
+        ...
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        """Take our mark off those of the machines that stay. False: they are still going, look again later.
+
+        Raises as ``mark``.
         """
         ...
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch that carries the resourceVersion of the last look; ``move`` marks a step of that move.
+
+        Raises ConflictError, RejectedError, ClusterUnavailableError.
+        """
+        ...
+
+    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
+        """Annotation ``evenkeel.dev/pool-max`` of a group, in a patch with the resourceVersion of the last look.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """

@@ -6,10 +6,13 @@ within a pool nothing grows when a shrink before it has failed; whoever wrote co
 Cluster Autoscaler's own ``/scale`` patch carries no version and can land after ours.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from evenkeel.application.decisions import decision_json
 from evenkeel.application.errors import (
@@ -20,14 +23,17 @@ from evenkeel.application.errors import (
     RejectedError,
     StateConflictError,
 )
+from evenkeel.application.leaving import after_leaving, leaves
+from evenkeel.application.mend import mend, written
 from evenkeel.application.ports import Bus, Clock, Cluster, Clusters, Lease, Queue, Remaining, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError
-from evenkeel.domain.model import State
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model import GroupKey, NodeGroup, PoolId, State
 from evenkeel.domain.moves import Move
 from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
+from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
-from evenkeel.domain.restore import carries_ours, plan_restore
+from evenkeel.domain.restore import plan_leaving, plan_restore
 from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import Patch, in_safe_order, patches
 
@@ -129,8 +135,18 @@ class Rebalance:
             except EvenkeelError as error:
                 _not_looked_at(outcome, error)
                 return
-            make = plan_restore if record.leaving else plan
+            make = plan_restore if record.leaving else partial(plan_leaving, pools=record.leaving_pools)
             outcome.plan = make(observation, remembered.state, record.policy(), self.clock.now())
+            if record.mending:
+                try:
+                    self._mend(outcome, outcome.plan, remembered, api, why, remaining)
+                except (ConflictError, StateConflictError) as error:
+                    _log.info("changed meanwhile, reading again: %s", error, extra={"cluster": cluster})
+                except (ClusterUnavailableError, AccessError) as error:
+                    outcome.doubtful = True
+                    _not_looked_at(outcome, error)
+                    return
+                continue  # what is planned next, is planned with the new numbers
             try:
                 again = self._carry_out(outcome, outcome.plan, remembered, api, why, remaining, settled)
             except StateConflictError as error:
@@ -155,35 +171,68 @@ class Rebalance:
     ) -> bool:
         """Write what the plan says. True: something was in the way, look again."""
         cluster = remembered.record.id
-        versions = dict(remembered.versions)
+        books = _Books(store=self.store, remembered=remembered, groups={**remembered.state.groups})
         for key, state in planned.states.items():
-            self.store.save_group(cluster, key, state, versions.get(f"GROUP#{key}"))
+            books.save_group(key, state)
         again = False
         lease: Lease | None = None
         try:
             for pool in planned.pools:
                 outcomes: dict[str, str] = {}
                 known = remembered.state.pools.get(pool.id, PoolState())
-                if pool.changes and not outcome.dry_run:
-                    if lease is None:
-                        lease = self._take_lease(cluster, remembered, remaining)
-                    if pool.moves or not remembered.record.leaving:
-                        known = self._write_down(cluster, pool, known, versions)
-                    again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining)
+                dry_run = outcome.dry_run and not leaves(remembered.record, pool.id)
+                left_over = [] if dry_run else _marked_and_staying(pool, books)
+                if (pool.changes or left_over) and not dry_run and lease is None:
+                    lease = self._take_lease(cluster, remembered, remaining)
+                if lease is not None and left_over:
+                    again |= _unmark(left_over, api, books)
+                if lease is not None and pool.changes and not dry_run:
+                    if pool.moves or not leaves(remembered.record, pool.id):
+                        known = self._write_down(pool, known, books)
+                    again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining, books)
                 elif pool.changes:
                     outcomes = {str(group.group.key): "planned" for group in pool.changes}
-                self._tell(outcome, pool, known, api, versions, why, outcomes)
-            if remembered.record.leaving and not any(_carries_ours(pool) for pool in planned.pools):
+                self._tell(outcome, pool, known, api, books, why, outcomes, dry_run)
+            for refusal in planned.refusals:
+                if not refusal.waits:
+                    _log.error("refused: %s", refusal.reason, extra={"cluster": cluster})
+                    books.end_growth(refusal.growth.id, f"refused: {refusal.reason}")
+            left = after_leaving(remembered.record, planned)
+            if left is not None:
+                record, sentence = left
                 for id, pool_state in remembered.state.pools.items():
-                    if pool_state.adopted:  # whoever comes back may find other bounds, and those are adopted then
-                        self.store.save_pool(cluster, id, replace(pool_state, adopted={}), versions[f"POOL#{id}"])
-                left = remembered.record.model_copy(update={"leaving": False, "paused": True, "paused_until": None})
-                self.store.save_record(left, versions["META"])
-                outcome.message = f"{cluster}: restored, and paused: nothing of ours is left in it"
+                    # Whoever comes back may find other bounds, and those are adopted then.
+                    if pool_state.adopted and leaves(remembered.record, id) and not leaves(record, id):
+                        books.save_pool(id, replace(pool_state, adopted={}))
+                self.store.save_record(record, remembered.versions["META"])
+                outcome.message = f"{cluster}: {sentence}"
         finally:
             if lease is not None:
                 self.store.give_back_lease(cluster, lease, self.clock.now())
         return again
+
+    def _mend(
+        self, outcome: Outcome, planned: Plan, remembered: Remembered, api: Cluster, why: str, remaining: Remaining
+    ) -> None:
+        """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
+        record, dry_run = remembered.record, outcome.dry_run
+        lease = None if dry_run else self._take_lease(record.id, remembered, remaining)
+        try:
+            told, left = mend(record, planned, api, lambda: remaining() < _PATCH_SECONDS, dry_run=dry_run)
+            outcome.written += written(told)
+            self.store.save_record(record.model_copy(update={"mending": left}), remembered.versions["META"])
+        finally:
+            if lease is not None:
+                self.store.give_back_lease(record.id, lease, self.clock.now())
+        for pool in planned.pools:
+            if changes := told.get(str(pool.id)):
+                now = self.clock.now()
+                id = ulid(now, self.chance(10))
+                decision = decision_json(pool, id=id, cluster=record.id, at=now, why=why, dry_run=dry_run, outcomes={})
+                decision["mended"] = changes
+                self.store.save_decision(record.id, id, decision, now + _DECISIONS_KEPT)
+                outcome.decisions.append(id)
+                _log.info("decision", extra={"cluster": record.id, "decision": decision})
 
     def _take_lease(self, cluster: str, remembered: Remembered, remaining: Remaining) -> Lease:
         now = self.clock.now()
@@ -192,23 +241,23 @@ class Rebalance:
             cluster, owner, remembered.fence, now, now + timedelta(seconds=max(1.0, remaining()))
         )
 
-    def _write_down(self, cluster: str, pool: PoolPlan, known: PoolState, versions: dict[str, int]) -> PoolState:
+    def _write_down(self, pool: PoolPlan, known: PoolState, books: _Books) -> PoolState:
         """Remember what must not be lost, before the first patch: the bounds before us, and a move that begins."""
         state = known
         if not set(pool.adopted) <= set(known.adopted):
             state = replace(state, adopted={**pool.adopted, **known.adopted})
         if pool.moves:
-            owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
             id = ulid(self.clock.now(), self.chance(10))
-            state = replace(state, move=Move(id=id, carried=owed, steps=pool.moves))
+            if pool.growth is not None:
+                request, only = pool.growth.id, pool.growth.only
+                move = Move(id=id, carried=sum(pool.moves.values()), steps=pool.moves, request=request, only=only)
+            else:
+                owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
+                move = Move(id=id, carried=owed, steps=pool.moves)
+            state = replace(state, move=move)
         if state != known:
-            self._save_pool(cluster, pool, state, versions)
+            books.save_pool(pool.id, state)
         return state
-
-    def _save_pool(self, cluster: str, pool: PoolPlan, state: PoolState, versions: dict[str, int]) -> None:
-        key = f"POOL#{pool.id}"
-        self.store.save_pool(cluster, pool.id, state, versions.get(key))
-        versions[key] = versions.get(key, 0) + 1
 
     def _write(
         self,
@@ -220,6 +269,7 @@ class Rebalance:
         outcomes: dict[str, str],
         settled: dict[str, str],
         remaining: Remaining,
+        books: _Books,
     ) -> bool:
         """Patch the groups of one pool in safe order, and stop the pool at the first that fails. True: look again."""
 
@@ -234,7 +284,7 @@ class Rebalance:
             try:
                 for patch in patches(group):
                     if patch.lowers_requested and not late():
-                        api.mark_waiting(patch)  # a patch per machine, so the time is looked at again
+                        _mark(api, patch, books)  # a patch per machine, so the time is looked at again
                     if late():
                         outcomes[key] = "not tried: no time left"
                         return False
@@ -273,22 +323,26 @@ class Rebalance:
         pool: PoolPlan,
         known: PoolState,
         api: Cluster,
-        versions: dict[str, int],
+        books: _Books,
         why: str,
         outcomes: dict[str, str],
+        dry_run: bool,
     ) -> None:
         """Record the decision if there is one, once: the same news is not told at every scan."""
         wrote = "written" in outcomes.values()
         failed = any(word not in ("written", "planned") for word in outcomes.values())
-        digest = pool.digest(applied=bool(outcomes) and not failed and not outcome.dry_run)
+        digest = pool.digest(applied=bool(outcomes) and not failed and not dry_run)
         move = known.move
-        if move is not None and not failed and not outcome.dry_run and pool.valid:
+        if move is not None and not failed and not dry_run and pool.valid:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
-        if not outcomes and digest == known.digest and move == known.move:
+        if pool.growth is not None and not failed and pool.valid:
+            # Before its journal is closed: what is in neither would be carried out again.
+            books.end_growth(pool.growth.id, _result(pool, outcome))
+        elif not outcomes and digest == known.digest and move == known.move:
             return
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        news = wrote or digest != known.digest
+        news = wrote or digest != known.digest or pool.growth is not None
         if news:
             now = self.clock.now()
             id = ulid(now, self.chance(10))
@@ -298,7 +352,7 @@ class Rebalance:
                 cluster=outcome.cluster,
                 at=now,
                 why=why,
-                dry_run=outcome.dry_run,
+                dry_run=dry_run,
                 outcomes=outcomes,
             )
             self.store.save_decision(outcome.cluster, id, decision, now + _DECISIONS_KEPT)
@@ -310,7 +364,82 @@ class Rebalance:
                 if outcomes.get(str(group.group.key)) == "written":
                     api.tell(group, id)
         if digest != known.digest or move != known.move:
-            self._save_pool(outcome.cluster, pool, replace(known, digest=digest, move=move), versions)
+            books.save_pool(pool.id, replace(known, digest=digest, move=move))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Books:
+    """What is remembered of the cluster, kept as it is written, each write on the version of the one before."""
+
+    store: Store
+    remembered: Remembered
+    groups: dict[GroupKey, GroupState]
+    ours: dict[str, int] = field(default_factory=dict)  # versions that this run has written
+
+    def save_group(self, key: GroupKey, state: GroupState) -> None:
+        self.store.save_group(self.remembered.record.id, key, state, self._version(f"GROUP#{key}"))
+        self._written(f"GROUP#{key}")
+        self.groups[key] = state
+
+    def save_pool(self, id: PoolId, state: PoolState) -> None:
+        self.store.save_pool(self.remembered.record.id, id, state, self._version(f"POOL#{id}"))
+        self._written(f"POOL#{id}")
+
+    def end_growth(self, id: str, result: str) -> None:
+        """A request is answered. One that is not remembered any more needs no answer."""
+        record = self.remembered.growths.get(id)
+        if record is not None and not record.done:
+            done = record.model_copy(update={"done": True, "result": result[:1000]})
+            self.store.save_growth(self.remembered.record.id, done, self._version(f"GROWTH#{id}"))
+
+    def _version(self, key: str) -> int | None:
+        return self.ours.get(key, self.remembered.versions.get(key))
+
+    def _written(self, key: str) -> None:
+        self.ours[key] = (self._version(key) or 0) + 1
+
+
+def _mark(api: Cluster, patch: Patch, books: _Books) -> None:
+    """Mark the machines that are to go, and remember which before the first is: a mark left behind kills a node."""
+    key = patch.plan.group.key
+    names = api.going(patch)
+    state = books.groups.get(key, GroupState())
+    if names and not set(names) <= set(state.marked):
+        books.save_group(key, replace(state, marked=tuple(sorted({*state.marked, *names}))))
+    api.mark(patch, names)
+
+
+def _marked_and_staying(pool: PoolPlan, books: _Books) -> list[NodeGroup]:
+    """Groups with machines of which a run of ours marked some, and that nobody is about to shrink now."""
+    return [
+        plan.group
+        for plan in pool.groups
+        if plan.group.key in books.groups
+        and books.groups[plan.group.key].marked
+        and plan.group.frozen_because is None
+        and plan.requested >= plan.group.requested
+    ]
+
+
+def _unmark(groups: list[NodeGroup], api: Cluster, books: _Books) -> bool:
+    """Take our marks off the machines that stayed. True: one has changed meanwhile, look again."""
+    try:
+        for group in groups:
+            state = books.groups[group.key]
+            if api.unmark(group, state.marked):
+                books.save_group(group.key, replace(state, marked=()))
+    except ConflictError:
+        return True
+    except (RejectedError, ClusterUnavailableError, AccessError) as error:  # the next look tries again
+        _log.error("marks not taken off: %s", error, extra={"cluster": books.remembered.record.id})
+    return False
+
+
+def _result(pool: PoolPlan, outcome: Outcome) -> str:
+    """What became of a request, for people who ask for the status."""
+    missing = f", {pool.missing} more found no room" if pool.missing else ""
+    placed = sum(abs(step) for step in pool.moves.values())
+    return f"{'dry run: ' if outcome.dry_run else ''}{placed} nodes in pool {pool.id}{missing}"
 
 
 _TROUBLE = (State.FENCED, State.PROBING)
@@ -321,10 +450,6 @@ def _not_looked_at(outcome: Outcome, error: Exception) -> None:
     outcome.unreachable = True
     outcome.message = f"{outcome.cluster}: not looked at: {error}"
     _log.error(outcome.message, extra={"cluster": outcome.cluster})
-
-
-def _carries_ours(pool: PoolPlan) -> bool:
-    return any(carries_ours(plan.group) for plan in pool.groups)
 
 
 def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:

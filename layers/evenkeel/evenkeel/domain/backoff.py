@@ -39,6 +39,7 @@ class GroupState:
     reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
     contested_since: datetime | None = None  # put back too often: not written until an operator resumes
     contested_by: str = ""
+    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
     @property
@@ -91,8 +92,7 @@ def _fold(
         if last is not None and at > last + policy.forget_after:
             failures = 0
         failures += 1
-        # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
-        until = at + min(policy.longest, policy.initial * 2 ** min(failures - 1, 20))
+        until = at + policy.length(failures)
         last = at
         starts.append(at)
     if until is None:

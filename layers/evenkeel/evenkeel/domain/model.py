@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
+from evenkeel.domain.similarity import Similarity
+from evenkeel.domain.templates import NodeTemplate
 from evenkeel.domain.values import BadValueError, Fault
 
 
@@ -146,6 +148,7 @@ class Machine:
     name: str
     has_node: bool
     created_at: datetime
+    ready: bool = True  # nothing says that its node is unwell
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
     failure: MachineFailure | None = None
@@ -168,6 +171,7 @@ class NodeGroup:
 
     key: GroupKey
     kind: str
+    sets: tuple[str, ...] = ()  # names of the MachineSets that a MachineDeployment owns
     cluster: str = ""
     pool_label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -188,6 +192,10 @@ class NodeGroup:
     limits: Bounds | None = None  # replicas that the owner of the replicas lets stand
     two_objects: bool = False  # bounds and replicas live on two objects
     frozen_because: str | None = None
+    template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
+    template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
+    closed_because: str | None = None  # at zero, and no cpu and memory known: which annotation would open it
+    invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
     fence: bool = True  # evenkeel.dev/fence
     weight: int = 1  # evenkeel.dev/weight
     zone_max: int | None = None  # evenkeel.dev/zone-max
@@ -229,6 +237,11 @@ class BackoffPolicy:
     longest: timedelta = timedelta(minutes=30)
     forget_after: timedelta = timedelta(hours=3)
 
+    def length(self, failures: int) -> timedelta:
+        """How long the backoff after this many failures in a row lasts."""
+        # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
+        return min(self.longest, self.initial * (1 << min(max(failures, 1) - 1, 20)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRule:
@@ -261,6 +274,8 @@ class Policy:
     on_failure: OnFailure = OnFailure.RELEASE
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     pools: tuple[PoolRule, ...] = ()
+    similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
+    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
     backoff: BackoffPolicy = BackoffPolicy()
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)

@@ -1,4 +1,4 @@
-"""Moving stuck replicas to other zones, so that a crash at any point neither loses nor doubles one.
+"""Moving stuck replicas to other zones, and growing on request, so that a crash at any point loses and doubles nothing.
 
 Before its first patch a move is written down: how many replicas each group gives up or takes on. Each patch of replicas
 carries the move's id in annotation ``evenkeel.dev/move``, in the same write, so that the objects themselves say which
@@ -11,8 +11,9 @@ it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from evenkeel.domain.model import NodeGroup
+from evenkeel.domain.model import GroupKey, NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +21,42 @@ class Move:
     """One move of one pool, as it was written down before its first patch."""
 
     id: str
-    carried: int = 0  # owed by the move before it
+    carried: int = 0  # owed by the move before it; on request: all that was granted (negative: to be given back)
     steps: Mapping[str, int] = field(default_factory=dict)  # group -> replicas taken on (negative: given up)
+    request: str = ""  # growth that somebody asked for, by its id, and not a move between zones
+    only: frozenset[str] = frozenset()  # the groups that the request allows
 
     def owed(self, groups: Iterable[NodeGroup]) -> int:
-        """Replicas that were given up and not yet taken on, from what the groups themselves say."""
+        """Replicas that were given up and not yet taken on, from what the groups themselves say.
+
+        On request: what is still to be added, or (negative) still to be given back.
+        """
         done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
-        return max(0, self.carried - done)
+        return max(0, self.carried - done) if self.carried >= 0 else min(0, self.carried - done)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Nodes that somebody asked for; negative: that somebody gives back."""
+
+    id: str
+    nodes: int
+    at: datetime
+    pool: str = ""  # a pool's name or id
+    group: str = ""  # or one of its groups, by key or name
+    only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all
+
+    @property
+    def what(self) -> str:
+        """For sentences."""
+        nodes = "1 node" if abs(self.nodes) == 1 else f"{abs(self.nodes)} nodes"
+        return f"{nodes} {'asked for' if self.nodes >= 0 else 'to be given back'} (request {self.id})"
+
+    def fits(self, group: NodeGroup) -> bool:
+        """Whether the request says that its pods fit the group's nodes."""
+        return not self.only or bool(self.only & group_names(group.key))
+
+
+def group_names(key: GroupKey) -> frozenset[str]:
+    """What a request may call a group: by its name or by its whole key."""
+    return frozenset({key.name, str(key)})

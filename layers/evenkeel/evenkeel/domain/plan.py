@@ -6,13 +6,14 @@ reason for every group, written or left alone.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from evenkeel.domain.backoff import GroupState, state_at
 from evenkeel.domain.distribute import distribute_rolling, pool_rolling
 from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.growth import GROWTH_KEPT, Refusal, give_back, grow, share_out
 from evenkeel.domain.model import (
     Bounds,
     GroupKey,
@@ -26,12 +27,15 @@ from evenkeel.domain.model import (
     State,
     Strategy,
 )
+from evenkeel.domain.moves import Growth
+from evenkeel.domain.pausing import hold
 from evenkeel.domain.pools import Pool, PoolState, adopted_bounds, find_pools, tie_of
 from evenkeel.domain.safety import safe_bounds
 from evenkeel.domain.seeing import CONTEST_REVERTS, see
-from evenkeel.domain.sizing import FORMULAS, Seat
+from evenkeel.domain.sizing import FORMULAS, Seat, Size
 from evenkeel.domain.targets import (
     Target,
+    probe_the_unseen,
     raise_to_minimum,
     raise_to_own_minimum,
     redistribute,
@@ -47,9 +51,10 @@ class ClusterState:
     groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
     zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
+    growths: tuple[Growth, ...] = ()  # asked for and not begun
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
 class GroupPlan:
     """What should become of one group. ``bounds`` None: they are not ours to write."""
 
@@ -60,7 +65,8 @@ class GroupPlan:
     reasons: tuple[str, ...]
     rolling: Rolling | None = None
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
-    moved: int = 0  # of the change in requested: taken on from another zone (negative: given up to one)
+    moved: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
+    gives_back: bool = False  # on request: running nodes may go as well
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property
@@ -90,6 +96,8 @@ class PoolPlan:
     remembered: PoolState
     owed: int = 0  # replicas that an interrupted move gave up and that still find no place
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
+    growth: Growth | None = None  # what somebody asked for, as far as it is not done yet
+    missing: int = 0  # nodes of it that found no room, or have to stay
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -145,6 +153,7 @@ class Plan:
     pools: tuple[PoolPlan, ...]
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only those that the look has changed
+    refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
@@ -161,20 +170,24 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is.
     """
-    pools, in_none = find_pools(observation.groups, policy, state.pools)
+    found, in_none = find_pools(observation.groups, policy, state.pools)
+    pools = [hold(pool, policy.paused, now) for pool in found]
     news: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
             known = state.groups.get(group.key)
-            seen = see(group, known, now, pool.backoff, pool.provision_timeout)
+            of_sets = [of_set for name in group.sets if (of_set := state.groups.get(replace(group.key, name=name)))]
+            seen = see(group, known, now, pool.backoff, pool.provision_timeout, of_sets)
             if seen is not None and seen is not known:
                 news[group.key] = seen
     remembered = replace(state, groups={**state.groups, **news}) if news else state
+    growths, refusals = share_out(state.growths, pools, now)
     return Plan(
         now=now,
-        pools=tuple(_plan_pool(pool, remembered, now) for pool in pools),
+        pools=tuple(_plan_pool(pool, growths.get(pool.id), remembered, now) for pool in pools),
         skipped=observation.skipped + tuple(in_none),
         states=news,
+        refusals=tuple(refusals),
     )
 
 
@@ -182,11 +195,13 @@ def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) 
     remembered = state.groups.get(group.key)
     if group.frozen_because is not None or (remembered is not None and remembered.contested_since is not None):
         return State.FROZEN
-    return state_at(state.groups.get(group.key), now, state.zones.get(group.zone or ""), pool.backoff)
+    return state_at(remembered, now, state.zones.get(group.zone or ""), pool.backoff)
 
 
 def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
     """Why a group is not healthy, in one sentence."""
+    if found is State.HEALTHY:
+        return []
     if found is State.FROZEN and group.frozen_because is None and (contested := state.groups.get(group.key)):
         return [
             f"frozen: {contested.contested_by} put our bounds back {CONTEST_REVERTS} times within an hour; "
@@ -198,7 +213,7 @@ def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetim
     if found is State.FENCED and impaired is not None and now < impaired:
         return [f"fenced: zone {group.zone} is impaired until {impaired:%Y-%m-%dT%H:%M:%SZ}"]
     backoff = state.groups.get(group.key)
-    if backoff is None or found is State.HEALTHY:
+    if backoff is None:
         return []
     what = f"{backoff.failure_class.value} failure {backoff.failures}"
     if found is State.FENCED:
@@ -229,7 +244,7 @@ def _untouched(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
     )
 
 
-def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
+def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: datetime) -> PoolPlan:
     if pool.problems or pool.min is None or pool.max is None:
         return _untouched(pool, state, now)
     name = str(pool.id)
@@ -238,17 +253,27 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
         min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
         for target in targets
     ]
-    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed)
+    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed, waits=pool.growth is not None)
     take_back_overshoot(targets, pool.max)
-    own_minima = pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE)
-    missing = 0 if own_minima else raise_to_minimum(targets, pool.min)
+    if pool.autoscaler:
+        probe_the_unseen(targets, pool.max)
+    if growth is not pool.growth and (owed or pool.owed or any(target.moved for target in targets)):
+        growth = None  # it waits for the move to be over: one journal tells one story
 
-    formula = FORMULAS[pool.strategy]
-    sizes = formula(pool.min, pool.max, [_seat(t, c, pool.strategy) for t, c in zip(targets, counted, strict=True)])
-    if own_minima:
+    def sized() -> list[Size]:
+        seats = [_seat(target, count, pool.strategy) for target, count in zip(targets, counted, strict=True)]
+        return FORMULAS[pool.strategy](pool.min or 0, pool.max or 0, seats)
+
+    if pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE):
         # In this order: nodes levelled first would mostly stand elsewhere than the minima want them, and be paid twice.
+        sizes = sized()
         raise_to_own_minimum(targets, [size.min for size in sizes], pool.max)
         missing = raise_to_minimum(targets, pool.min)
+        unplaced = _carry_out_growth(growth, targets, sized, pool, now)
+    else:
+        missing = raise_to_minimum(targets, pool.min)
+        unplaced = _carry_out_growth(growth, targets, sized, pool, now)
+        sizes = sized()
 
     rolling = _rolling(pool)
     groups = []
@@ -263,7 +288,7 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
                 reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
             elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
                 maximum = target.requested
-                reasons.append("max is what is requested: Cluster Autoscaler would order the moved machines again")
+                reasons.append("max is what is requested: Cluster Autoscaler would order what is on its way again")
             else:
                 reasons.append(size.why)
                 if target.state is State.PROBING and target.group.fence and maximum > target.requested + target.probe:
@@ -293,16 +318,22 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
                 reasons=tuple(reasons),
                 rolling=share,
                 moved=target.moved,
+                gives_back=target.gives_back,
                 failed_at=_unanswered(target, state),
             )
         )
     requested = sum(target.requested for target in targets)
     starved = missing + owed + sum(target.stuck_kept for target in targets)
+    if all(target.state is State.FROZEN for target in targets):
+        starved = owed  # paused or asleep: nobody waits for a zone to take its nodes
     problems = list(pool.warnings)
     if requested > pool.max:
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
     if starved:
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
+    if growth is not None and unplaced:
+        what = "find no room" if growth.nodes > 0 else "have to stay"
+        problems.append(f"growth: {unplaced} of {growth.what} {what}")
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -320,7 +351,28 @@ def _plan_pool(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
             for group in pool.groups
             if (known := state.groups.get(group.key)) is not None and known.contested_since is not None
         ),
+        growth=growth,
+        missing=unplaced,
     )
+
+
+def _carry_out_growth(
+    growth: Growth | None, targets: list[Target], sized: Callable[[], list[Size]], pool: Pool, now: datetime
+) -> int:
+    """Nodes that are asked for or given back, into the targets. Returns how many of them could not be."""
+    if growth is None or pool.min is None or pool.max is None:
+        return 0
+    if now - growth.at > GROWTH_KEPT:
+        return abs(growth.nodes)
+    if growth.nodes <= 0:
+        return give_back(targets, growth, pool.min) if growth.nodes else 0
+    caps = [None if target.group.bounds is None else target.group.bounds.max for target in targets]
+    if any(_ordered_by_us(target.group, pool, now) for target in targets):
+        # There the max was cut to what was requested, so that nothing is ordered twice; it is no limit for us.
+        fresh = [size.max for size in sized()]
+        ours = [_ordered_by_us(target.group, pool, now) for target in targets]
+        caps = [new if own else old for own, new, old in zip(ours, fresh, caps, strict=True)]
+    return grow(targets, growth, caps, pool.max)
 
 
 def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: datetime) -> Target:
@@ -353,9 +405,12 @@ def _has_moved_machines_coming(target: Target, pool: Pool, now: datetime) -> boo
     """
     if target.moved > 0:
         return True
-    group = target.group
-    ours = target.state is State.HEALTHY and group.waiting > 0 and group.move is not None
-    return ours and now - time_of(group.move or "") < pool.provision_timeout
+    return target.state is State.HEALTHY and target.group.waiting > 0 and _ordered_by_us(target.group, pool, now)
+
+
+def _ordered_by_us(group: NodeGroup, pool: Pool, now: datetime) -> bool:
+    """Whether a move or a request has changed the group's replicas lately."""
+    return group.move is not None and now - time_of(group.move) < pool.provision_timeout
 
 
 def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:

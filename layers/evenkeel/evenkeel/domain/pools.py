@@ -1,12 +1,12 @@
 """Which node groups make a pool, and which numbers it has.
 
 A group belongs to a pool by, in this order: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
-the cluster's record. PoolMinimum, PoolMaximum and strategy: annotations on any member, else the record, else the sums
-of the bounds found at adoption.
+the cluster's record, similarity where the record asks for it. PoolMinimum, PoolMaximum and strategy: annotations on
+any member, else the record, else the sums of the bounds found at adoption.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -15,6 +15,7 @@ from typing import TypeVar
 from evenkeel.domain.model import (
     BackoffPolicy,
     Bounds,
+    GroupKey,
     NodeGroup,
     OnFailure,
     Policy,
@@ -23,7 +24,10 @@ from evenkeel.domain.model import (
     Skipped,
     Strategy,
 )
-from evenkeel.domain.moves import Move
+from evenkeel.domain.moves import Growth, Move
+from evenkeel.domain.similarity import Similarity, find_sets
+from evenkeel.domain.templates import NodeTemplate
+from evenkeel.domain.ulids import time_of
 from evenkeel.domain.values import LARGEST_COUNT
 
 
@@ -50,6 +54,7 @@ class Pool:
     provision_timeout: timedelta
     autoscaler: bool
     owed: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
+    growth: Growth | None = None  # what was begun on request and not ended
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -69,15 +74,21 @@ def find_pools(
 ) -> tuple[list[Pool], list[Skipped]]:
     """All pools, by id, and the groups that are in none, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
-    skipped: list[Skipped] = []
+    left: list[NodeGroup] = []
     for group in groups:
         name = group.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
-            reason = "in no pool: label it evenkeel.dev/pool, or select it in the cluster's record"
-            skipped.append(Skipped(namespace=group.key.namespace, name=group.key.name, reason=reason))
+            left.append(group)
             continue
         pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
         members.setdefault(pool, []).append(group)
+    if policy.similarity is None:
+        skipped = [
+            _in_none(group, "label it evenkeel.dev/pool, or select it in the cluster's record") for group in left
+        ]
+    else:
+        alike, skipped = _by_similarity(left, policy.similarity, members.keys())
+        members |= alike
     pools = []
     for id, found in sorted(members.items()):
         pool_or_reason = _pool(id, found, policy, states.get(id, PoolState()))
@@ -88,6 +99,53 @@ def find_pools(
                 Skipped(namespace=group.key.namespace, name=group.key.name, reason=pool_or_reason) for group in found
             ]
     return pools, skipped
+
+
+def _in_none(group: NodeGroup, why: str) -> Skipped:
+    return Skipped(namespace=group.key.namespace, name=group.key.name, reason=f"in no pool: {why}")
+
+
+def _by_similarity(
+    groups: Iterable[NodeGroup], rule: Similarity, taken: Collection[PoolId]
+) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
+    """The pools of groups whose nodes are alike, each called after its first member, and the groups in none."""
+    places: dict[tuple[str, str, str], dict[GroupKey, NodeGroup]] = {}
+    skipped = []
+    for group in groups:
+        if why := _why_not_compared(group, rule):
+            skipped.append(_in_none(group, why))
+        else:
+            places.setdefault((group.key.flavour, group.key.namespace, group.cluster), {})[group.key] = group
+    pools = {}
+    for place, found in places.items():
+        templates = {key: group.template or NodeTemplate() for key, group in found.items()}
+        for keys in find_sets(templates, rule):
+            id = PoolId(*place, keys[0].name)
+            members = [found[key] for key in keys]
+            if id in taken:
+                why = f"another pool is called {id.name}, as this one would be: label it evenkeel.dev/pool"
+                skipped += [_in_none(group, why) for group in members]
+            else:
+                pools[id] = members
+    return pools, skipped
+
+
+def _why_not_compared(group: NodeGroup, rule: Similarity) -> str | None:
+    """Why similarity leaves a group out, and what would bring it in."""
+    if group.closed_because is not None:
+        return group.closed_because
+    if group.template_faults:
+        return "; ".join(str(fault) for fault in group.template_faults)
+    bounds = group.adopted if group.has_adopted else group.bounds
+    if (bounds is None or bounds.max == 0) and group.pool_max is None and not group.faults:
+        # Nobody has said that it may grow; Cluster Autoscaler does not balance it either.
+        return "it has no bounds, or a max of 0: set them, or label it evenkeel.dev/pool"
+    if not rule.labels and not (group.template is not None and group.template.complete):
+        return (
+            "nothing says what cpu and memory its nodes have: annotate capacity.cluster-autoscaler.kubernetes.io/cpu "
+            "and capacity.cluster-autoscaler.kubernetes.io/memory, or label it evenkeel.dev/pool"
+        )
+    return None
 
 
 def _by_zone(groups: Iterable[NodeGroup]) -> tuple[NodeGroup, ...]:
@@ -123,12 +181,18 @@ def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
     return group.adopted if group.has_adopted else group.bounds
 
 
+def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
+    """The entry of the cluster's record that gives a pool its numbers: the first of that name."""
+    return next(
+        (rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)), None
+    )
+
+
 def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) -> Pool | str:
     """The pool, or the reason why these groups are none of ours."""
     groups = _by_zone(found)
     problems = [str(fault) for group in groups for fault in group.faults]
-    rules = [rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)]
-    rule = rules[0] if rules else PoolRule(name=id.name)
+    rule = rule_of(id, policy) or PoolRule(name=id.name)
     minimum = _agreed(groups, "evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
     maximum = _agreed(groups, "evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
     strategy = _agreed(groups, "evenkeel.dev/strategy", lambda group: group.strategy, problems)
@@ -169,7 +233,13 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         backoff=rule.backoff or policy.backoff,
         provision_timeout=rule.provision_timeout or policy.provision_timeout,
         autoscaler=policy.autoscaler,
-        owed=state.move.owed(groups) if state.move else 0,
+        owed=state.move.owed(groups) if state.move and not state.move.request else 0,
+        growth=_begun(state.move, groups) if state.move and state.move.request else None,
         problems=tuple(problems),
         warnings=tuple(warnings),
     )
+
+
+def _begun(move: Move, groups: Iterable[NodeGroup]) -> Growth:
+    """What is left of growth on request, as far as its journal and the groups themselves tell."""
+    return Growth(id=move.request, nodes=move.owed(groups), at=time_of(move.id), only=move.only)

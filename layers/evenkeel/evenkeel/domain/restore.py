@@ -4,10 +4,12 @@ Planned like everything else, so that it goes through the same safety pass, orde
 run finds nothing of ours and plans nothing.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.model import NodeGroup, Observation, Policy, PoolId, State
+from evenkeel.domain.pausing import is_called
 from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState, adopted_bounds
 from evenkeel.domain.safety import safe_bounds
@@ -19,16 +21,18 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
     A move that was interrupted is ended first, by the usual plan: the marks that say how far it came go with us. Groups
     that have left their pool since we wrote them are restored too.
     """
-    usual = plan(observation, state, policy, now)
+    # Paused or not: whoever asks to leave asks for writes.
+    usual = plan(observation, replace(state, growths=()), replace(policy, paused={}), now)
     pools = {}
     for pool in usual.pools:
         known = state.pools.get(pool.id, PoolState())
         owed = known.move.owed(planned.group for planned in pool.groups) if known.move else 0
-        if pool.owed < owed and pool.valid:
+        begun = pool.growth is not None
+        if (pool.moves if begun else pool.owed < owed) and pool.valid:
             pools[pool.id] = pool
             continue
         groups = tuple(_leave(planned, known) for planned in pool.groups)
-        pools[pool.id] = replace(pool, groups=groups, starved=0, owed=owed)
+        pools[pool.id] = replace(pool, groups=groups, starved=0, owed=0 if begun else owed)
     planned_for = {planned.group.key for pool in usual.pools for planned in pool.groups}
     for group in observation.groups:
         if group.key not in planned_for and carries_ours(group):
@@ -39,6 +43,20 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
             pool = pools.get(pool.id, pool)
             pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
     return replace(usual, pools=tuple(pools.values()), states={})
+
+
+def plan_leaving(
+    observation: Observation, state: ClusterState, policy: Policy, now: datetime, pools: Collection[str]
+) -> Plan:
+    """The usual plan, in which the named pools are left: by a pool's name or its whole id."""
+    usual = plan(observation, state, policy, now)
+    if not pools:
+        return usual
+    left = {
+        pool.id: pool for pool in plan_restore(observation, state, policy, now).pools if is_called(pool.id, pools)
+    }
+    kept = tuple(left.pop(pool.id, pool) for pool in usual.pools)
+    return replace(usual, pools=kept + tuple(left.values()))
 
 
 def _pool_once_of(group: NodeGroup, state: ClusterState, policy: Policy) -> PoolPlan:

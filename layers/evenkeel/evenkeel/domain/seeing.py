@@ -5,6 +5,7 @@ because machine-controller-manager leaves a status alone for 30 minutes that say
 success. Nothing is judged while a group is frozen: in a rolling update machines wait by design.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -18,11 +19,19 @@ CONTEST_WITHIN = timedelta(hours=1)
 
 
 def see(
-    group: NodeGroup, state: GroupState | None, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
+    group: NodeGroup,
+    state: GroupState | None,
+    now: datetime,
+    backoff: BackoffPolicy,
+    provision_timeout: timedelta,
+    of_sets: Sequence[GroupState] = (),
 ) -> GroupState | None:
-    """The state after this look; None, or the very same, where it says nothing new."""
+    """The state after this look; None, or the very same, where it says nothing new.
+
+    ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
+    """
     put_back = group.publication is not None and group.bounds not in (None, group.publication.bounds)
-    news = group.waiting or put_back or group.autoscaler_failure is not None
+    news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
         return state if state is None or state.waiting_since is None else _not_waiting(state)
@@ -47,6 +56,10 @@ def see(
         if at >= now - backoff.forget_after:
             kind = classify(failure.code, failure.message)
             after = record_failure(after, at, kind, f"{failure.code}: {failure.message}", backoff)
+    for of_set in of_sets:
+        for at in of_set.reports:
+            if at >= now - backoff.forget_after:
+                after = record_failure(after, at, of_set.failure_class, of_set.message, backoff)
     return state if after == before else after
 
 

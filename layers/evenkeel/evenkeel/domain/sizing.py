@@ -32,11 +32,6 @@ class Seat:
     floor_max: int = 0
     tie: int = 0
 
-    @property
-    def growth(self) -> int | None:
-        """How far the operator lets it grow beyond its target; None: no cap."""
-        return None if self.zone_max is None else max(0, self.zone_max - self.target)
-
 
 class Size(NamedTuple):
     """What a formula says for one seat. Not yet safe: may be negative, or min above max."""
@@ -128,21 +123,21 @@ def balanced(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
     live = [i for i, seat in enumerate(seats) if seat.state is not State.FROZEN]
     healthy = [i for i in live if seats[i].state is State.HEALTHY]
     extra = [0] * len(seats)
+    minima = [0] * len(seats)
     why = [""] * len(seats)
     # 1. What is left of PoolMaximum. A frozen group keeps its bounds, so its room is spoken for.
-    for i, seat in enumerate(seats):
-        if seat.state is State.FROZEN and seat.bounds is not None:
-            extra[i] = max(0, seat.bounds.max - seat.target)
-    left = max(0, maximum - sum(seat.target for seat in seats) - sum(extra))
-    spoken_for = left
-
-    def room(i: int) -> int:
-        growth = seats[i].growth
-        return left if growth is None else max(0, growth - extra[i])
+    if len(live) < len(seats):
+        for i, seat in enumerate(seats):
+            if seat.state is State.FROZEN and seat.bounds is not None:
+                extra[i] = max(0, seat.bounds.max - seat.target)
+                minima[i] = seat.bounds.min
+    left = spoken_for = max(0, maximum - sum([seat.target for seat in seats]) - sum(extra))
+    # How far the operator lets each grow beyond its target. Without a cap, never less than what is left.
+    caps = [maximum if seat.zone_max is None else seat.zone_max - seat.target for seat in seats]
 
     def give(i: int, nodes: int, reason: str) -> None:
         nonlocal left
-        given = min(nodes, left, room(i))
+        given = min(nodes, left, caps[i] - extra[i])
         if given > 0:
             extra[i] += given
             left -= given
@@ -157,39 +152,42 @@ def balanced(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
             left -= taken
     # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
     smallest_first = sorted(live, key=lambda i: (seats[i].target, seats[i].tie))
-    for i in smallest_first:
-        if seats[i].state is State.PROBING and not extra[i]:
-            give(i, seats[i].probe, "one node to probe whether the zone delivers again")
+    if len(healthy) < len(live):
+        for i in smallest_first:
+            if seats[i].state is State.PROBING and not extra[i]:
+                give(i, seats[i].probe, "one node to probe whether the zone delivers again")
     # 3. Half of the rest to groups that used up what they were offered: maybe only their zone can serve the demand.
     at_bound = [i for i in healthy if seats[i].at_bound]
     if at_bound:
-        vessels = [Vessel(level=0, room=room(i), tie=seats[i].tie) for i in at_bound]
+        vessels = [Vessel(level=0, room=caps[i] - extra[i], tie=seats[i].tie) for i in at_bound]
         for i, more in zip(at_bound, level(vessels, -(-left // 2)), strict=True):
             give(i, more, "at its bound, so it shares half of the headroom")
     # 4. No healthy zone is left without room while there is any.
     for i in smallest_first:
-        if i in healthy and i not in at_bound and not extra[i]:
+        if not extra[i] and i in healthy and i not in at_bound:
             give(i, 1, "one node of headroom")
     # 5. The rest makes zones even.
-    for i, more in zip(
-        healthy,
-        level(
-            [
-                Vessel(level=seats[i].target + extra[i], room=room(i), weight=seats[i].weight, tie=seats[i].tie)
-                for i in healthy
-            ],
-            left,
-        ),
-        strict=True,
-    ):
-        give(i, more, "levelled with the other zones")
+    if left:
+        vessels = [
+            Vessel(
+                level=seats[i].target + extra[i],
+                room=caps[i] - extra[i],
+                weight=seats[i].weight,
+                tie=seats[i].tie,
+            )
+            for i in healthy
+        ]
+        for i, more in zip(healthy, level(vessels, left), strict=True):
+            give(i, more, "levelled with the other zones")
     # 6. PoolMinimum, levelled, never above what is there.
-    minima = [0] * len(seats)
-    for i, seat in enumerate(seats):
-        if seat.state is State.FROZEN and seat.bounds is not None:
-            minima[i] = seat.bounds.min
-    solid = [min(seat.running, seat.target) if seat.state is State.FENCED else seat.target for seat in seats]
-    vessels = [Vessel(level=0, room=solid[i], tie=seats[i].tie) for i in live]
+    vessels = [
+        Vessel(
+            level=0,
+            room=min(seats[i].running, seats[i].target) if seats[i].state is State.FENCED else seats[i].target,
+            tie=seats[i].tie,
+        )
+        for i in live
+    ]
     for i, share in zip(live, level(vessels, minimum - sum(minima)), strict=True):
         minima[i] = share
     return [

@@ -21,7 +21,8 @@ class Target:
     requested: int
     moves_elsewhere: bool  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int
-    moved: int = 0  # replicas taken on from another zone (negative: given up to one)
+    moved: int = 0  # replicas taken on from another zone or on request (negative: given up)
+    gives_back: bool = False  # on request: running nodes may go as well
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     reasons: list[str] = field(default_factory=list)
 
@@ -56,12 +57,15 @@ def _raise_level(targets: Sequence[Target], amount: int) -> list[tuple[Target, i
     return raised
 
 
-def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int, owed: int) -> int:
+def redistribute(
+    targets: Sequence[Target], on_failure: OnFailure, maximum: int, owed: int, *, waits: bool = False
+) -> int:
     """What is stuck in fenced groups goes elsewhere; returns how many of the ``owed`` replicas found no place.
 
     Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds: measured,
     13 s from the patch to running pods, and nothing ordered twice. Move: the machines are ordered elsewhere by us, as
-    many as there is room for. Either way, only replicas that have no machine running leave a group.
+    many as there is room for. Either way, only replicas that have no machine running leave a group. A move ``waits``
+    where growth on request is under way in the pool: one journal tells one story.
     """
     if not owed and not any(target.state is State.FENCED and target.group.waiting for target in targets):
         return 0
@@ -72,7 +76,7 @@ def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int,
     # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted.
     owed = min(owed, max(0, maximum - requested))
     placed = min(owed, room)
-    given = _give_up(targets, on_failure, room - placed if moving else None)
+    given = _give_up(targets, on_failure, room - placed if moving else None, waits=moving and waits)
     if moving:
         placed += min(given, max(0, maximum - (requested - given) - placed))
     for target, more in _raise_level(takers, placed):
@@ -81,7 +85,7 @@ def redistribute(targets: Sequence[Target], on_failure: OnFailure, maximum: int,
     return max(0, owed - placed)
 
 
-def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None) -> int:
+def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None, *, waits: bool) -> int:
     """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
     takers = any(target.state is State.HEALTHY and target.room > 0 for target in targets)
     given = 0
@@ -91,6 +95,8 @@ def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None)
             continue
         if on_failure is OnFailure.HOLD:
             target.reasons.append(f"{stuck} stuck replicas stay: evenkeel.dev/on-failure is hold")
+        elif waits:
+            target.reasons.append(f"{stuck} stuck replicas stay for now: growth on request is under way in the pool")
         elif not target.moves_elsewhere:
             target.reasons.append(f"{stuck} stuck replicas stay: another zone would fail the same way")
         elif not takers or (room is not None and given >= room):
@@ -144,6 +150,19 @@ def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:
                 f"took back {target.group.requested - target.requested} replicas without a machine: "
                 f"the pool requests more than PoolMaximum {maximum}"
             )
+
+
+def probe_the_unseen(targets: Sequence[Target], maximum: int) -> None:
+    """A probing group at zero that Cluster Autoscaler cannot see gets the one machine of its probe from us.
+
+    Without cpu and memory information a group at zero does not exist for it, whatever its max says
+    (clusterapi_nodegroup.go:589-625).
+    """
+    for target in targets:
+        unseen = target.state is State.PROBING and target.requested == 0 and target.group.invisible_at_zero
+        if unseen and target.room and sum(other.requested for other in targets) < maximum:
+            target.requested = 1
+            target.reasons.append("raised to 1 to probe: at zero, Cluster Autoscaler does not see this group")
 
 
 def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:

@@ -6,8 +6,9 @@ cluster (clusterapi_utils.go:191-215). So nothing is forgiven here that it would
 
 import re
 import reprlib
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 # spec.replicas is an int32 in all three machine APIs.
 LARGEST_COUNT = 2**31 - 1
@@ -22,6 +23,12 @@ def shown(value: object) -> str:
         value = reprlib.repr(value) if isinstance(value, Container) else str(value)
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
+
+
+def near(word: str, names: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest one that exists, or nothing."""
+    nearest = get_close_matches(word, list(names), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,17 +8,19 @@ names a cluster that is registered, and a group in it. Nothing here raises: what
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.application.failure import Failure, Ignored
+from evenkeel.application.growth import Asked
 from evenkeel.application.zones import ZoneShift
-from evenkeel.config import ClusterId, ConfigError, Count, KubernetesName, Moment, read_model
+from evenkeel.config import ClusterId, ConfigError, Count, GrowthRecord, KubernetesName, Moment, read_model
 from evenkeel.domain.failures import FailureClass, classify
 from evenkeel.domain.values import shown
 
-Word = Failure | ZoneShift | Ignored
+Word = Failure | ZoneShift | Asked | Ignored
 
 # An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
 LARGEST_EVENT = 256 * 1024
@@ -81,6 +83,25 @@ def _native(event: Mapping[str, Any]) -> Word:
         id=detail.id,
         zone=detail.zone,
     )
+
+
+# ---------------------------------------------------------------- growth on request
+class _ScaleUp(_Lenient):
+    cluster: ClusterId
+    pool: _Text = ""
+    group: _Text = ""
+    nodes: Annotated[int, Field(ge=1, strict=True)]
+    only: tuple[_Text, ...] = ()
+    occurredAt: Moment | None = None  # noqa: N815  as in the failure event
+    id: _Id
+
+
+def _scale_up(event: Mapping[str, Any]) -> Word:
+    envelope = read_model(_Envelope, event, "scale-up event")
+    detail = read_model(_ScaleUp, event.get("detail"), "scale-up event: detail")
+    fields = {"id": detail.id, "nodes": detail.nodes, "pool": detail.pool, "group": detail.group, "only": detail.only}
+    record = read_model(GrowthRecord, {**fields, "at": detail.occurredAt or envelope.time}, "scale-up event: detail")
+    return Asked(cluster=detail.cluster, record=record)
 
 
 # ---------------------------------------------------------------- kubernetes-event-exporter
@@ -327,6 +348,34 @@ def _shift(by: str, *, impaired: bool) -> Callable[[Mapping[str, Any]], Word]:
     return read
 
 
+_MANUAL = "ARC zonal shift"
+_EXPIRES_IN = re.compile(r"([1-9][0-9]{0,3})([mh])")  # the API's own pattern
+
+
+def _shift_call(event: Mapping[str, Any]) -> Word:
+    """The call that starts or prolongs a manual shift: the only word about when it expires."""
+    envelope = read_model(_Envelope, event, "zonal shift call")
+    detail = read_model(_CloudTrail, event.get("detail"), "zonal shift call: detail")
+    if detail.eventName not in ("StartZonalShift", "UpdateZonalShift") or detail.errorCode:
+        return _no("no failure", f"zonal shift call: {shown(detail.eventName)} sets no end, or failed")
+    request = detail.requestParameters or {}
+    found = _EXPIRES_IN.fullmatch(str(request.get("expiresIn")))
+    if found is None:
+        return _no("no failure", f"zonal shift call: {detail.eventName} sets no end")
+    # UpdateZonalShift is asked by the shift's id; its answer says the zone.
+    named = {"awayFrom": request.get("awayFrom") or (detail.responseElements or {}).get("awayFrom")}
+    where = read_model(_ShiftMetadata, named, "zonal shift call: detail")
+    return ZoneShift(
+        zone=where.awayFrom,
+        region=envelope.region,
+        impaired=True,
+        at=envelope.time,
+        until=envelope.time + timedelta(minutes=int(found[1]) * (60 if found[2] == "h" else 1)),
+        by=_MANUAL,
+        id=detail.eventID or envelope.id,
+    )
+
+
 def _on_purpose(kind: str, why: str) -> Callable[[Mapping[str, Any]], Word]:
     return lambda event: _no(kind, f"event: {event['detail-type']} is ignored on purpose: {why}")
 
@@ -337,6 +386,7 @@ _ARC = "aws.arc-zonal-shift"
 
 PARSERS: dict[tuple[str, str], Callable[[Mapping[str, Any]], Word]] = {
     ("evenkeel.provisioning", "Machine Provisioning Failed"): _native,
+    ("evenkeel.provisioning", "Scale-Up Requested"): _scale_up,
     ("aws.ec2", "AWS API Call via CloudTrail"): _cloudtrail,
     ("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _auto_scaling,
     (_ARC, "Autoshift In Progress"): _shift("ARC autoshift", impaired=True),
@@ -344,9 +394,10 @@ PARSERS: dict[tuple[str, str], Callable[[Mapping[str, Any]], Word]] = {
     (_ARC, "FIS Experiment Autoshift In Progress"): _shift("ARC autoshift, FIS experiment", impaired=True),
     (_ARC, "FIS Experiment Autoshift Completed"): _shift("ARC autoshift, FIS experiment", impaired=False),
     (_ARC, "FIS Experiment Autoshift Canceled"): _shift("ARC autoshift, FIS experiment", impaired=False),
-    (_ARC, "Manual Shift Started"): _shift("ARC zonal shift", impaired=True),
-    (_ARC, "Manual Shift Updated"): _shift("ARC zonal shift", impaired=True),
-    (_ARC, "Manual Shift Canceled"): _shift("ARC zonal shift", impaired=False),
+    (_ARC, "Manual Shift Started"): _shift(_MANUAL, impaired=True),
+    (_ARC, "Manual Shift Updated"): _shift(_MANUAL, impaired=True),
+    (_ARC, "Manual Shift Canceled"): _shift(_MANUAL, impaired=False),
+    (_ARC, "AWS API Call via CloudTrail"): _shift_call,
     **{(_ARC, f"Practice Run {how}"): _PRACTICE for how in ("Started", "Succeeded", "Interrupted", "Failed")},
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _SPOT,
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _SPOT,
@@ -361,7 +412,7 @@ def _parser(source: str, kind: str) -> Callable[[Mapping[str, Any]], Word] | Non
 
 
 def read_event(event: object, account: str | None = None) -> Word:
-    """What an event says: a failure, a word about a zone, or why it says nothing. Never raises.
+    """What an event says: a failure, a word about a zone, a request for nodes, or why it says nothing. Never raises.
 
     Args:
         event: as EventBridge delivers it.

@@ -16,6 +16,10 @@ _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
 _LARGEST_DETAIL = 240_000
 _SOURCE = "evenkeel"
+# Seconds until a message that failed comes back for the first time; each further time four times as long: 5, 20, 80,
+# 320. A table or queue that was away for a moment costs little, and a dead worker's lease (60 s) has ended in time.
+_TRY_AGAIN_SECONDS = 5
+_LONGEST_WAIT_SECONDS = 360  # the queue's own visibility timeout
 
 
 class Request(BaseModel):
@@ -80,6 +84,19 @@ class SqsQueue:
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Through the standard queue, whose messages can be delayed one by one."""
         self._send(QueueUrl=self._recheck, MessageBody=_body(cluster, reason), DelaySeconds=max(0, min(900, seconds)))
+
+    def try_soon(self, receipt_handle: str, receives: int) -> None:
+        """Let a message of the rebalance queue that failed come back before its visibility timeout ends.
+
+        Its cluster's other messages wait for it. Best effort: where it fails, the message comes back all the same.
+        """
+        seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), _LONGEST_WAIT_SECONDS)
+        try:
+            self._client.change_message_visibility(
+                QueueUrl=self._rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+            )
+        except (BotoCoreError, ClientError) as error:
+            _log.warning("message comes back after its visibility timeout: %s", error)
 
     def bury(self, body: str, reason: str, message_id: str) -> None:
         """Poison goes to the dead letters at once, with its reason, instead of being tried until it gets there."""

@@ -3,6 +3,7 @@
     pk                 sk                              record
     CLUSTER#<id>       DECISION#<ulid>                 what was decided, and what came of it (30 days)
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
+                       GROWTH#<id>                     nodes asked for on request
                        LEASE                           owner, fence, expiry; never deleted
                        META                            the cluster's record; the sparse index `due` is on this
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
@@ -26,7 +27,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, Count, GroupRecord, ZoneRecord, read_json
+from evenkeel.config import ClusterRecord, ConfigError, Count, GroupRecord, GrowthRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import Bounds, GroupKey, PoolId
 from evenkeel.domain.moves import Move
@@ -39,6 +40,8 @@ _DUE = "DUE"
 _GROUP_KEPT = timedelta(days=1)
 # Who contests a write should hear of it; who has not within a year will not.
 _CONTESTED_KEPT = timedelta(days=365)
+# EventBridge may bring an event again within a day.
+_GROWTH_KEPT = timedelta(days=1, hours=1)
 _NEVER = datetime.fromtimestamp(0, UTC)
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -59,8 +62,18 @@ class _Bounds(BaseModel):
 class _Move(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     id: str
-    carried: Count = 0
+    carried: int = 0
     steps: dict[str, int] = {}
+    request: str = ""
+    only: tuple[str, ...] = ()
+
+    def move(self) -> Move:
+        return Move(**{**dict(self), "only": frozenset(self.only)})
+
+    @classmethod
+    def of(cls, move: Move) -> Self:
+        only = tuple(sorted(move.only))
+        return cls(id=move.id, carried=move.carried, steps=dict(move.steps), request=move.request, only=only)
 
 
 class _PoolRecord(BaseModel):
@@ -105,6 +118,7 @@ class DynamoStore:
         groups: dict[GroupKey, GroupState] = {}
         pools: dict[PoolId, PoolState] = {}
         zones: dict[str, ZoneRecord] = {}
+        growths: dict[str, GrowthRecord] = {}
         for key, item in by_key.items():
             where = f"{_pk(cluster)} {key}"
             if key.startswith("GROUP#"):
@@ -113,8 +127,11 @@ class DynamoStore:
                 pool = read_json(_PoolRecord, _text(item), where)
                 adopted = {name: Bounds(b.min, b.max) if b else None for name, b in pool.adopted.items()}
                 id = PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)
-                move = Move(**dict(pool.move)) if pool.move else None
+                move = pool.move.move() if pool.move else None
                 pools[id] = PoolState(adopted=adopted, digest=pool.digest, move=move)
+            elif key.startswith("GROWTH#"):
+                growth = read_json(GrowthRecord, _text(item), where)
+                growths[growth.id] = growth
             elif key.startswith("ZONE#"):
                 zone, told = key.rpartition("/")[2], read_json(ZoneRecord, _text(item), where)
                 if zone not in zones or (told.said_at or _NEVER) > (zones[zone].said_at or _NEVER):
@@ -122,9 +139,13 @@ class DynamoStore:
         return Remembered(
             record=read_json(ClusterRecord, _text(by_key["META"]), f"record of cluster {cluster}"),
             state=ClusterState(
-                groups=groups, pools=pools, zones={zone: record.impaired_until for zone, record in zones.items()}
+                groups=groups,
+                pools=pools,
+                zones={zone: record.impaired_until for zone, record in zones.items()},
+                growths=tuple(growth.growth() for growth in growths.values() if not growth.done),
             ),
             zones=zones,
+            growths=growths,
             versions={key: int(item["version"]["N"]) for key, item in by_key.items() if "version" in item},
             fence=int(by_key["LEASE"]["fence"]["N"]) if "LEASE" in by_key else 0,
         )
@@ -173,9 +194,7 @@ class DynamoStore:
             name=pool.name,
             adopted={key: _Bounds(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
             digest=state.digest,
-            move=_Move(id=state.move.id, carried=state.move.carried, steps=dict(state.move.steps))
-            if state.move
-            else None,
+            move=_Move.of(state.move) if state.move else None,
         )
         self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(), version)
 
@@ -183,6 +202,11 @@ class DynamoStore:
         """Kept a day longer than it holds, so that late words about it are still known to be late."""
         expires = {"N": str(int((record.impaired_until + timedelta(days=1)).timestamp()))}
         self._put(_pk(cluster), f"ZONE#{region}/{zone}", record.model_dump_json(), version, expires_at=expires)
+
+    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
+        """Kept for a day after it was asked for, so that the same request is known when it comes again."""
+        expires = {"N": str(int((record.at + _GROWTH_KEPT).timestamp()))}
+        self._put(_pk(cluster), f"GROWTH#{record.id}", record.model_dump_json(), version, expires_at=expires)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Take the lease if it is over and nobody has had it since ``seen_fence``.
@@ -260,6 +284,21 @@ class DynamoStore:
             )
         )
         return [json.loads(_text(item)) for item in answer["Items"]]
+
+    def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """One query: DynamoDB's page is at most 1 MiB, which a Lambda function can answer with."""
+        answer = self._ask(
+            lambda: self._client.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk AND sk BETWEEN :after AND :last",
+                ExpressionAttributeValues={
+                    ":pk": {"S": _pk(cluster)},
+                    ":after": {"S": f"DECISION#{ulid} "},  # a blank comes before every other character
+                    ":last": {"S": "DECISION#~"},
+                },
+            )
+        )
+        return [json.loads(_text(item)) for item in answer["Items"]], "LastEvaluatedKey" in answer
 
     def _put(self, pk: str, sk: str, record: str, version: int | None, **extra: Any) -> None:
         item = {"pk": {"S": pk}, "sk": {"S": sk}, "record": {"S": record}, "version": {"N": str((version or 0) + 1)}}

@@ -48,8 +48,10 @@ class KubernetesApi:
         self.now = clock.now
         self._served: dict[str, list[str]] = {}
 
-    def list_all(self, path: str, remaining: Remaining, selector: str | None = None) -> list[dict[str, Any]] | None:
-        """All objects under a path, every page; None where the API does not serve it.
+    def list_all(
+        self, path: str, remaining: Remaining, selector: str | None = None, *, optional: bool = False
+    ) -> list[dict[str, Any]] | None:
+        """All objects under a path, every page; None where the API does not serve it, or (optional) forbids it.
 
         Raises:
             ClusterUnavailableError: any page failed. Half a list is never returned.
@@ -59,7 +61,10 @@ class KubernetesApi:
         while True:
             status, body = self._call("GET", f"{path}?{urlencode(query)}", remaining)
             if status == 404 and "continue" not in query:
-                self._served.clear()  # a version that was served has gone: ask again at the next look
+                # A version that was served has gone: ask again at the next look.
+                self._served.pop(path.split("/")[2], None)
+                return None
+            if status == 403 and optional and "continue" not in query:
                 return None
             if status != 200:
                 raise ClusterUnavailableError(self._says("GET", path, status, body))

@@ -1,13 +1,22 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, Flavour, Kind
+from evenkeel.adapters.kubernetes.node_templates import (
+    NODE,
+    Looked,
+    described,
+    is_empty,
+    needs_a_look,
+    running_nodes,
+    template_of,
+)
 from evenkeel.adapters.kubernetes.readers import (
     Found,
     Listing,
@@ -26,7 +35,8 @@ from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.model import GroupKey, Observation, Skipped, State
+from evenkeel.domain.model import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.origins import POOL_MAX
 from evenkeel.domain.plan import GroupPlan
 from evenkeel.domain.writes import Patch
 
@@ -51,6 +61,7 @@ class KubernetesCluster:
     def __init__(self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining) -> None:
         self._api = api
         self._policy = policy
+        self._rules = policy.policy().pools
         self._remaining = remaining
         self._found: dict[GroupKey, Found] = {}
         self._machines: dict[GroupKey, list[Object]] = {}
@@ -71,7 +82,8 @@ class KubernetesCluster:
             found, left_out = read_groups(listing, self._policy.discoveries)
             skipped += left_out
             found = with_autoscaler_status(found, flavour, self._autoscaler_status())
-            self._found |= {one.group.key: one for one in self._count_machines(flavour, found)}
+            found = self._describe(flavour, list(self._count_machines(flavour, found)))
+            self._found |= {one.group.key: one for one in found}
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
@@ -112,12 +124,11 @@ class KubernetesCluster:
 
     def _count_machines(self, flavour: Flavour, found: list[Found]) -> Iterable[Found]:
         """The groups, with the machines of those where a machine could be waiting for its node."""
-        rules = self._policy.policy().pools
         unsettled = [
             one
             for one in found
             if one.group.requested != one.group.running
-            and (one.group.pool_label or any(rule.selects(one.group) for rule in rules))
+            and (self._policy.discovered_pools is not None or self._has_pool(one.group))
         ]
         machines = self._list_machines(flavour, unsettled)
         for one in found:
@@ -127,6 +138,65 @@ class KubernetesCluster:
             mine = [item for item in machines if belongs_to(one, flavour, item)]
             self._machines[one.group.key] = mine
             yield replace(one, group=with_machines(one.group, [read_machine(flavour, item) for item in mine]))
+
+    def _has_pool(self, group: NodeGroup) -> bool:
+        """Whether a label or a rule of the record puts the group into a pool."""
+        return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
+
+    def _describe(self, flavour: Flavour, found: list[Found]) -> list[Found]:
+        """The groups with what is known of their nodes, for those that are empty or compared.
+
+        Other objects are read only where an empty group does not say cpu and memory itself, or groups are compared.
+        """
+        similar = self._policy.discovered_pools
+
+        def told(looked: Looked) -> list[Found]:
+            return [described(one, flavour, looked) if similar or is_empty(one) else one for one in found]
+
+        found = told(Looked())
+        compared = [one for one in found if not self._has_pool(one.group)] if similar else []
+        unknown = [one for one in found if needs_a_look(one) and self._has_pool(one.group)]
+        templates, kinds = self._list_templates(flavour, [*compared, *unknown])
+        nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
+        if not kinds and not nodes:
+            return found
+        return told(Looked(templates=templates, kinds=kinds, nodes=nodes))
+
+    def _list_templates(
+        self, flavour: Flavour, groups: Iterable[Found]
+    ) -> tuple[dict[tuple[str, str, str, str], Object], set[tuple[str, str]]]:
+        """The templates of these groups, and the kinds that could be read: one LIST per kind."""
+        references = [template_of(flavour, one.scalable) for one in groups]
+        kinds = {(wanted.kind.group, wanted.kind.kind): wanted.kind for wanted in references if wanted is not None}
+        templates: dict[tuple[str, str, str, str], Object] = {}
+        read = set()
+        for key, kind in kinds.items():
+            items = self._list_if_allowed(kind)
+            if items is not None:
+                read.add(key)
+                templates |= {(*key, *name_of(item)): item for item in items}
+        return templates, read
+
+    def _list_if_allowed(self, kind: Kind) -> list[Object] | None:
+        """All objects of a kind, in the first served version that has it; None where there is none, or no right."""
+        known = self._version(kind) if kind.versions else None
+        for version in [known] if known else self._api.served(kind.group, self._remaining):
+            items: list[Object] = []
+            for namespace in (None,) if kind is NODE else self._policy.namespaces or (None,):
+                page = self._api.list_all(_path(kind, version, namespace), self._remaining, optional=True)
+                if page is None:
+                    break
+                items += page
+            else:
+                return items
+        return None
+
+    def _running_nodes(self, flavour: Flavour, groups: list[Found]) -> dict[GroupKey, Object]:
+        """A running node of each group, where the workload cluster's nodes are read through the same API."""
+        nodes = self._list_if_allowed(NODE)
+        if nodes is None:
+            _log.warning("%s: nodes may not be listed, so templates say what they look like", self._api.name)
+        return running_nodes(flavour, groups, self._list_if_allowed(flavour.machine) or (), nodes) if nodes else {}
 
     def _list_machines(self, flavour: Flavour, groups: list[Found]) -> list[Object]:
         """One list per namespace and kind of scalable, by the label that names the scalable."""
@@ -148,41 +218,58 @@ class KubernetesCluster:
                 machines += page
         return machines
 
-    def mark_waiting(self, patch: Patch) -> None:
-        """Mark as many machines without a node as will go, the newest first.
+    def going(self, patch: Patch) -> tuple[str, ...]:
+        """As many machines as will go: those without a node, the newest first; then, on request, the least useful."""
+        staying = [machine for machine, _ in self._staying(patch.plan.group)]
+        order = sorted(staying, key=lambda machine: (machine.created_at, machine.name), reverse=True)
+        order.sort(key=lambda machine: (machine.has_node, machine.ready))
+        going = max(0, len(staying) - (patch.requested or 0))
+        return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
+
+    def mark(self, patch: Patch, names: Collection[str]) -> None:
+        """Mark these machines, and take a mark of ours off those that stay.
 
         The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
-        the plan is made again with it. Those that are marked already are asked again for the same reason. A mark of
-        ours on a machine that has a node is taken off.
+        the plan is made again with it. Those that are marked already are asked again for the same reason.
         """
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
-        key, value = flavour.mark
-        items = self._machines.get(group.key, [])
-        machines = {name_of(item)[1]: (read_machine(flavour, item), item) for item in items}
-        staying = [machine for machine, _ in machines.values() if not machine.deleting]
-        waiting = sorted(
-            (machine for machine in staying if not machine.has_node),
-            key=lambda machine: (machine.created_at, machine.name),
-            reverse=True,
-        )
-        going = max(0, len(staying) - (patch.requested or 0))
-        # A run that died after marking left its mark on a machine that may have become a node since: it would go now.
-        # Gardener's mark does not say whose it is, but there a machine without a node goes first among marked ones.
-        left_behind = [
-            machine
-            for machine in staying
-            if machine.has_node
-            and flavour.mark_is_ours
-            and (at(machines[machine.name][1], ("metadata", "annotations")) or {}).get(key) == value
-        ]
+        _, value = flavour.mark
+        for machine, item in self._staying(group):
+            # Gardener's mark does not say whose it is; what is remembered of it is taken off at a later look.
+            if machine.name not in names and flavour.mark_is_ours and _mark_of(flavour, item) == value:
+                self._set_mark(flavour, item, None)
+        for machine, item in self._staying(group):
+            if machine.name in names:
+                self._set_mark(flavour, item, value)
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        """Take our mark off those of the machines that stay, once none of them is about to go any more."""
+        flavour = FLAVOURS[group.key.flavour]
+        staying = self._staying(group)
+        if len(staying) > group.requested:
+            return False
+        for machine, item in staying:
+            if machine.name in names and _mark_of(flavour, item) == flavour.mark[1]:
+                self._set_mark(flavour, item, None)
+        return True
+
+    def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
+        """A group's machines that are not being deleted. They are listed now if the look had no need of them."""
+        flavour = FLAVOURS[group.key.flavour]
+        if group.key not in self._machines:
+            one = self._found[group.key]
+            items = self._list_machines(flavour, [one])
+            self._machines[group.key] = [item for item in items if belongs_to(one, flavour, item)]
+        machines = [(read_machine(flavour, item), item) for item in self._machines[group.key]]
+        return [(machine, item) for machine, item in machines if not machine.deleting]
+
+    def _set_mark(self, flavour: Flavour, item: Object, value: str | None) -> None:
+        namespace, name = name_of(item)
         version = self._version(flavour.machine) or flavour.machine.versions[0]
-        for machine in left_behind + waiting[:going]:
-            item = machines[machine.name][1]
-            mark = None if machine.has_node else value
-            metadata = {"resourceVersion": _resource_version(item), "annotations": {key: mark}}
-            path = f"{_path(flavour.machine, version, group.key.namespace)}/{quote(machine.name)}"
-            self._api.patch(path, {"metadata": metadata}, self._remaining)
+        metadata = {"resourceVersion": _resource_version(item), "annotations": {flavour.mark[0]: value}}
+        path = f"{_path(flavour.machine, version, namespace)}/{quote(name)}"
+        self._api.patch(path, {"metadata": metadata}, self._remaining)
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
@@ -218,6 +305,15 @@ class KubernetesCluster:
         self._patch(flavour, item, body)
         if patch.leaves and found.owner is not None and group.move is not None:
             self._patch(flavour, self._newest(found.scalable), {"metadata": {"annotations": {MOVE: None}}})
+
+    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
+        """On the scalable; under a ClusterClass in the Cluster's topology, which copies it there."""
+        found = self._found[key]
+        annotations = {POOL_MAX: str(maximum)}
+        in_topology = found.owner is not None and found.owner.get("kind") == "Cluster"
+        item = self._newest(found.owner if found.owner is not None and in_topology else found.scalable)
+        body = _in_topology(item, found, annotations) if in_topology else {"metadata": {"annotations": annotations}}
+        self._patch(FLAVOURS[key.flavour], item, body)
 
     def tell(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
@@ -262,9 +358,14 @@ class KubernetesCluster:
         self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
 
 
+def _mark_of(flavour: Flavour, machine: Object) -> Any:
+    return (at(machine, ("metadata", "annotations")) or {}).get(flavour.mark[0])
+
+
 def _path(kind: Kind, version: str, namespace: str | None) -> str:
     where = f"/namespaces/{quote(namespace)}" if namespace else ""
-    return f"/apis/{kind.group}/{version}{where}/{kind.plural}"
+    root = f"/apis/{quote(kind.group)}" if kind.group else "/api"
+    return f"{root}/{quote(version)}{where}/{quote(kind.plural)}"
 
 
 def _identity(item: Object) -> str:

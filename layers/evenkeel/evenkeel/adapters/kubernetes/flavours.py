@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 Path = tuple[str, ...]
 
 OWN = "evenkeel.dev/"
+# What Cluster Autoscaler reads of a group's nodes (cloudprovider/clusterapi/clusterapi_utils.go:35-44).
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
@@ -43,6 +45,14 @@ class Flavour:
     absent_replicas: int | None = None  # what a missing spec.replicas means; None: not defaulted yet
     machine_labels: Mapping[str, str] = field(default_factory=dict)  # kind of scalable -> label of its machines
     mark: tuple[str, str] = ("", "")  # annotation that makes a machine go first
+    template_path: Path | None = None  # reference to the object that says what its nodes look like
+    template: Kind | None = None  # the kind of that object, where it is always the same
+    node_labels: Path  # labels that its nodes get
+    node_label_domains: tuple[str, ...] = ()  # only those of these domains and below; none named: all
+    node_taints: Path = ("spec", "template", "spec", "taints")
+    older_capacity: Mapping[str, str] = field(default_factory=dict)  # annotation after CAPACITY -> its older name
+    gpu: str | None = None  # the resource that GPUs are counted as, where no annotation says
+    discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
 
     @property
     def mark_is_ours(self) -> bool:
@@ -68,6 +78,7 @@ class Flavour:
 _TEMPLATE_LABELS: Path = ("spec", "template", "metadata", "labels")
 _ZONE = "topology.kubernetes.io/zone"
 _NODE_LABELS: Path = ("spec", "template", "spec", "nodeTemplate", "metadata", "labels")
+_NVIDIA = "nvidia.com/gpu"
 
 _MCM = "machine.sapcloud.io"
 _CAPI = "cluster.x-k8s.io"
@@ -93,6 +104,12 @@ GARDENER = Flavour(
     absent_replicas=0,  # int32 with omitempty: a zero is left out
     machine_labels={"MachineDeployment": "name"},
     mark=("machinepriority.machine.sapcloud.io", "1"),
+    template_path=("spec", "template", "spec", "class"),
+    template=Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses"),
+    node_labels=_NODE_LABELS,
+    node_taints=("spec", "template", "spec", "nodeTemplate", "spec", "taints"),
+    gpu=_NVIDIA,
+    discovers_groups=False,
 )
 
 CLUSTER_API = Flavour(
@@ -109,6 +126,10 @@ CLUSTER_API = Flavour(
     zone_paths=(("spec", "template", "spec", "failureDomain"), (*_TEMPLATE_LABELS, _ZONE)),
     machine_labels={"MachineDeployment": f"{_CAPI}/deployment-name", "MachineSet": f"{_CAPI}/set-name"},
     mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
+    template_path=("spec", "template", "spec", "infrastructureRef"),
+    node_labels=_TEMPLATE_LABELS,
+    # What Cluster API carries over to nodes (api/core/v1beta1/machine_types.go).
+    node_label_domains=("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"),
 )
 
 OPENSHIFT = Flavour(
@@ -131,6 +152,15 @@ OPENSHIFT = Flavour(
     # Must not be empty. The older cluster-api-delete-machine counts under delete policy Oldest only
     # (machine-api-operator pkg/controller/machineset/delete_policy.go), so it is no mark to rely on.
     mark=(f"{_MAPI}/delete-machine", "evenkeel"),
+    node_labels=("spec", "template", "spec", "metadata", "labels"),
+    # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
+    older_capacity={
+        "cpu": f"{_MAPI}/vCPU",
+        "memory": f"{_MAPI}/memoryMb",
+        "gpu-count": f"{_MAPI}/GPU",
+        "maxPods": f"{_MAPI}/maxPods",
+    },
+    gpu=_NVIDIA,
 )
 
 FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)}

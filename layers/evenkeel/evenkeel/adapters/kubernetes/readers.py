@@ -58,12 +58,14 @@ def at(object: Any, path: Path) -> Any:
     return object
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value, or nothing in its place where it is no mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _texts(value: Any) -> dict[str, str]:
-    return {key: text for key, text in _mapping(value).items() if isinstance(text, str)}
+def texts(value: Any) -> dict[str, str]:
+    """The entries of a mapping whose values are texts."""
+    return {key: text for key, text in mapping(value).items() if isinstance(text, str)}
 
 
 def name_of(object: Object) -> tuple[str, str]:
@@ -91,7 +93,7 @@ class Found:
 
 
 @dataclass(kw_only=True)
-class _Reading:
+class Reading:
     """Collects the faults of one object."""
 
     name: str
@@ -151,7 +153,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
                 skipped.append(Skipped(namespace=namespace, name=name, reason=f"a {kind.kind} without metadata.name"))
                 continue
             cluster = next((c for path in flavour.cluster_paths if isinstance(c := at(item, path), str)), "")
-            labels = _texts(at(item, ("metadata", "labels")))
+            labels = texts(at(item, ("metadata", "labels")))
             if not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
                 skipped.append(Skipped(namespace=namespace, name=name, reason="not matched by the record's discovery"))
                 continue
@@ -207,16 +209,16 @@ def _group(
     limits: Mapping[tuple[str, str, str], Bounds],
 ) -> Found:
     namespace, name = name_of(item)
-    reading = _Reading(name=f"{kind} {namespace}/{name}")
-    labels = _texts(at(item, ("metadata", "labels")))
-    annotations = _mapping(at(item, ("metadata", "annotations")))
+    reading = Reading(name=f"{kind} {namespace}/{name}")
+    labels = texts(at(item, ("metadata", "labels")))
+    annotations = mapping(at(item, ("metadata", "annotations")))
 
     # Who owns the bounds: a MachineAutoscaler, the Cluster's topology, or the scalable itself.
     owner: Object | None = None
     if scaler is not None:
-        owner, owned = scaler, _mapping(at(scaler, ("metadata", "annotations")))
+        owner, owned = scaler, mapping(at(scaler, ("metadata", "annotations")))
         where = f"MachineAutoscaler {'/'.join(name_of(scaler))}"
-        low = _Reading(name=where)
+        low = Reading(name=where)
         minimum = low.read("spec.minReplicas", at(scaler, ("spec", "minReplicas")), read_count)
         maximum = low.read("spec.maxReplicas", at(scaler, ("spec", "maxReplicas")), read_count)
         reading.faults += low.faults
@@ -224,7 +226,7 @@ def _group(
     else:
         owned = annotations
         if TOPOLOGY_OWNED in labels and parent is not None and (entry := topology_entry(parent, labels)) is not None:
-            owner, owned = parent, _mapping(at(entry, ("metadata", "annotations")))
+            owner, owned = parent, mapping(at(entry, ("metadata", "annotations")))
         minimum = reading.read(flavour.min_key, owned.get(flavour.min_key), read_count)
         maximum = reading.read(flavour.max_key, owned.get(flavour.max_key), read_count)
         has_bounds = flavour.min_key in owned or flavour.max_key in owned
@@ -265,6 +267,7 @@ def _group(
     group = NodeGroup(
         key=GroupKey(flavour.name, namespace, name),
         kind=kind,
+        sets=tuple(name_of(one)[1] for one in sets),
         cluster=cluster,
         pool_label=pool,
         labels=labels,
@@ -356,7 +359,7 @@ def _running(item: Object) -> int:
     return ready if isinstance(ready, int) and not isinstance(ready, bool) and ready > 0 else 0
 
 
-def _rolling(item: Object, reading: _Reading) -> Rolling | None:
+def _rolling(item: Object, reading: Reading) -> Rolling | None:
     """The numbers of a rolling update; where they stand differs between API versions."""
     for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
         found = at(item, path)
@@ -440,19 +443,23 @@ def _worker_limits(workers: Iterable[Object]) -> dict[tuple[str, str, str], Boun
 
 def read_machine(flavour: Flavour, item: Object) -> Machine:
     """One machine, as far as redistribution needs it."""
-    annotations = _mapping(at(item, ("metadata", "annotations")))
+    annotations = mapping(at(item, ("metadata", "annotations")))
     key, value = flavour.mark
     if flavour.name == "gardener":
         # The node label is set when the VM is made; the phase says whether the node has joined
         # (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
-        has_node = at(item, ("status", "currentStatus", "phase")) in ("Running", "Unknown")
+        phase = at(item, ("status", "currentStatus", "phase"))
+        has_node, ready = phase in ("Running", "Unknown"), phase != "Unknown"
         marked = annotations.get(key) == value
     else:
         has_node = at(item, ("status", "nodeRef", "name")) is not None
+        health = _condition(at(item, ("status", "conditions")), "NodeHealthy")
+        ready = health is None or health.get("status") != "False"
         marked = bool(annotations.get(key))
     return Machine(
         name=name_of(item)[1],
         has_node=has_node,
+        ready=ready,
         created_at=_moment(at(item, ("metadata", "creationTimestamp"))),
         marked=marked,
         deleting=at(item, ("metadata", "deletionTimestamp")) is not None,
@@ -537,12 +544,19 @@ def _moment(value: object) -> datetime:
 
 def belongs_to(found: Found, flavour: Flavour, machine: Object) -> bool:
     """Whether a machine is one of this group's."""
-    if name_of(machine)[0] != found.group.key.namespace:
-        return False
-    label = flavour.machine_labels.get(found.group.kind)
-    if label is not None:
-        return bool(at(machine, ("metadata", "labels", label)) == found.group.key.name)
-    return _controller(machine) == (found.group.kind, found.group.key.name)
+    key = found.group.key
+    return name_of(machine)[0] == key.namespace and (found.group.kind, key.name) in owners_of(flavour, machine)
+
+
+def owners_of(flavour: Flavour, machine: Object) -> list[tuple[str, Any]]:
+    """Kind and name of the scalables that a machine may be one of: by its label, else by its controller."""
+    controller = _controller(machine)
+    return [
+        (kind.kind, at(machine, ("metadata", "labels", label)))
+        if (label := flavour.machine_labels.get(kind.kind)) is not None
+        else (kind.kind, controller[1] if controller and controller[0] == kind.kind else None)
+        for kind in flavour.scalables
+    ]
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:

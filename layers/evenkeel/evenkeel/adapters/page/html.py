@@ -1,0 +1,31 @@
+"""HTML that is escaped by construction: text becomes markup in one place only."""
+
+from html import escape
+
+_VOID = ("meta", "rect", "line", "path")  # the last three: written short inside SVG
+
+
+class Html(str):
+    """Markup that may stand on a page as it is. Every other text is escaped where it is put in."""
+
+    __slots__ = ()
+
+
+Child = Html | str | None
+
+
+def joined(*children: Child) -> Html:
+    """Children one after the other; None is nothing."""
+    return Html("".join(one if isinstance(one, Html) else escape(one) for one in children if one is not None))
+
+
+def el(tag: str, *children: Child, **attributes: str | int | float | None) -> Html:
+    """An element. ``class_`` is written class, ``data_until`` is data-until; attributes that are None are left out."""
+    told = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in _VOID:
+        return Html(f"<{tag}{told}/>")
+    return Html(f"<{tag}{told}>{joined(*children)}</{tag}>")

@@ -1,0 +1,213 @@
+"""Why a group's bounds and replicas are what they are, which rule set each number, and what would let it grow.
+
+Every number comes from the plan that is explained: the sentences are made from it, not beside it.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from evenkeel.application.decisions import rfc3339
+from evenkeel.application.looking import Look, ago
+from evenkeel.application.status import span
+from evenkeel.domain.model import State, Strategy
+from evenkeel.domain.origins import POOL_MAX, POOL_MIN, origin
+from evenkeel.domain.plan import GroupPlan, PoolPlan
+from evenkeel.domain.pools import Pool, rule_of
+
+_TOLD = 3  # decisions
+
+
+class _Rule(NamedTuple):
+    """Which rule a reason of the plan is an outcome of, and which number it set."""
+
+    begins: str
+    about: str
+    name: str
+
+
+# The first that fits.
+_RULES = (
+    _Rule("frozen:", "state", "frozen"),
+    _Rule("fenced:", "state", "fence"),
+    _Rule("probing:", "state", "fence"),
+    _Rule("max is the ", "max", "fence"),
+    _Rule("max is what is requested", "max", "move"),
+    _Rule("max ", "max", "safety pass"),
+    _Rule("min ", "min", "safety pass"),
+    *(_Rule(f"{strategy.value}:", "max", "strategy") for strategy in Strategy),
+    _Rule("restored:", "max", "restore"),
+    _Rule("not restored", "state", "restore"),
+    _Rule("rolling update:", "note", "rolling update"),
+    _Rule("left alone:", "note", "quiet"),
+    _Rule("takes on", "replicas", "move"),
+    _Rule("moved", "replicas", "move"),
+    _Rule("released", "replicas", "release"),
+    _Rule("took back", "replicas", "take-back"),
+    _Rule("raised to 1 to probe", "replicas", "probe"),
+    _Rule("raised by", "replicas", "raise"),
+    _Rule("gives back", "replicas", "request"),
+)
+_HELD = _Rule("", "replicas", "held")
+_MINIMA = {
+    Strategy.BALANCED: "PoolMinimum {} levelled over the zones, each at most what it requests",
+    Strategy.LAX_GREEDY: "Lax-Greedy leaves PoolMinimum {} out of the bounds",
+    Strategy.BACKWARD_COMPATIBLE: "its zone's share of PoolMinimum {}",
+    Strategy.ADAPTIVE: "its zone's share of PoolMinimum {}, and of what fenced zones cannot hold of it",
+}
+
+
+def rule_of_reason(reason: str) -> _Rule:
+    """The rule that a reason of the plan belongs to. What none fits is about replicas that stay."""
+    if reason.startswith("max cut") and "a probing zone" in reason:
+        return _Rule("max cut", "max", "fence")
+    if reason.startswith("raised by") and "its share of" in reason:
+        return _Rule("raised by", "replicas", "request")
+    return next((rule for rule in _RULES if reason.startswith(rule.begins)), _HELD)
+
+
+def explain_pool(look: Look, planned: PoolPlan) -> list[str]:
+    """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
+    pool, policy = look.pool(planned.id), look.record.policy()
+    requested = sum(plan.requested for plan in planned.groups)
+    sentences = [
+        f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(look, pool)}).",
+        *(
+            f"{word} is {number}: {origin(pool, policy, field).sentence}."
+            for word, number, field in (
+                ("PoolMinimum", planned.min, POOL_MIN),
+                ("PoolMaximum", planned.max, POOL_MAX),
+            )
+            if number is not None
+        ),
+    ]
+    if planned.valid and planned.max is not None:
+        over = requested - planned.max
+        room = f"{over} more than PoolMaximum allows" if over > 0 else f"{planned.headroom} more may come"
+        sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
+    if not planned.valid:
+        sentences.append("It is invalid, so nothing of it is written until that is mended.")
+    return sentences + [f"Problem: {problem}." for problem in planned.problems]
+
+
+def explain_group(look: Look, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
+    group = plan.group
+    state = {**look.remembered.state.groups, **look.plan.states}.get(group.key)
+    zone = look.remembered.zones.get(group.zone or "")
+    since, until = span(plan, state, zone, look.pool(pool.id).backoff, look.now)
+    about: dict[str, list[str]] = {}
+    for reason in plan.reasons:
+        rule = rule_of_reason(reason)
+        about.setdefault(rule.about, []).append(reason if rule.about in ("state", "note") else f"{rule.name}: {reason}")
+    age = "" if since is None else f" since {rfc3339(since)} ({ago(look.now - since)})"
+    end = "" if until is None else f", until {rfc3339(until)}"
+    old, new = group.bounds, plan.bounds
+    own = [] if not pool.valid else about.get("min", [])
+    sentences = [
+        _said(
+            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{age}{end}", about.get("state")
+        ),
+        _said(f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get("replicas")),
+        _said(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get("max")),
+        _said(f"Min {_step(old.min if old else None, new.min if new else None)}", _minimum(pool, plan) + own),
+        *(f"{note[:1].upper()}{note[1:]}." for note in about.get("note", [])),
+        _growth(pool, plan, until),
+    ]
+    if group.publication is not None:
+        published = group.publication
+        sentences.append(
+            f"Its bounds were last written at {rfc3339(published.at)} ({ago(look.now - published.at)}), "
+            f"to {published.bounds.min} and {published.bounds.max}."
+        )
+    adopted = pool.adopted.get(str(group.key))
+    if group.has_adopted or str(group.key) in pool.remembered.adopted:
+        before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
+        sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
+    return sentences
+
+
+def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
+    """The last decisions that changed one of these groups, in sentences; ``names`` are keys."""
+    wanted = set(names)
+    told: list[str] = []
+    for decision in decisions:
+        for group in (decision.get("pool") or {}).get("groups", []):
+            key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
+            if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _TOLD:
+                continue
+            steps = ", ".join(
+                f"{name} {_step(group[name]['from'], group[name]['to'])}"
+                for name in ("requested", "max", "min")
+                if group[name]["from"] != group[name]["to"]
+            )
+            at = datetime.fromisoformat(decision["at"])
+            told.append(
+                f"At {decision['at']} ({ago(now - at)}, {decision['cause']}): {group['name']}: {steps or 'no change'}: "
+                f"{'; '.join(group['reasons'])}: {group['outcome']}."
+            )
+    return told
+
+
+def _strategy_from(look: Look, pool: Pool) -> str:
+    said = [group for group in pool.groups if group.strategy is not None]
+    rule = rule_of(pool.id, look.record.policy())
+    if said:
+        return f"annotation evenkeel.dev/strategy on {said[0].key}"
+    if rule is not None and rule.strategy is not None:
+        return f"the record's strategy for pool {rule.name}"
+    return "the record's strategy, Balanced unless it says otherwise"
+
+
+def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
+        return []
+    return [f"strategy: {_MINIMA[pool.strategy].format(pool.min)}"]
+
+
+def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
+    """What would have to change for the group to grow; where nothing has to, how far it may."""
+    group, top = plan.group, plan.bounds.max if plan.bounds else None
+    obstacles = []
+    if not pool.valid:
+        obstacles.append("its pool is invalid")
+    if plan.state is State.FROZEN:
+        obstacles.append("it is frozen: " + (group.frozen_because or "resume ends it"))
+    if plan.state is State.FENCED:
+        obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
+    if group.closed_because is not None:
+        obstacles.append(group.closed_because)
+    requested = sum(one.requested for one in pool.groups)
+    if pool.valid and pool.max is not None and requested >= pool.max:
+        over = requested - pool.max
+        obstacles.append(
+            f"the pool requests {requested} of PoolMaximum {pool.max}: "
+            + (f"{over} have to go first, or PoolMaximum has to rise" if over else "PoolMaximum has to rise")
+        )
+    if group.zone_max is not None and plan.requested >= group.zone_max:
+        obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
+    if group.limits is not None and plan.requested >= group.limits.max:
+        obstacles.append(f"its Worker allows {group.limits.max} in this zone")
+    if not obstacles and top is not None and top <= plan.requested:
+        obstacles.append("its max is what it requests: the reasons are above")
+    if obstacles:
+        return f"It cannot grow now: {'; '.join(obstacles)}."
+    if top is None:
+        return "It can grow as far as whoever orders machines likes: it has no bounds."
+    more = top - plan.requested
+    probe = ", until a new node shows that the zone delivers" if plan.state is State.PROBING else ""
+    return f"It may grow by {more}, to {top}{probe}."
+
+
+def _step(before: int | None, after: int | None) -> str:
+    if before == after:
+        return f"stays {_shown(after)}"
+    return f"goes from {_shown(before)} to {_shown(after)}"
+
+
+def _shown(number: int | None) -> str:
+    return "unset" if number is None else str(number)
+
+
+def _said(sentence: str, reasons: list[str] | None) -> str:
+    return f"{sentence}: {'; '.join(reasons)}." if reasons else f"{sentence}."

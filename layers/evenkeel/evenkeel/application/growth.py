@@ -1,0 +1,66 @@
+"""Somebody asks for nodes, or gives some back: remember it, and have the cluster looked at now.
+
+The request is written to the table before anything else, under its own id: asked twice, it is done once; a worker that
+dies in the middle finds it again. What comes of it stands in the same item, and in the decision.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evenkeel.application.errors import BadRequestError, StateConflictError
+from evenkeel.application.failure import Heard, Verdict
+from evenkeel.application.ports import Clock, Queue, Store
+from evenkeel.config import ConfigError, GrowthRecord
+from evenkeel.domain.growth import GROWTH_KEPT
+from evenkeel.domain.values import shown
+
+_CLOCK_SKEW = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request for growth as an event brings it."""
+
+    cluster: str
+    record: GrowthRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskForGrowth:
+    """The use case with its ports."""
+
+    store: Store
+    queue: Queue
+    clock: Clock
+
+    def __call__(self, asked: Asked) -> Heard:
+        """For events: what can never become right is explained and acknowledged.
+
+        Raises:
+            StateUnavailableError, QueueUnavailableError: the event must be tried again.
+        """
+        try:
+            return self.ask(asked)
+        except (BadRequestError, ConfigError) as error:
+            message = f"request {shown(asked.record.id)} for cluster {shown(asked.cluster)} ignored: {error}"
+            return Heard(verdict=Verdict.IGNORED, message=message)
+
+    def ask(self, asked: Asked) -> Heard:
+        """Raises UnknownClusterError, BadRequestError and ConfigError as well."""
+        cluster, record, now = asked.cluster, asked.record, self.clock.now()
+        if record.at > now + _CLOCK_SKEW:
+            raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
+        if now - record.at > GROWTH_KEPT:
+            raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
+        known = self.store.load(cluster).growths.get(record.id)
+        if known is None:
+            try:
+                self.store.save_growth(cluster, record, None)
+            except StateConflictError:
+                known = record  # the same request, brought twice at the same time
+        if known is not None and known.done:
+            return Heard(verdict=Verdict.KNOWN, message=f"request {record.id} is known and done: {known.result}")
+        # Also for one that is known: whoever wrote it down may have died before asking for the look.
+        self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
+        what = f"{abs(record.nodes)} nodes {'more' if record.nodes > 0 else 'less'} in {record.pool or record.group}"
+        return Heard(verdict=Verdict.RECORDED, message=f"request {record.id}: {what}: {cluster} is looked at now")

@@ -1,0 +1,155 @@
+"""How a cluster fares: pools x zones, who is held and why, and the last decisions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from evenkeel.application.decisions import group_json, pool_json, rfc3339
+from evenkeel.application.looking import Look, ago
+from evenkeel.application.ports import Remembered
+from evenkeel.application.rebalance import is_paused
+from evenkeel.config import ClusterRecord, ZoneRecord
+from evenkeel.domain.backoff import GroupState, state_at
+from evenkeel.domain.model import BackoffPolicy, GroupKey, Policy, State
+from evenkeel.domain.plan import GroupPlan, PoolPlan
+from evenkeel.domain.pools import rule_of
+
+
+def status_json(
+    remembered: Remembered,
+    look: Look | None,
+    unread: str | None,
+    decisions: Sequence[Mapping[str, Any]],
+    now: datetime,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """The answer; ``unread`` says why there is no look."""
+    record = remembered.record
+    policy = record.policy()
+    paused = is_paused(record, now)
+    planned = {plan.group.key: plan for pool in look.plan.pools for plan in pool.groups} if look else {}
+    told = {**remembered.state.groups, **(look.plan.states if look else {})}
+    groups = {}
+    for key, group in told.items():
+        found = planned[key].state if key in planned else _state(remembered, key, group, policy, now)
+        groups[str(key)] = {
+            "state": found.value,
+            "class": group.failure_class.value,
+            "failures": group.failures,
+            "backoffUntil": _moment(group.backoff_until),
+            "lastFailure": _moment(group.last_failure),
+            "message": group.message,
+            "contestedBy": group.contested_by or None,
+        }
+    trouble = sum(group["state"] != State.HEALTHY for group in groups.values())
+    return {
+        "dryRun": dry_run,
+        "paused": paused,
+        "leaving": record.leaving,
+        "pausedUntil": _moment(record.paused_until) if paused else None,
+        "pausedPools": {name: _moment(until) for name, until in _paused_pools(record, now).items()},
+        "leavingPools": list(record.leaving_pools),
+        "groups": groups,
+        "zones": {
+            zone: {
+                "impairedUntil": rfc3339(said.impaired_until),
+                "impaired": said.impaired_until > now,
+                "by": said.by,
+            }
+            for zone, said in remembered.zones.items()
+        },
+        "pools": [_pool(pool, look, told) for pool in look.plan.pools] if look else [],
+        **({} if unread is None else {"unread": unread}),
+        "decisions": list(decisions),
+        "message": f"{record.id}: {'paused' if paused else 'dry run' if dry_run else 'on'}, "
+        f"{trouble} node group{'' if trouble == 1 else 's'} in trouble{_last(decisions, now)}"
+        + ("" if unread is None else f"; not read: {unread}"),
+    }
+
+
+def _pool(pool: PoolPlan, look: Look, told: Mapping[GroupKey, GroupState]) -> dict[str, Any]:
+    backoff = look.pool(pool.id).backoff
+    zones = look.remembered.zones
+    return {
+        **pool_json(pool),
+        "groups": [_group(plan, told.get(plan.group.key), zones, backoff, look) for plan in pool.groups],
+    }
+
+
+def _group(
+    plan: GroupPlan,
+    state: GroupState | None,
+    zones: Mapping[str, ZoneRecord],
+    backoff: BackoffPolicy,
+    look: Look,
+) -> dict[str, Any]:
+    since, until = span(plan, state, zones.get(plan.group.zone or ""), backoff, look.now)
+    return {
+        **group_json(plan),
+        "running": plan.group.running,
+        "since": _moment(since),
+        "until": _moment(until),
+        "failure": None
+        if state is None or state.last_failure is None
+        else {
+            "class": state.failure_class.value,
+            "failures": state.failures,
+            "last": rfc3339(state.last_failure),
+            "message": state.message,
+        },
+        "held": held(plan),
+    }
+
+
+def held(plan: GroupPlan) -> list[str]:
+    """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
+    found = [text for text in plan.reasons if text.startswith(("frozen:", "not restored")) or "replicas stay" in text]
+    closed = plan.group.closed_because
+    return found if closed is None or closed in found else [*found, closed]
+
+
+def span(
+    plan: GroupPlan, state: GroupState | None, zone: ZoneRecord | None, backoff: BackoffPolicy, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """When a group's present state began, and when it ends by itself; None where nobody knows, or it does not."""
+    since: list[datetime] = []
+    until: list[datetime] = []
+    if plan.state is State.FENCED:
+        if zone is not None and now < zone.impaired_until:
+            until.append(zone.impaired_until)
+            since += [zone.said_at] if zone.said_at else []
+        if state is not None and state.backoff_until is not None and now <= state.backoff_until:
+            until.append(state.backoff_until)
+            since.append(state.backoff_until - backoff.length(state.failures))
+    elif state is not None and plan.state is State.PROBING and state.backoff_until is not None:
+        since.append(state.backoff_until)
+    elif state is not None and plan.state is State.FROZEN and state.contested_since is not None:
+        since.append(state.contested_since)
+    elif state is not None and plan.state is State.HEALTHY and state.last_success is not None:
+        since.append(state.last_success)
+    return min(since, default=None), max(until, default=None)
+
+
+def _state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Policy, now: datetime) -> State:
+    """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
+    if group.contested_since is not None:
+        return State.FROZEN
+    pool = next((id for id, known in remembered.state.pools.items() if str(key) in known.adopted), None)
+    rule = rule_of(pool, policy) if pool is not None else None
+    return state_at(group, now, None, (rule.backoff if rule else None) or policy.backoff)
+
+
+def _paused_pools(record: ClusterRecord, now: datetime) -> dict[str, datetime | None]:
+    return {name: until for name, until in record.paused_pools.items() if until is None or now < until}
+
+
+def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:
+    try:
+        return f", last decision {ago(now - datetime.fromisoformat(decisions[0]['at']))}"
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else rfc3339(at)

@@ -1,0 +1,96 @@
+"""Pools whose numbers break a rule, and what would mend them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from evenkeel.application.looking import Look
+from evenkeel.config import ClusterRecord, MendEntry
+from evenkeel.domain.model import Strategy
+from evenkeel.domain.origins import Change, mending
+from evenkeel.domain.pools import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What is wrong in one cluster: the answer, and the changes that it proposes, each with its pool."""
+
+    pools: list[dict[str, Any]]
+    changes: tuple[tuple[Pool, Change], ...]
+
+    @property
+    def invalid(self) -> int:
+        """Pools that are left alone until somebody mends them."""
+        return sum(not pool["valid"] for pool in self.pools)
+
+    @property
+    def diff(self) -> list[str]:
+        """The lines of all changes; a number that two pools share is changed once."""
+        seen = dict.fromkeys(change.diff for _, change in self.changes)
+        return [line for lines in seen for line in lines]
+
+
+def validate(look: Look, name: str | None = None) -> Findings:
+    """Every pool with a problem or a warning; of one name or id, if given."""
+    found, changes = [], []
+    for pool in look.pools:
+        if name is not None and name not in (pool.id.name, str(pool.id)):
+            continue
+        warnings = [*pool.warnings, *_overshoot(pool)]
+        if not pool.problems and not warnings:
+            continue
+        mend = mending(pool, look.record.policy())
+        changes += [(pool, change) for change in mend.changes]
+        found.append(
+            {
+                "name": pool.id.name,
+                "id": str(pool.id),
+                "valid": not pool.problems,
+                "problems": list(pool.problems),
+                "warnings": warnings,
+                "fix": [line for change in mend.changes for line in change.diff],
+                "left": mend.left or None,
+            }
+        )
+    return Findings(pools=found, changes=tuple(changes))
+
+
+def wishes(findings: Findings) -> tuple[MendEntry, ...]:
+    """The changes as the record carries them to the next run."""
+    return tuple(
+        MendEntry(
+            pool=str(pool.id),
+            group="" if change.key is None else str(change.key),
+            before=change.before,
+            after=change.after,
+        )
+        for pool, change in findings.changes
+    )
+
+
+def with_numbers(record: ClusterRecord, findings: Findings) -> ClusterRecord:
+    """The record with the numbers changed that it holds itself: the larger one where an entry stands for two pools."""
+    wanted: dict[tuple[str, str | None], int] = {}
+    for _, change in findings.changes:
+        if change.rule is not None:
+            key = (change.rule.name, change.rule.namespace)
+            wanted[key] = max(change.after, wanted.get(key, 0))
+    seen: set[tuple[str, str | None]] = set()
+    entries = []
+    for entry in record.pool_entries:
+        key = (entry.name, entry.namespace)
+        if key in wanted and key not in seen:  # the first of that name is the one that counts
+            entry = entry.model_copy(update={"max": wanted[key]})
+        seen.add(key)
+        entries.append(entry)
+    found = record.discovered_pools
+    pools = tuple(entries) if found is None else found.model_copy(update={"rules": tuple(entries)})
+    return record.model_copy(update={"pools": pools})
+
+
+def _overshoot(pool: Pool) -> list[str]:
+    if pool.problems or pool.strategy not in (Strategy.LAX_GREEDY, Strategy.ADAPTIVE) or len(pool.groups) < 2:
+        return []
+    return [
+        f"{pool.strategy.value} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
+        f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
+    ]

@@ -1,0 +1,132 @@
+"""Growth that somebody asks for, and giving back: K nodes split over a pool at once.
+
+Adding goes as Cluster Autoscaler's balancing does it (processors/nodegroupset/balancing_processor.go:79-181): one at a
+time to the smallest group below its max, in closed form. Giving back is the mirror of it, which Cluster Autoscaler
+never got (kubernetes/autoscaler#3693): one at a time from the largest group above its min.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from evenkeel.domain.levelling import Vessel, level
+from evenkeel.domain.model import PoolId, State
+from evenkeel.domain.moves import Growth, group_names
+from evenkeel.domain.pools import Pool
+from evenkeel.domain.targets import Target
+
+# Whoever still needs the nodes after that will have asked again.
+GROWTH_KEPT = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A request that no pool takes, and why. ``waits``: it may be taken later."""
+
+    growth: Growth
+    reason: str
+    waits: bool = False
+
+
+def share_out(
+    growths: Iterable[Growth], pools: Sequence[Pool], now: datetime
+) -> tuple[dict[PoolId, Growth], list[Refusal]]:
+    """Which pool takes which request: one each, the oldest first. What a crash left undone goes first.
+
+    Whoever is not first in its pool waits for the next look, and is in neither of the two.
+    """
+    taken = {pool.id: pool.growth for pool in pools if pool.growth is not None}
+    begun = {growth.id for growth in taken.values()}
+    refused = []
+    for growth in sorted(growths, key=lambda growth: (growth.at, growth.id)):
+        if growth.id in begun:
+            continue
+        found = [pool for pool in pools if _concerns(growth, pool)]
+        if now - growth.at > GROWTH_KEPT:
+            refused.append(Refusal(growth=growth, reason=f"{growth.what}: older than an hour: ask again"))
+        elif len(found) != 1:
+            named = growth.pool or growth.group
+            which = ", ".join(str(pool.id) for pool in found)
+            problem = f"which of {which}? Name one" if found else "no pool here has that name, or a group of that name"
+            refused.append(Refusal(growth=growth, reason=f"{growth.what} of {named}: {problem}"))
+        elif unknown := growth.only - set().union(*(group_names(group.key) for group in found[0].groups)):
+            problem = f"{', '.join(sorted(unknown))} is no group of pool {found[0].id}"
+            refused.append(Refusal(growth=growth, reason=f"{growth.what}: {problem}"))
+        elif found[0].problems:
+            reason = f"{growth.what}: pool {found[0].id} is invalid: it waits for that to be mended"
+            refused.append(Refusal(growth=growth, reason=reason, waits=True))
+        else:
+            taken.setdefault(found[0].id, growth)
+    return taken, refused
+
+
+def _concerns(growth: Growth, pool: Pool) -> bool:
+    if growth.pool and growth.pool not in (pool.id.name, str(pool.id)):
+        return False
+    return not growth.group or any(growth.group in group_names(group.key) for group in pool.groups)
+
+
+def grow(targets: Sequence[Target], growth: Growth, caps: Sequence[int | None], maximum: int) -> int:
+    """Split the nodes over the groups that may have them. Returns how many found no room.
+
+    Never past a group's max (``caps``; None: it has none) or PoolMaximum, and only healthy groups: nobody else could
+    deliver.
+    """
+    allowed = min(growth.nodes, max(0, maximum - sum(target.requested for target in targets)))
+    rooms, why = [], []
+    for target, cap in zip(targets, caps, strict=True):
+        room = target.room if cap is None else min(target.room, max(0, cap - target.requested))
+        reason = _why_not(target, growth) or ("" if room else "it is at its max")
+        rooms.append(0 if reason else room)
+        why.append(reason)
+    # By size and nothing else, as Cluster Autoscaler does: weights are for headroom.
+    vessels = [Vessel(level=t.requested, room=room, tie=t.tie) for t, room in zip(targets, rooms, strict=True)]
+    left = growth.nodes
+    for target, more, reason in zip(targets, level(vessels, allowed), why, strict=True):
+        if more:
+            target.requested += more
+            target.moved += more
+            left -= more
+            target.reasons.append(f"raised by {more}, its share of the {growth.what}: the smallest first")
+        elif reason:
+            target.reasons.append(f"no share of the {growth.what}: {reason}")
+    return left
+
+
+def _why_not(target: Target, growth: Growth) -> str:
+    """Why a group may not grow for this request, however much room it has; empty where it may."""
+    if not growth.fits(target.group):
+        return "its pods do not fit here"
+    if target.state is not State.HEALTHY:
+        return f"it is {target.state.value}"
+    return target.group.closed_because or ""
+
+
+def give_back(targets: Sequence[Target], growth: Growth, minimum: int) -> int:
+    """Take the nodes from the largest groups. Returns how many have to stay.
+
+    Never below a group's min or PoolMinimum. Fenced groups come last: what they give up they could not get back.
+    """
+    left = -growth.nodes
+    allowed = min(left, max(0, sum(target.requested for target in targets) - minimum))
+    by_turns: tuple[Callable[[Target], bool], ...] = (
+        lambda target: target.state in (State.HEALTHY, State.PROBING),
+        lambda target: target.state is State.FENCED,
+    )
+    for turn in by_turns:
+        givers = [target for target in targets if turn(target) and growth.fits(target.group)]
+        vessels = [Vessel(level=-target.requested, room=_spare(target), tie=target.tie) for target in givers]
+        for target, less in zip(givers, level(vessels, allowed), strict=True):
+            if less:
+                target.requested -= less
+                target.moved -= less
+                target.gives_back = True
+                allowed -= less
+                left -= less
+                target.reasons.append(f"gives back {less}, its share of the {growth.what}: the largest first")
+    return left
+
+
+def _spare(target: Target) -> int:
+    bounds = target.group.bounds
+    return max(0, target.requested - max(target.least, 0 if bounds is None else bounds.min))

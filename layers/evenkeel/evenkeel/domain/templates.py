@@ -1,0 +1,131 @@
+"""What a node of a group looks like: its resources, labels and taints, as far as anybody says."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from evenkeel.domain.values import BadValueError, shown
+
+# The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
+# IsValidLabelValue). What does not follow it can be on no node.
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
+_KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
+_VALUE = re.compile(f"({_NAME})?", re.ASCII)
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class Taint(NamedTuple):
+    """A taint of a node. One per key and effect."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTemplate:
+    """A node as Cluster Autoscaler would imagine it.
+
+    Amounts are in the resource's base unit: cores, bytes, pieces.
+    """
+
+    capacity: Mapping[str, Fraction] = field(default_factory=dict)
+    allocatable: Mapping[str, Fraction] | None = None  # None: nobody says
+    free: Mapping[str, Fraction] | None = None  # allocatable less what daemons ask for; None: nobody says
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    source: str = ""  # where it comes from, for people
+
+    @property
+    def complete(self) -> bool:
+        """Whether a group at zero with this template is seen by Cluster Autoscaler: it has cpu and memory."""
+        return "cpu" in self.capacity and "memory" in self.capacity
+
+
+def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
+    """Both in one: what the stronger says holds, resource by resource, label by label, and taints by key and effect.
+
+    The order is Cluster Autoscaler's: annotations win over everything else (clusterapi_unstructured.go, Labels,
+    Taints and InstanceCapacity).
+    """
+    return NodeTemplate(
+        capacity={**weaker.capacity, **stronger.capacity},
+        allocatable=_both(stronger.allocatable, weaker.allocatable),
+        free=_both(stronger.free, weaker.free),
+        labels={**weaker.labels, **stronger.labels},
+        taints=_last_of_each((*weaker.taints, *stronger.taints)),
+        source=", then ".join(dict.fromkeys(item.source for item in (stronger, weaker) if item.source)),
+    )
+
+
+def _both(
+    stronger: Mapping[str, Fraction] | None, weaker: Mapping[str, Fraction] | None
+) -> Mapping[str, Fraction] | None:
+    """Amounts that nobody says stay unsaid: an empty mapping would say that there are none."""
+    if stronger is None or weaker is None:
+        return weaker if stronger is None else stronger
+    return {**weaker, **stronger}
+
+
+def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """One taint per key and effect: the last one, in the place of the first."""
+    return tuple({(taint.key, taint.effect): taint for taint in taints}.values())
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """Labels from annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``: ``key=value,key2=value2``.
+
+    Cluster Autoscaler passes over what it cannot read (clusterapi_unstructured.go, Labels); here it is an error.
+
+    Raises:
+        BadValueError: a part is no ``key=value``, or its key or value can be on no node.
+    """
+    found = {}
+    for part in _parts(text):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise BadValueError(f"{shown(part)} is no label: write key=value, separated by commas")
+        _check(part, key, value)
+        found[key] = value
+    return found
+
+
+def read_taints(text: str) -> tuple[Taint, ...]:
+    """Taints from annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``: ``key=value:Effect,key2:Effect``.
+
+    The value may be missing. Of two with the same key and effect the last one holds. Cluster Autoscaler passes over
+    what it cannot read and takes any word, or none, for the effect (clusterapi_unstructured.go, parseTaint); here a
+    taint that keeps nothing away is an error.
+
+    Raises:
+        BadValueError: a part is no taint, its effect is none of the three, or its key or value can be on no node.
+    """
+    found = []
+    for part in _parts(text):
+        spec, _, effect = part.partition(":")
+        key, _, value = spec.partition("=")
+        if effect not in _EFFECTS:
+            raise BadValueError(
+                f"{shown(part)} is no taint: write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
+            )
+        _check(part, key, value)
+        found.append(Taint(key, value, effect))
+    return _last_of_each(found)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between the commas. Nothing between two of them, or after the last, is nothing."""
+    return (part for part in text.split(",") if part)
+
+
+def _check(part: str, key: str, value: str) -> None:
+    if not _KEY.fullmatch(key):
+        raise BadValueError(f"{shown(part)}: {shown(key)} is no key that a node can have: write name or prefix/name")
+    if not _VALUE.fullmatch(value):
+        raise BadValueError(
+            f"{shown(part)}: {shown(value)} is no value that a node can have: "
+            "at most 63 letters, digits, '-', '_' and '.', ends alphanumeric"
+        )

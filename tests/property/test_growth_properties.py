@@ -1,0 +1,136 @@
+"""Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.model import NodeGroup, Observation, State
+from evenkeel.domain.moves import Growth, Move
+from evenkeel.domain.plan import PoolPlan, plan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.ulids import ulid
+from tests.builders import NOW
+from tests.property.worlds import World, pools
+
+nodes = st.integers(1, 12)
+
+
+def _asked(world: World, nodes: int, only: frozenset[str] = frozenset()) -> PoolPlan:
+    growth = Growth(id="r", nodes=nodes, at=NOW, pool="workers", only=only)
+    (pool,) = plan(world.observation, replace(world.state, growths=(growth,)), world.policy, NOW).pools
+    return pool
+
+
+def _only(world: World, chosen: list[bool]) -> frozenset[str]:
+    names = [member.key.name for member in world.observation.groups]
+    return frozenset(name for name, wanted in zip(names, chosen, strict=False) if wanted)
+
+
+def _cap(member: NodeGroup) -> int:
+    """The most that anything lets a group request."""
+    caps = [member.zone_max, member.limits and member.limits.max, member.bounds and member.bounds.max]
+    return min((cap for cap in caps if cap is not None), default=2**31)
+
+
+def _before(world: World) -> dict[str, int]:
+    """What is requested of each group when nobody asks for anything."""
+    return {planned.group.key.name: planned.requested for planned in world.pool().groups}
+
+
+@given(pools(), nodes, st.lists(st.booleans(), min_size=5, max_size=5))
+def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
+    world: World, wanted: int, chosen: list[bool]
+) -> None:
+    only = _only(world, chosen)
+    before, pool = _before(world), _asked(world, wanted, only)
+    assert pool.max is not None
+    added = {planned.group.key.name: planned.requested - before[planned.group.key.name] for planned in pool.groups}
+    if pool.growth is None:
+        assert not any(added.values())
+        return
+    assert sum(added.values()) + pool.missing == wanted
+    for planned in pool.groups:
+        grown = added[planned.group.key.name]
+        assert grown >= 0
+        if grown:
+            assert planned.state is State.HEALTHY
+            assert not only or planned.group.key.name in only
+            assert planned.requested <= _cap(planned.group)
+            assert planned.bounds is not None
+            assert planned.bounds.max >= planned.requested
+    if any(added.values()):
+        assert sum(planned.requested for planned in pool.groups) <= pool.max
+
+
+@given(pools(), nodes)
+def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: World, wanted: int) -> None:
+    before, pool = _before(world), _asked(world, wanted)
+    if pool.growth is None or pool.max is None:
+        return
+    sizes = dict(before)
+    takers = {planned.group.key.name: planned.group for planned in pool.groups if planned.state is State.HEALTHY}
+    for _ in range(wanted):
+        open_ones = [name for name, member in takers.items() if sizes[name] < _cap(member)]
+        if not open_ones or sum(sizes.values()) >= pool.max:
+            break
+        sizes[min(open_ones, key=sizes.__getitem__)] += 1
+    # Which of two equals gets the odd node is the tie's business.
+    assert sorted(sizes.values()) == sorted(planned.requested for planned in pool.groups)
+
+
+@given(pools(), st.integers(1, 12), st.randoms())
+def test_the_order_of_the_groups_is_irrelevant(world: World, wanted: int, chance: object) -> None:
+    mixed = list(world.observation.groups)
+    chance.shuffle(mixed)  # type: ignore[attr-defined]
+    other = replace(world, observation=Observation(groups=tuple(mixed)))
+    found = [{planned.group.key: planned.requested for planned in _asked(one, wanted).groups} for one in (world, other)]
+    assert found[0] == found[1]
+
+
+@given(pools(), nodes)
+def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world: World, wanted: int) -> None:
+    before, pool = _before(world), _asked(world, -wanted)
+    if pool.growth is None or pool.min is None:
+        return
+    gone = {planned.group.key.name: before[planned.group.key.name] - planned.requested for planned in pool.groups}
+    total = sum(planned.requested for planned in pool.groups)
+    assert sum(gone.values()) + pool.missing == wanted
+    for planned in pool.groups:
+        if gone[planned.group.key.name]:
+            assert planned.gives_back
+            assert planned.state is not State.FROZEN
+            assert planned.requested >= _floor(planned.group)
+            assert total >= pool.min
+    if any(gone[planned.group.key.name] for planned in pool.groups if planned.state is State.FENCED):
+        for planned in pool.groups:
+            if planned.state in (State.HEALTHY, State.PROBING):
+                assert planned.requested <= _floor(planned.group)
+
+
+def _floor(member: NodeGroup) -> int:
+    return max(member.bounds.min if member.bounds else 0, member.limits.min if member.limits else 0)
+
+
+@given(pools(), st.integers(-12, 12).filter(bool))
+def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int) -> None:
+    """With the journal written and every group marked, the same request changes nothing more."""
+    pool = _asked(world, wanted)
+    if pool.growth is None or not pool.moves:
+        return
+    id = ulid(NOW, b"0123456789")
+    move = Move(id=id, carried=sum(pool.moves.values()), steps=pool.moves, request="r")
+    done = tuple(
+        replace(
+            planned.group,
+            requested=planned.requested,
+            running=min(planned.group.running, planned.requested),
+            move=id if planned.moved else None,
+        )
+        for planned in pool.groups
+    )
+    state = replace(world.state, pools={pool.id: PoolState(move=move)}, growths=(pool.growth,))
+    (again,) = plan(Observation(groups=done), state, world.policy, NOW).pools
+    assert again.moves == {}

@@ -1,0 +1,235 @@
+"""Growth on request and giving back: who gets which share of K nodes, and what is said to the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.growth import GROWTH_KEPT
+from evenkeel.domain.model import Bounds, NodeGroup, Observation, OnFailure, Policy, PoolId, Strategy
+from evenkeel.domain.moves import Growth, Move
+from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.ulids import ulid
+from tests.builders import MINUTE, NOW, POOL, after_backoff, group, in_backoff, key, maxima, numbers, requested, zones
+
+#: the journal of what was begun a minute ago
+BEGUN = ulid(NOW - MINUTE, b"0123456789")
+ID = PoolId("cluster-api", "default", "", POOL)
+
+
+def asked(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> Growth:
+    fields = fields or {"pool": POOL}
+    return Growth(id=f"r{nodes}", nodes=nodes, at=NOW + at, only=frozenset(only), **fields)
+
+
+def planned(members: list[NodeGroup], *growths: Growth, policy: Policy | None = None, **state: Any) -> Plan:
+    known = ClusterState(growths=growths, **state)
+    return plan(Observation(groups=tuple(members)), known, policy or numbers(0, 100), NOW)
+
+
+def grown(members: list[NodeGroup], *growths: Growth, policy: Policy | None = None, **state: Any) -> PoolPlan:
+    found = planned(members, *growths, policy=policy, **state)
+    (pool,) = found.pools
+    return pool
+
+
+def said(pool: PoolPlan, zone: str) -> str:
+    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in one.reasons)
+
+
+class TestTheProposalsExamples:
+    """CA's proposal "Balance similar node groups between zones": A has 1, B has 3, C has 6."""
+
+    @pytest.mark.parametrize(
+        ("nodes", "expected"), [(1, (2, 3, 6)), (4, (4, 4, 6)), (2, (3, 3, 6)), (9, (6, 6, 7)), (100_000, None)]
+    )
+    def test_nodes_go_to_the_smallest_group_one_at_a_time(self, nodes: int, expected: tuple[int, ...] | None) -> None:
+        pool = grown(zones((1, 3, 6)), asked(nodes), policy=numbers(0, 200_000))
+        found = requested(pool)
+        if expected is None:
+            assert sum(found) == 10 + nodes
+            assert max(found) - min(found) <= 1
+        else:
+            assert tuple(sorted(found)) == tuple(sorted(expected))
+            assert all(after >= before for before, after in zip((1, 3, 6), found, strict=True))
+
+
+class TestWhoMayGrow:
+    def test_a_group_at_its_max_gets_nothing_and_one_below_it_no_more_than_its_room(self) -> None:
+        pool = grown(zones((1, 3, 6), bounds=[(0, 2), (0, 3), (0, 10)]), asked(3))
+        assert requested(pool) == (2, 3, 8)
+        assert "no share of the 3 nodes asked for (request r3): it is at its max" in said(pool, "b")
+
+    def test_pool_maximum_holds_and_what_does_not_fit_is_told(self) -> None:
+        pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
+        assert sum(requested(pool)) == 14
+        assert pool.missing == 5
+        assert "growth: 5 of 9 nodes asked for (request r9) find no room" in pool.problems
+
+    def test_only_groups_that_the_pods_fit_are_raised(self) -> None:
+        pool = grown(zones((0, 3, 6)), asked(3, f"{POOL}-b", str(key("c"))))
+        assert requested(pool) == (0, 6, 6)
+        assert "its pods do not fit here" in said(pool, "a")
+
+    def test_fenced_probing_and_frozen_groups_are_passed_over(self) -> None:
+        groups = [*zones((0, 0, 3)), group("d", 0, frozen_because="it is paused")]
+        pool = grown(groups, asked(2), groups={key("a"): in_backoff(), key("b"): after_backoff()})
+        assert requested(pool) == (0, 0, 5, 0)
+        assert "it is fenced" in said(pool, "a")
+        assert "it is probing" in said(pool, "b")
+        assert "it is frozen" in said(pool, "d")
+
+    def test_it_works_from_zero_but_not_where_cpu_and_memory_are_unknown(self) -> None:
+        closed = "at zero: annotate capacity.cluster-autoscaler.kubernetes.io/cpu"
+        first, *others = zones((0, 0, 0))
+        pool = grown([replace(first, closed_because=closed), *others], asked(4))
+        assert requested(pool) == (0, 2, 2)
+        assert closed in said(pool, "a")
+
+    def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
+        first, second = zones((0, 0))
+        pool = grown([replace(first, zone_max=1), replace(second, limits=Bounds(0, 2))], asked(5))
+        assert requested(pool) == (1, 2)
+        assert pool.missing == 2
+
+    def test_beside_an_autoscaler_the_max_of_who_grows_is_what_is_requested(self) -> None:
+        pool = grown(zones((1, 3, 6)), asked(1))
+        assert maxima(pool)[0] == requested(pool)[0] == 2
+        assert sum(maxima(pool)) <= 100
+
+
+class TestGivingBack:
+    def test_nodes_go_from_the_largest_group_one_at_a_time(self) -> None:
+        assert sorted(requested(grown(zones((1, 3, 6)), asked(-4)))) == [1, 2, 3]
+        assert requested(grown(zones((1, 3, 6)), asked(-3))) == (1, 3, 3)
+
+    def test_no_group_goes_below_its_min_and_no_pool_below_pool_minimum(self) -> None:
+        pool = grown(zones((2, 6), bounds=[(0, 9), (5, 9)]), asked(-8))
+        assert requested(pool) == (0, 5)
+        pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
+        assert sum(requested(pool)) == 3
+        assert pool.missing == 3
+        assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in pool.problems
+
+    def test_a_fenced_zones_nodes_come_last(self) -> None:
+        pool = grown(zones((6, 3)), asked(-2), groups={key("a"): in_backoff()})
+        assert requested(pool) == (6, 1)
+        pool = grown(zones((6, 3)), asked(-5), groups={key("a"): in_backoff()})
+        assert requested(pool) == (4, 0)
+
+    def test_only_who_gives_back_may_lose_running_nodes(self) -> None:
+        pool = grown(zones((1, 6)), asked(-2))
+        assert [one.gives_back for one in pool.groups] == [False, True]
+
+
+class TestRequests:
+    def test_the_oldest_goes_first_and_the_next_waits_for_the_next_look(self) -> None:
+        pool = grown(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE))
+        assert sum(requested(pool)) == 4
+        assert pool.growth == asked(4, at=-2 * MINUTE)
+
+    def test_two_pools_are_served_in_one_look(self) -> None:
+        both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
+        rules = Policy(pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
+        found = planned(both, asked(2), asked(3, pool="gpu"), policy=rules)
+        assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
+
+    @pytest.mark.parametrize("named", [{"group": f"{POOL}-b"}, {"group": str(key("b"))}, {"pool": str(ID)}])
+    def test_a_pool_is_found_by_its_id_and_by_its_groups(self, named: dict[str, str]) -> None:
+        assert sum(requested(grown(zones((0, 0)), asked(2, **named)))) == 2
+
+    @pytest.mark.parametrize(
+        ("growth", "why"),
+        [
+            (asked(2, pool="nobody"), "no pool here has that name"),
+            (asked(2, group="nobody"), "no pool here has that name, or a group of that name"),
+            (asked(2, "nobody"), "nobody is no group of pool cluster-api/default/workers"),
+            (asked(2, at=-GROWTH_KEPT - MINUTE), "older than an hour"),
+        ],
+    )
+    def test_what_no_pool_takes_is_refused_with_the_reason(self, growth: Growth, why: str) -> None:
+        found = planned(zones((0, 0)), growth)
+        assert sum(requested(found.pools[0])) == 0
+        (refusal,) = found.refusals
+        assert why in refusal.reason
+        assert not refusal.waits
+
+    def test_a_name_that_two_pools_have_is_refused_and_both_are_named(self) -> None:
+        twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
+        (refusal,) = planned([*zones((0, 0)), twin], asked(2)).refusals
+        assert "cluster-api/default/workers, cluster-api/other/workers" in refusal.reason
+
+    def test_for_an_invalid_pool_it_waits(self) -> None:
+        found = planned(zones((0, 0)), asked(2), policy=Policy(pools=(replace(numbers(9, 9).pools[0], max=8),)))
+        (refusal,) = found.refusals
+        assert refusal.waits
+
+    def test_a_move_goes_first_and_growth_waits(self) -> None:
+        policy = numbers(0, 20, Strategy.BALANCED, OnFailure.MOVE)
+        pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
+        assert requested(pool) == (2, 4)
+        assert pool.growth is None
+
+
+class TestAfterACrash:
+    """What was begun stands in the pool's journal, and on the groups."""
+
+    def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
+        move = Move(id=BEGUN, carried=carried, request="r", only=frozenset(only), steps=steps)
+        return {ID: PoolState(move=move)}
+
+    def test_only_what_is_missing_is_placed_and_only_where_it_fits(self) -> None:
+        steps = {str(key("a")): 2, str(key("b")): 2}
+        first, second, third = zones((2, 0, 0))
+        pools = self.begun(4, steps, f"{POOL}-a", f"{POOL}-b")
+        pool = grown([replace(first, move=BEGUN), second, third], pools=pools)
+        assert requested(pool) == (2, 2, 0)
+        assert pool.moves == {str(key("b")): 2}
+
+    def test_the_request_itself_is_not_begun_again(self) -> None:
+        first, second = zones((2, 2))
+        done = [replace(one, move=BEGUN) for one in (first, second)]
+        pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
+        pool = grown(done, Growth(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
+        assert requested(pool) == (2, 2)
+        assert pool.growth is not None
+        assert pool.growth.nodes == 0
+
+    def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:
+        first, second = zones((3, 5))
+        pools = self.begun(-4, {str(key("a")): -2, str(key("b")): -2})
+        assert requested(grown([replace(first, move=BEGUN), second], pools=pools)) == (3, 3)
+
+    def test_what_is_older_than_an_hour_is_let_be(self) -> None:
+        pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
+        later = plan(
+            Observation(groups=tuple(zones((0, 0)))), ClusterState(pools=pools), numbers(0, 9), NOW + 2 * GROWTH_KEPT
+        )
+        assert requested(later.pools[0]) == (0, 0)
+        assert later.pools[0].missing == 4
+
+
+class TestTheUnseen:
+    """A probing group at zero that Cluster Autoscaler cannot see."""
+
+    @pytest.mark.parametrize(
+        ("unseen", "autoscaler", "expected"), [(True, True, 1), (False, True, 0), (True, False, 0)]
+    )
+    def test_it_gets_its_one_machine_from_us(self, unseen: bool, autoscaler: bool, expected: int) -> None:
+        first, second = zones((0, 3))
+        policy = replace(numbers(0, 9), autoscaler=autoscaler)
+        groups = [replace(first, invisible_at_zero=unseen), second]
+        pool = grown(groups, policy=policy, groups={key("a"): after_backoff()})
+        assert requested(pool) == (expected, 3)
+        assert maxima(pool)[0] == 1
+
+    def test_not_past_pool_maximum_nor_while_it_is_fenced_nor_once_it_has_a_node(self) -> None:
+        first, second = zones((0, 3))
+        groups = [replace(first, invisible_at_zero=True), second]
+        assert requested(grown(groups, policy=numbers(0, 3), groups={key("a"): after_backoff()})) == (0, 3)
+        assert requested(grown(groups, groups={key("a"): in_backoff()})) == (0, 3)
+        assert requested(grown(groups)) == (0, 3)

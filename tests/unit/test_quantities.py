@@ -1,0 +1,197 @@
+"""Quantities are read as the API server reads them, or refused with what was probably meant."""
+
+from decimal import ROUND_UP, Context, Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.quantities import read_quantity
+from evenkeel.domain.values import BadValueError
+
+LARGEST = 2**63 - 1
+NANO = Fraction(1, 10**9)
+
+# From apimachinery's own tests (pkg/api/resource/quantity_test.go, TestQuantityParse).
+PUBLISHED = {
+    "0": 0,
+    "0n": 0,
+    "0Ti": 0,
+    "1": 1,
+    "1Ki": 1024,
+    "7Mi": 7 * 1024**2,
+    "6Gi": 6 * 1024**3,
+    "100Ti": 100 * 1024**4,
+    "4Pi": 4 * 1024**5,
+    "3Ei": 3 * 1024**6,
+    "5n": 5 * NANO,
+    "4u": Fraction(4, 10**6),
+    "3m": Fraction(3, 1000),
+    "50k": 50_000,
+    "7M": 7 * 10**6,
+    "6G": 6 * 10**9,
+    "300T": 3 * 10**14,
+    "2P": 2 * 10**15,
+    "1E": 10**18,
+    "1E-3": Fraction(1, 1000),
+    "1e3": 1000,
+    "1E6": 10**6,
+    "1e14": 10**14,
+    "100.035k": 100_035,
+    "0.0005k": Fraction(1, 2),
+    "0.05000": Fraction(1, 20),
+    "0.5e-2": Fraction(1, 200),
+    "1.3E+6": 1_300_000,
+    "1.7E18": 17 * 10**17,
+    "6.987654321G": 6_987_654_321,
+    "1.01E": 101 * 10**16,
+    "3.001n": 4 * NANO,
+    "1.1E-9": 2 * NANO,
+    "0.0000000001": NANO,
+    "0.00000000050": NANO,
+    "0.5e-9": NANO,
+    "0.9n": NANO,
+    "0.00000012345": 124 * NANO,
+    "0.00000012354": 124 * NANO,
+    "9Ei": LARGEST,
+    "9223372036854775807Ki": LARGEST,
+    "12E": 12 * 10**18,
+    "100.035Ki": Fraction(10243584, 100),
+    "0.05Gi": Fraction(536870912, 10),
+    "0.025Ti": Fraction(274877906944, 10),
+    "0.000000000001Ki": 2 * NANO,
+    ".001": Fraction(1, 1000),
+    ".0001k": Fraction(1, 10),
+    "1.": 1,
+    "1.G": 10**9,
+}
+
+
+@pytest.mark.parametrize(("text", "amount"), PUBLISHED.items())
+def test_published_quantities_are_read_with_either_sign(text: str, amount: Fraction) -> None:
+    assert read_quantity(text) == read_quantity(f"+{text}") == amount
+    assert read_quantity(f"-{text}") == -amount
+
+
+UNITS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY_UNITS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+digits = st.text("0123456789", max_size=25)
+numbers = st.tuples(digits, st.sampled_from(["", "."]), digits).filter(lambda parts: parts[0] or all(parts[1:]))
+suffixes = st.one_of(
+    st.sampled_from([*UNITS, *BINARY_UNITS]),
+    st.tuples(st.sampled_from("eE"), st.sampled_from(["", "+", "-", "-0"]), st.integers(0, 30)).map(
+        lambda parts: "{}{}{}".format(*parts)
+    ),
+)
+
+
+def _by_decimals(sign: str, number: str, suffix: str) -> Decimal:
+    """The same again, in decimals of a thousand places and with another order of steps."""
+    context = Context(prec=1000)
+    amount = Decimal(number)
+    if suffix in BINARY_UNITS:
+        for _ in range(BINARY_UNITS[suffix]):
+            amount = context.add(amount, amount)
+    else:
+        amount = amount.scaleb(UNITS[suffix] if suffix in UNITS else int(suffix[1:]), context)
+    amount = amount.quantize(Decimal("1e-9"), rounding=ROUND_UP, context=context)
+    if suffix in BINARY_UNITS:
+        amount = min(amount, Decimal(LARGEST))
+    return amount.copy_negate() if sign == "-" else amount
+
+
+@given(st.sampled_from(["", "+", "-"]), numbers.map("".join), suffixes)
+def test_any_quantity_is_what_slow_arithmetic_says(sign: str, number: str, suffix: str) -> None:
+    assert read_quantity(sign + number + suffix) == Fraction(_by_decimals(sign, number, suffix))
+
+
+@given(st.integers() | st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_of_json_is_read_like_its_text(number: float) -> None:
+    assert read_quantity(number) == read_quantity(str(number))
+
+
+@given(
+    st.text("0123456789.+-eEinumkKMGTPb ,", max_size=12)
+    | st.text()
+    | st.none()
+    | st.booleans()
+    | st.binary()
+    | st.floats()
+    | st.lists(st.integers())
+)
+def test_whatever_comes_is_read_or_refused_in_one_short_line(value: object) -> None:
+    try:
+        assert isinstance(read_quantity(value), Fraction)
+    except BadValueError as error:
+        told = str(error)
+        assert told.isprintable()
+        assert len(told) < 120
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1.1.M", "1+1.0M", "0.1mi", "0.1am", "aoeu", ".5i", "1i", "-3.01i", "-3.01e-"),  # from quantity_test.go
+        *("", "e", "1e", "1E+", "1ee3", "1e3e3", "1e1.5", "1e3Ki", "1KiKi", "--1", "+-1", "1_000", "0x10", "٤"),
+        *("1\x00", "inf", "nan", "1 000"),
+    ],
+)
+def test_what_the_api_refuses_is_refused(text: str) -> None:
+    with pytest.raises(BadValueError, match="not a quantity"):
+        read_quantity(text)
+
+
+@pytest.mark.parametrize("text", [".", "+", "-", "+.", "Gi", "m", "-Gi", ".k", "e3"])
+def test_a_quantity_without_a_digit_is_refused_although_the_parser_reads_zero(text: str) -> None:
+    with pytest.raises(BadValueError, match="not a quantity"):
+        read_quantity(text)
+
+
+@pytest.mark.parametrize("value", [None, True, False, [], {}, b"4", float("nan"), float("inf")])
+def test_a_field_of_another_type_is_no_quantity(value: object) -> None:
+    with pytest.raises(BadValueError, match="write a number"):
+        read_quantity(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("500mb", "write 500M or 500Mi"),
+        ("500MB", "write 500M or 500Mi"),
+        ("16GB", "write 16G or 16Gi"),
+        ("16g", "write 16G or 16Gi"),
+        ("16GiB", "write 16Gi"),
+        ("16gi", "write 16Gi"),
+        ("8K", "write 8k or 8Ki"),
+        ("8kb", "write 8k or 8Ki"),
+        ("8ki", "write 8Ki"),
+        ("1.5tb", "write 1.5T or 1.5Ti"),
+        ("1024b", "write 1024, bytes have no unit"),
+        ("1024 bytes", "without spaces"),
+        (" 1", "without spaces"),
+        ("1 ", "without spaces"),
+        ("1\n", "without spaces"),
+        ("16 Gi", "without spaces"),
+        ("1,5Gi", "a point before decimals"),
+        ("1,000", "no comma"),
+        ("4 cores", "without spaces"),
+        ("lots", "such as 4, 500m, 16Gi or 2e9"),
+        ("9" * 500 + "GB", "such as 4, 500m, 16Gi or 2e9"),
+    ],
+)
+def test_the_refusal_says_what_was_probably_meant(text: str, hint: str) -> None:
+    with pytest.raises(BadValueError, match=hint):
+        read_quantity(text)
+
+
+def test_a_hint_can_be_followed() -> None:
+    assert read_quantity("500M") == 500 * 10**6
+    assert read_quantity("500Mi") == 500 * 1024**2
+    assert read_quantity("8k") == 8000
+
+
+@pytest.mark.parametrize("text", ["9" * 100_000, "1." + "0" * 100_000, "1e99999999", "1e-99999999", "1e1001"])
+def test_what_would_fill_the_memory_is_refused(text: str) -> None:
+    with pytest.raises(BadValueError, match="such as 16Gi"):
+        read_quantity(text)

@@ -1,0 +1,228 @@
+"""Similar node groups, with Cluster Autoscaler's own cases (processors/nodegroupset/*_test.go)."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.model import GroupKey
+from evenkeel.domain.quantities import read_quantity
+from evenkeel.domain.similarity import GARDENER, IGNORED_LABELS, Similarity, find_sets
+from evenkeel.domain.templates import NodeTemplate, Taint
+
+CA = Similarity()
+
+
+def amounts(**quantities: str | int) -> dict[str, Fraction]:
+    return {resource: read_quantity(quantity) for resource, quantity in quantities.items()}
+
+
+def node(cpu: str | int = 1, memory: str | int = 2000, **said: Any) -> NodeTemplate:
+    """A node that keeps nothing back and says so."""
+    capacity = amounts(cpu=cpu, memory=memory)
+    return NodeTemplate(**{"capacity": capacity, "allocatable": capacity, **said})
+
+
+def alike(a: NodeTemplate, b: NodeTemplate, rule: Similarity = CA) -> bool:
+    assert rule.similar(a, b) == rule.similar(b, a)
+    return rule.similar(a, b)
+
+
+def test_identical_nodes_are_similar() -> None:
+    assert alike(node(), node())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node(capacity=amounts(cpu="1001m", memory=2000)),
+        node(allocatable=amounts(cpu="500m", memory=2000)),
+        node(capacity=amounts(cpu=1, memory=2000) | {"nvidia.com/gpu": Fraction(1)}),
+        node(allocatable=amounts(cpu=1)),
+        node(allocatable={}),
+    ],
+)
+def test_another_capacity_much_less_allocatable_or_a_resource_more_make_them_dissimilar(other: NodeTemplate) -> None:
+    assert not alike(node(), other)
+
+
+def test_a_little_less_allocatable_does_not() -> None:
+    assert alike(node(), node(allocatable=amounts(cpu="999m", memory=2000)))
+    assert alike(node(), node(allocatable=amounts(cpu="950m", memory=1900)))
+    assert not alike(node(), node(allocatable=amounts(cpu="949m", memory=2000)))
+
+
+@pytest.mark.parametrize(
+    ("larger", "other", "similar"),
+    [
+        (1000, 986, True),
+        (1000, 985, True),
+        (1000, 984, False),
+        ("16116152Ki", "15944120Ki", True),  # two m5.xlarge
+        ("16116152Ki", "16438475Ki", False),
+        ("259970052Ki", "257217528Ki", True),  # two m5.16xlarge
+        ("259970052Ki", "265169453Ki", False),
+    ],
+)
+def test_memory_may_differ_by_one_and_a_half_percent_of_the_larger(larger, other, similar) -> None:
+    assert alike(node(memory=larger), node(memory=other)) is similar
+
+
+def test_free_amounts_may_differ_by_five_percent() -> None:
+    free = node(free=amounts(cpu="500m", memory=1000))
+    assert alike(free, node(free=amounts(cpu="499m", memory=999)))
+    assert not alike(free, node(free=amounts(cpu="400m", memory=1000)))
+    assert not alike(free, node(free=amounts(cpu="500m")))
+
+
+def test_each_ratio_is_for_its_own_amounts() -> None:
+    def said(value: int) -> dict[str, NodeTemplate]:
+        kept = amounts(memory=value)
+        return {
+            "memory": node(memory=value, allocatable=None),
+            "allocatable": node(allocatable=kept),
+            "free": node(free=kept),
+        }
+
+    for ratio, before in said(100).items():
+        rule = Similarity(memory_ratio=Fraction(0), allocatable_ratio=Fraction(0), free_ratio=Fraction(0))
+        rule = replace(rule, **{f"{ratio}_ratio": Fraction(1, 10)})
+        for name, after in said(90).items():
+            assert alike(said(100)[name], after, rule) is (name == ratio)
+        assert not alike(before, said(89)[ratio], rule)
+
+
+def test_a_node_that_promises_more_than_it_has_is_similar_to_none_as_in_cluster_autoscaler() -> None:
+    assert not alike(node(free=amounts(cpu=-1)), node(free=amounts(cpu=-1)))
+    assert find_sets({"a": node(free=amounts(cpu=-1)), "b": node(free=amounts(cpu=-1))}, CA) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("field", ["allocatable", "free"])
+def test_what_only_one_of_two_says_is_not_compared(field: str) -> None:
+    assert alike(node(**{field: None}), node(**{field: amounts(cpu="100m", memory=100)}))
+
+
+def test_every_label_counts_that_is_not_ignored() -> None:
+    bear = node(labels={"test-label": "test-value", "character": "winnie the pooh"})
+    assert not alike(bear, node(labels={"test-label": "test-value"}))
+    assert not alike(bear, node(labels={"test-label": "test-value", "character": "piglet"}))
+    assert alike(bear, node(labels={"character": "winnie the pooh", "test-label": "test-value"}))
+
+
+@pytest.mark.parametrize("label", sorted(IGNORED_LABELS))
+def test_an_ignored_label_may_differ_or_be_missing(label: str) -> None:
+    assert alike(node(labels={label: "a"}), node(labels={label: "b"}))
+    assert alike(node(labels={label: "a"}), node())
+
+
+def test_what_says_where_a_node_is_is_ignored_for_every_cloud() -> None:
+    assert {
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "beta.kubernetes.io/fluentd-ds-ready",
+        "kops.k8s.io/instancegroup",
+        "topology.ebs.csi.aws.com/zone",
+        "topology.k8s.aws/zone-id",
+        "topology.disk.csi.azure.com/zone",
+        "topology.gke.io/zone",
+    } <= IGNORED_LABELS
+
+
+@pytest.mark.parametrize(
+    "label", ["worker.gardener.cloud/pool", "lifecycle", "agentpool", "node.kubernetes.io/instance-type"]
+)
+def test_what_says_what_a_node_is_counts_unless_the_record_ignores_it(label: str) -> None:
+    a, b = node(labels={label: "a"}), node(labels={label: "b"})
+    assert not alike(a, b)
+    assert alike(a, b, replace(CA, ignored_labels=frozenset({label})))
+
+
+def test_with_a_list_of_labels_these_decide_alone() -> None:
+    rule = replace(CA, labels=("team", "size"))
+    small = NodeTemplate(labels={"team": "sea", "size": "s", "other": "x"})
+    assert alike(small, node(cpu=64, labels={"team": "sea", "size": "s"}), rule)
+    assert not alike(small, node(labels={"team": "sea", "size": "m"}), rule)
+    assert not alike(node(labels={"team": "sea"}), node(labels={"team": "sea"}), rule)
+
+
+def test_gardener_lets_amounts_differ_by_half_and_nothing_else() -> None:
+    assert alike(node(memory="16Gi"), node(memory="8Gi"), GARDENER)
+    assert not alike(node(memory="16Gi"), node(memory="7Gi"), GARDENER)
+    assert not alike(node(cpu=4), node(cpu=3), GARDENER)
+    assert alike(
+        node(allocatable=amounts(cpu=1), free=amounts(cpu=1)),
+        node(allocatable=amounts(cpu="500m"), free=amounts(cpu="500m")),
+        GARDENER,
+    )
+
+
+def test_taints_are_not_compared() -> None:
+    assert alike(node(taints=(Taint("spot", "", "NoSchedule"),)), node())
+
+
+def test_a_node_that_nobody_describes_is_similar_to_none_and_stands_alone() -> None:
+    assert not alike(NodeTemplate(), NodeTemplate())
+    for half in (amounts(cpu=1), amounts(memory=1000)):
+        assert not alike(NodeTemplate(capacity=half), NodeTemplate(capacity=half))
+    assert find_sets({"a": NodeTemplate(), "b": node(), "c": NodeTemplate()}, CA) == [("a",), ("b",), ("c",)]
+
+
+def test_groups_that_differ_by_zone_only_are_one_set() -> None:
+    def zones(pool: str, memory: str) -> dict[GroupKey, NodeTemplate]:
+        return {
+            GroupKey("cluster-api", "default", f"{pool}-{zone}"): node(
+                memory=memory, labels={"topology.kubernetes.io/zone": zone}
+            )
+            for zone in "abc"
+        }
+
+    large, small = zones("large", "64Gi"), zones("small", "16Gi")
+    assert find_sets({**small, **large}, CA) == [tuple(large), tuple(small)]
+
+
+def test_a_chain_of_near_ones_is_cut_so_that_all_of_a_set_are_similar() -> None:
+    chain = {name: node(memory=memory) for name, memory in {"a": 1000, "b": 1010, "c": 1020, "d": 1030}.items()}
+    assert alike(chain["a"], chain["b"])
+    assert alike(chain["b"], chain["c"])
+    assert not alike(chain["a"], chain["c"])
+    assert find_sets(chain, CA) == [("a", "b"), ("c", "d")]
+
+
+def test_a_set_keeps_the_most_of_each_amount_in_mind_as_well_as_the_least() -> None:
+    groups = {
+        name: node(memory=memory, allocatable=amounts(memory=kept))
+        for name, memory, kept in (("a", 1000, 1000), ("b", 1001, 960), ("c", 1002, 940))
+    }
+    assert alike(groups["b"], groups["c"])
+    assert not alike(groups["a"], groups["c"])
+    assert find_sets(groups, CA) == [("a", "b"), ("c",)]
+
+
+def test_a_group_at_zero_that_says_less_does_not_join_two_that_differ() -> None:
+    groups = {
+        "a": node(allocatable=amounts(cpu=1, memory=1000)),
+        "b": node(allocatable=None),
+        "c": node(allocatable=amounts(cpu=1, memory=2000)),
+    }
+    assert alike(groups["a"], groups["b"])
+    assert alike(groups["b"], groups["c"])
+    assert find_sets(groups, CA) == [("a", "b"), ("c",)]
+
+
+def test_with_a_list_of_labels_sets_are_their_values() -> None:
+    rule = replace(CA, labels=("team",))
+    groups = {
+        "a": node(labels={"team": "sea"}),
+        "b": node(cpu=64, labels={"team": "sea"}),
+        "c": node(),
+        "d": NodeTemplate(),
+    }
+    assert find_sets(groups, rule) == [("a", "b"), ("c",), ("d",)]
+
+
+def test_no_groups_are_no_sets() -> None:
+    assert find_sets(dict[str, NodeTemplate](), CA) == []
