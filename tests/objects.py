@@ -244,3 +244,79 @@ def topology_owned(scalable: Object, name: str) -> Object:
         "topology.cluster.x-k8s.io/deployment-name": name,
     }
     return {**scalable, "metadata": {**metadata, "labels": labels, "annotations": bounds_of("cluster-api", 0, 9)}}
+
+
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
+INFRASTRUCTURE = "infrastructure.cluster.x-k8s.io"
+
+
+def alone(scalable: Object) -> Object:
+    """The scalable without the label that puts it into a pool."""
+    metadata = scalable["metadata"]
+    labels = {key: value for key, value in metadata["labels"].items() if key != "evenkeel.dev/pool"}
+    return {**scalable, "metadata": {**metadata, "labels": labels}}
+
+
+def refers(scalable: Object, *, style: str = "v1beta2", name: str = "demo-m5") -> Object:
+    """The Cluster API scalable with a whole reference to its template, in the style of that version of the API."""
+    reference = {"kind": "AWSMachineTemplate", "name": name}
+    reference |= {"apiGroup": INFRASTRUCTURE} if style == "v1beta2" else {"apiVersion": f"{INFRASTRUCTURE}/v1beta2"}
+    template = scalable["spec"]["template"]
+    spec = {**template["spec"], "infrastructureRef": reference}
+    return {**scalable, "spec": {**scalable["spec"], "template": {**template, "spec": spec}}}
+
+
+def infrastructure(name: str = "demo-m5", **status: Any) -> Object:
+    """An AWSMachineTemplate: Cluster API's AWS provider says in its status what a machine of it has."""
+    return {
+        "apiVersion": f"{INFRASTRUCTURE}/v1beta2",
+        "kind": "AWSMachineTemplate",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"instanceType": "m5.xlarge"}}},
+        "status": {
+            "capacity": {"cpu": "4", "memory": "16Gi"},
+            "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
+            **status,
+        },
+    }
+
+
+def machine_class(scalable: Object, **template: Any) -> Object:
+    """The MachineClass that a Gardener scalable refers to."""
+    return {
+        "apiVersion": "machine.sapcloud.io/v1alpha1",
+        "kind": "MachineClass",
+        "metadata": {"name": scalable["spec"]["template"]["spec"]["class"]["name"]},
+        "nodeTemplate": {
+            "architecture": "arm64",
+            "capacity": {"cpu": "4", "gpu": "1", "memory": "16Gi"},
+            "instanceType": "m6g.xlarge",
+            "region": "eu-central-1",
+            "zone": "eu-central-1a",
+            **template,
+        },
+        "provider": "AWS",
+    }
+
+
+def node(name: str, *, memory: str = "16000000Ki", ready: str = "True", **labels: str) -> Object:
+    """A node of the workload cluster, as its kubelet registers it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", **labels}},
+        "spec": {
+            "providerID": f"aws:///eu-central-1a/{name}",
+            "taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}],
+        },
+        "status": {
+            "capacity": {"cpu": "4", "memory": memory, "pods": "58", "hugepages-2Mi": "0"},
+            "allocatable": {"cpu": "3920m", "memory": "15000000Ki", "pods": "58", "hugepages-2Mi": "0"},
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def runs_on(machine: Object, node: Object) -> Object:
+    """The machine with its node's provider id."""
+    return {**machine, "spec": {**machine["spec"], "providerID": node["spec"]["providerID"]}}

@@ -8,8 +8,8 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.messages import read_request
-from evenkeel.application.errors import BadRequestError
+from evenkeel.adapters.aws.batches import handle_message
+from evenkeel.adapters.aws.messages import Request
 from evenkeel.bootstrap import make_logger, parts, remaining_of
 
 logger = make_logger()
@@ -20,24 +20,19 @@ processor.raise_on_entire_batch_failure = False  # the failed messages are named
 
 
 def rebalance(record: SQSRecord, context: Any) -> None:
-    use = parts()
+    def work(request: Request) -> None:
+        outcome = parts().rebalance(request.cluster, request.reason, remaining_of(context))
+        logger.info(outcome.message)
+        for name, value in outcome.metrics().items():
+            metrics.add_metric(name, MetricUnit.Count, value)
+        for seconds in outcome.seconds_to_patch:
+            metrics.add_metric("SecondsToFirstPatch", MetricUnit.Seconds, seconds)
+
     try:
-        request = read_request(record.body)
-        outcome = use.rebalance(request.cluster, request.reason, remaining_of(context))
-    except BadRequestError as error:
-        logger.error("message buried: %s", error)
-        use.queue.bury(record.body, str(error), record.message_id)
-        metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
-        return
-    except Exception as error:  # the message comes back; the batch's answer alone would leave no trace of it
-        logger.error("run failed, it is tried again: %s: %s", type(error).__name__, error)
-        metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
+        handle_message(record, parts().queue, logger, metrics, work)
+    except Exception:
+        parts().queue.try_soon(record.receipt_handle, int(record.attributes.approximate_receive_count))
         raise
-    logger.info(outcome.message)
-    for name, value in outcome.metrics().items():
-        metrics.add_metric(name, MetricUnit.Count, value)
-    for seconds in outcome.seconds_to_patch:
-        metrics.add_metric("SecondsToFirstPatch", MetricUnit.Seconds, seconds)
 
 
 @metrics.log_metrics

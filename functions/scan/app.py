@@ -8,7 +8,8 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.messages import read_request, read_scan
+from evenkeel.adapters.aws.batches import handle_message
+from evenkeel.adapters.aws.messages import Request, read_scan
 from evenkeel.application.errors import BadRequestError
 from evenkeel.bootstrap import make_logger, parts
 
@@ -18,19 +19,10 @@ processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failu
 
 
 def look_again(record: SQSRecord) -> None:
-    try:
-        request = read_request(record.body)
-    except BadRequestError as error:
-        logger.error("message buried: %s", error)
-        parts().queue.bury(record.body, str(error), record.message_id)
-        metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
-        return
-    try:
+    def work(request: Request) -> None:
         parts().scan.look_again(request.cluster, request.reason, record.message_id)
-    except Exception as error:  # the message comes back; the batch's answer alone would leave no trace of it
-        logger.error("second look not asked for, it is tried again: %s: %s", type(error).__name__, error)
-        metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
-        raise
+
+    handle_message(record, parts().queue, logger, metrics, work)
 
 
 @metrics.log_metrics

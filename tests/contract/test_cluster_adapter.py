@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -182,17 +182,17 @@ class _Hooked:
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         cluster = self._clusters.open(record, remaining)
-        apply, mark = cluster.apply, cluster.mark_waiting
+        apply, mark = cluster.apply, cluster.mark
 
         def applied(patch: Patch, *more: Any) -> None:
             self._before(patch)
             apply(patch, *more)
 
-        def marked(patch: Patch) -> None:
+        def marked(patch: Patch, names: Collection[str]) -> None:
             self._before(patch)
-            mark(patch)
+            mark(patch, names)
 
-        cluster.apply, cluster.mark_waiting = applied, marked  # type: ignore[method-assign]
+        cluster.apply, cluster.mark = applied, marked  # type: ignore[method-assign]
         return cluster
 
 
@@ -297,7 +297,8 @@ class TestObserving:
             "metadata": {"name": "set", "ownerReferences": [{**owner, "controller": True}]},
         }
         stage.put(item, machine_set)
-        assert list(stage.observe()) == [item["metadata"]["name"]]
+        (found,) = stage.observe().values()
+        assert (found.key.name, found.sets) == (item["metadata"]["name"], ("set",))
 
     def test_a_machine_set_without_a_deployment_is_a_group(self, stage: Stage) -> None:
         (item, *_) = three("cluster-api", (2, 0, 0))
@@ -603,28 +604,31 @@ class TestDeleteMarks:
     def test_a_machine_that_has_just_become_a_node_is_neither_marked_nor_given_up(
         self, stage: Stage, flavour: str
     ) -> None:
-        pool = three(flavour, (3, 2, 2), (1, 2, 2))
-        machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
-        stage.put(*pool, *machines)
-        stage.fail(flavour, pool[0])
+        scalable, machines = self.one_node_of_three(stage, flavour)
         outcome = stage.run(before_apply=self.joins(stage, machines[2]))
         assert outcome.conflicts == 1
-        assert stage.get(pool[0])["spec"]["replicas"] == 2
+        assert stage.get(scalable)["spec"]["replicas"] == 2
         assert self.marks(stage, machines) == [False, True, False]
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_machine_that_was_marked_and_has_just_become_a_node_is_not_given_up(
         self, stage: Stage, flavour: str
     ) -> None:
-        pool = three(flavour, (3, 2, 2), (1, 2, 2))
-        machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
-        stage.put(*pool, *machines)
-        stage.fail(flavour, pool[0])
+        scalable, machines = self.one_node_of_three(stage, flavour)
         key, value = FLAVOUR_DATA[flavour].mark
         for item in machines[1:]:
             stage.merge(item, {"metadata": {"annotations": {key: value}}})
         stage.run(before_apply=self.joins(stage, machines[1], machines[2]))
-        assert stage.get(pool[0])["spec"]["replicas"] == 3
+        assert stage.get(scalable)["spec"]["replicas"] == 3
+
+    @staticmethod
+    def one_node_of_three(stage: Stage, flavour: str) -> tuple[Object, list[Object]]:
+        """A failing group that waits for two of its three machines; the scalable and the machines."""
+        pool = three(flavour, (3, 2, 2), (1, 2, 2))
+        machines = [machine(pool[0], number, node=number == 1) for number in (1, 2, 3)]
+        stage.put(*pool, *machines)
+        stage.fail(flavour, pool[0])
+        return pool[0], machines
 
     @staticmethod
     def joins(stage: Stage, *machines: Object) -> Callable[[Patch], None]:
@@ -1010,7 +1014,11 @@ class TestCredentials:
             ("delete", "machinesets.machine.sapcloud.io/v1alpha1", False),
             ("list", "workers.extensions.gardener.cloud/v1alpha1", True),
             ("merge", "workers.extensions.gardener.cloud/v1alpha1", False),
-            ("list", "machineclasses.machine.sapcloud.io/v1alpha1", False),
+            ("list", "machineclasses.machine.sapcloud.io/v1alpha1", True),
+            ("merge", "machineclasses.machine.sapcloud.io/v1alpha1", False),
+            ("list", "awsmachinetemplates.infrastructure.cluster.x-k8s.io/v1beta2", True),
+            ("merge", "awsmachinetemplates.infrastructure.cluster.x-k8s.io/v1beta2", False),
+            ("list", "awsmachines.infrastructure.cluster.x-k8s.io/v1beta2", False),
             ("delete", "machineautoscalers.autoscaling.openshift.io/v1beta1", False),
             ("delete", "clusters.cluster.x-k8s.io/v1beta1", False),
         ],

@@ -24,6 +24,7 @@ FUNCTION_OF = {
     "provisioning": "ProvisioningFailureFunction",
     "rebalance": "RebalanceFunction",
     "scan": "ScanFunction",
+    "widget": "WidgetFunction",
 }
 
 
@@ -103,6 +104,8 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     assert status["decisions"]
     maxima = [view.maximum for view in stage.cluster.groups()]
     assert sum(m for m in maxima if m is not None) == 12
+    html = stage.send("widget")
+    assert all(view.name in html for view in stage.cluster.groups())
 
 
 def test_a_first_registration_plans_and_records_and_writes_nothing(stage: Stage) -> None:

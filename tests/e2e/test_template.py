@@ -59,6 +59,12 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         ("secretsmanager:GetSecretValue", "SecretPrefix*"),
         *((action, "OperatorLogGroup") for action in LOGS),
     },
+    "WidgetRole": {
+        ("dynamodb:Query", "Table"),
+        ("dynamodb:Query", "Table/index/due"),
+        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        *((action, "WidgetLogGroup") for action in LOGS),
+    },
 }
 
 
@@ -239,6 +245,20 @@ def test_the_dashboard_is_json_and_shows_every_alarm() -> None:
     widgets = json.loads(text)["widgets"]
     (shown,) = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
     assert shown == [f"{name}:Arn" for name in TEMPLATE.of_type("AWS::CloudWatch::Alarm")]
+
+
+def test_a_dashboard_is_made_only_for_those_who_ask_for_it() -> None:
+    assert TEMPLATE.parameters["WithDashboard"] == "false"
+    assert TEMPLATE.body["Conditions"]["HasDashboard"] == {"Fn::Equals": [{"Ref": "WithDashboard"}, "true"]}
+    assert TEMPLATE.resources["Dashboard"]["Condition"] == "HasDashboard"
+    assert TEMPLATE.body["Outputs"]["DashboardUrl"]["Condition"] == "HasDashboard"
+
+
+def test_the_dashboard_shows_what_the_widget_function_draws_and_nothing_that_can_write() -> None:
+    body = TEMPLATE.of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
+    text = TEMPLATE.resolve(body, lambda name, attribute: f"{name}:{attribute}" if attribute else name)
+    drawn = [widget["properties"] for widget in json.loads(text)["widgets"] if widget["type"] == "custom"]
+    assert [properties["endpoint"] for properties in drawn] == ["WidgetFunction:Arn"]
 
 
 def test_every_reference_in_the_template_leads_somewhere() -> None:

@@ -32,7 +32,7 @@ def dry_deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
 
 @pytest.fixture
 def functions(deployment: Deployment) -> Iterator[InProcess]:
-    """The four handlers, callable by their logical id in the template."""
+    """The handlers, callable by their logical id in the template."""
     with InProcess(deployment) as handlers:
         yield handlers
 
@@ -41,3 +41,11 @@ def functions(deployment: Deployment) -> Iterator[InProcess]:
 def triggers(deployment: Deployment, functions: InProcess) -> Triggers:
     """Schedules, rules and queues of the template, leading to the handlers."""
     return Triggers(deployment, functions)
+
+
+@pytest.fixture
+def as_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that Powertools reads, for handlers that are loaded without a deployment."""
+    variables = {"SERVICE_NAME": "evenkeel", "METRICS_NAMESPACE": "Evenkeel", "LOG_LEVEL": "CRITICAL"}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"POWERTOOLS_{name}", value)

@@ -17,6 +17,7 @@ import io
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -26,20 +27,24 @@ from typing import Any
 
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.failure import HearFailure
+from evenkeel.application.growth import AskForGrowth
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
 from evenkeel.application.scan import Scan
-from evenkeel.application.zones import HearZoneShift
-from evenkeel.config import ClusterRecord
+from evenkeel.application.zones import LONGEST, HearZoneShift
+from evenkeel.config import ClusterRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import GroupKey
+from evenkeel.domain.model import GroupKey, PoolId
+from evenkeel.domain.moves import Move
+from evenkeel.domain.pools import PoolState
 from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.autoscaler import Settings
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers import GardenerControllers, Timing
 from sandbox.kube.store import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
@@ -49,7 +54,7 @@ from tests.fakes import FakeBus, FakeClock, InMemoryStore
 MINIMUM, MAXIMUM = 3, 9
 #: an invocation's time, which is the lease's length too
 SECONDS = 60
-_VISIBILITY = timedelta(seconds=90)
+_VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's message is taken over sooner
 _DEDUPLICATED = timedelta(minutes=5)
 _RECEIVES = 5
 _OURS = "evenkeel"
@@ -57,6 +62,10 @@ _SCALABLES = {
     "cluster-api": "machinedeployments.cluster.x-k8s.io",
     "gardener": "machinedeployments.machine.sapcloud.io",
     "openshift": "machinesets.machine.openshift.io",
+}
+_SETS = {
+    "cluster-api": "machinesets.cluster.x-k8s.io",
+    "gardener": "machinesets.machine.sapcloud.io",
 }
 _MACHINES = {
     "cluster-api": ("machines.cluster.x-k8s.io", "cluster.x-k8s.io/deployment-name"),
@@ -71,6 +80,8 @@ _PREFIX = {
 _AUTOSCALERS = "machineautoscalers.autoscaling.openshift.io"
 PAUSED = "cluster.x-k8s.io/paused"
 _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
+#: what AWS calls the zones
+ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
 class Killed(BaseException):
@@ -83,6 +94,7 @@ class Steps:
     def __init__(self) -> None:
         self._count = self._patches = 0
         self._dead = False
+        self.disturbed = False  # something happens, or has happened, to the run that is under way
         self._happenings: dict[tuple[int, str], Callable[[], None]] = {}
 
     @contextmanager
@@ -91,12 +103,13 @@ class Steps:
 
         `happenings` by step and moment ("before" or "after"). Steps count from 1; patches also from -1 down.
         """
-        before = self._count, self._patches, self._dead, self._happenings
+        before = self._count, self._patches, self._dead, self._happenings, self.disturbed
         self._count, self._patches, self._dead, self._happenings = 0, 0, False, dict(happenings)
+        self.disturbed = self.disturbed or bool(happenings)
         try:
             yield
         finally:
-            self._count, self._patches, self._dead, self._happenings = before
+            self._count, self._patches, self._dead, self._happenings, self.disturbed = before
 
     def kill(self) -> None:
         self._dead = True
@@ -149,10 +162,17 @@ _QUEUE = frozenset({"request", "look_again"})
 class WatchedStore(InMemoryStore):
     """Says when a backoff is shortened, and how often something was written."""
 
-    def __init__(self, broken: list[str]) -> None:
+    def __init__(
+        self,
+        broken: list[str],
+        adopted: Callable[[str, str], None],
+        grows: Callable[[str, Move, Move | None], None],
+    ) -> None:
         super().__init__()
         self.writes = 0
         self._broken = broken
+        self._adopted = adopted  # called with a cluster and a group whose bounds are written down
+        self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
         before = self._groups.get(cluster, {}).get(key)
@@ -160,6 +180,33 @@ class WatchedStore(InMemoryStore):
         known = before[1].backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
+
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+        before = self._pools.get(cluster, {}).get(pool)
+        super().save_pool(cluster, pool, state, version)
+        for key in set(state.adopted) - set(before[1].adopted if before else ()):
+            self._adopted(cluster, key)
+        move = before[1].move if before else None
+        if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
+            self._grows(cluster, state.move, move)
+
+    def growing(self, cluster: str) -> bool:
+        """Whether nodes that somebody asked for are being added."""
+        return any(state.move is not None and state.move.request for _, state in self._pools.get(cluster, {}).values())
+
+    def open_requests(self, cluster: str) -> list[str]:
+        """Ids of the requests for nodes that have no answer yet."""
+        return [id for id, (_, record) in self._growths.get(cluster, {}).items() if not record.done]
+
+    def contested(self, cluster: str) -> set[str]:
+        """Names of the groups that we have stopped writing."""
+        groups = self._groups.get(cluster, {})
+        return {key.name for key, (_, state) in groups.items() if state.contested_since is not None}
+
+    def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
+        """The newest word about a zone."""
+        words = [record for where, (_, record) in self._zones.get(cluster, {}).items() if where.endswith(f"/{zone}")]
+        return words[-1] if words else None
 
     def owed(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
@@ -200,22 +247,39 @@ class Queues:
         self.rebalance: list[Message] = []
         self.recheck: list[Message] = []
         self.dead: list[tuple[str, str]] = []
+        self.away = False
+        self.asked: Counter[str] = Counter()  # looks per cluster, those too that are one with another
+        self.asked_again: Counter[str] = Counter()  # second looks
         self._clock = clock
         self._seen: dict[str, datetime] = {}
         self._ids = itertools.count()
 
     def request(self, cluster: str, reason: str, deduplication: str) -> None:
+        self._answers()
         now = self._clock.now()
+        self.asked[cluster] += 1
         if deduplication in self._seen and now < self._seen[deduplication] + _DEDUPLICATED:
             return
         self._seen[deduplication] = now
         self.rebalance.append(self._message(cluster, reason, now))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        self._answers()
+        self.asked_again[cluster] += 1
         self.recheck.append(self._message(cluster, reason, self._clock.now() + timedelta(seconds=seconds)))
 
+    def try_soon(self, receipt_handle: str, receives: int) -> None:
+        for message in self.rebalance:
+            if message.id == receipt_handle and not self.away:
+                message.visible_at = self._clock.now() + timedelta(seconds=5 * 4 ** (receives - 1))
+
     def bury(self, body: str, reason: str, message_id: str) -> None:
+        self._answers()
         self.dead.append((body, reason))
+
+    def _answers(self) -> None:
+        if self.away:
+            raise QueueUnavailableError("queue: no answer")
 
     def _message(self, cluster: str, reason: str, visible_at: datetime) -> Message:
         body = json.dumps({"cluster": cluster, "reason": reason})
@@ -233,6 +297,8 @@ class Group:
     bounds: tuple[int, int] | None  # of the object that owns them; None where they cannot be read
     move: str | None
     frozen: bool
+    contested: bool
+    ours: bool  # it carries something of ours
     body: str
 
 
@@ -249,6 +315,12 @@ class Vessel:
         self.touched = False  # somebody else wrote since our last look
         self.down = False
         self.patches = 0
+        self.rewritten = 0  # patches that changed a group
+        self.floor = 1 if name == "openshift" else 0  # least max that is accepted
+        self.home: dict[str, tuple[int, int] | None] = {}  # bounds before us
+        self.asked: Counter[str] = Counter()  # nodes, by request
+        self.begun: Counter[str] = Counter()
+        self.words: dict[str, datetime] = {}  # when the newest word about a zone was said
         self._before: dict[str, Group] = {}
         cluster.api.before.append(self._before_request)
         cluster.api.after.append(self._after_request)
@@ -266,19 +338,24 @@ class Vessel:
             if "deletionTimestamp" not in machine["metadata"] and self.cluster.controllers.has_node(machine):
                 running.setdefault(machine["metadata"]["labels"][label], []).append(machine["metadata"]["name"])
         owners = self._owners()
+        contested = self.sea.store.contested(self.name)
         groups = []
         for zone, item in zip(ZONES, self.items(), strict=True):
             metadata = item["metadata"]
             notes = metadata.get("annotations") or {}
+            owner = owners.get(metadata["name"])
+            all_notes = {**notes, **((owner["metadata"].get("annotations") or {}) if owner else {})}
             groups.append(
                 Group(
                     name=metadata["name"],
                     zone=zone,
                     requested=item["spec"].get("replicas", 0),
                     running=tuple(running.get(metadata["name"], ())),
-                    bounds=self._bounds(notes, owners.get(metadata["name"])),
+                    bounds=self._bounds(notes, owner),
                     move=notes.get("evenkeel.dev/move"),
                     frozen=PAUSED in notes,
+                    contested=metadata["name"] in contested,
+                    ours=any(key in all_notes for key in (ADOPTED, DECISION, MOVE)),
                     body=json.dumps(item, sort_keys=True),
                 )
             )
@@ -342,6 +419,61 @@ class Vessel:
                 manager=manager,
             )
 
+    def put_back(self, zone: str, bounds: tuple[int, int]) -> None:
+        """A GitOps tool writes the bounds that stand in its repository."""
+        group = self.in_zone(zone)
+        low, high = bounds
+        with self.others():
+            if self.name == "openshift":
+                owner = self._owners()[group.name]
+                limits = {"spec": {"minReplicas": low, "maxReplicas": max(1, high)}}
+                self.store.patch(
+                    _AUTOSCALERS, self.cluster.namespace, owner["metadata"]["name"], limits, manager="argocd"
+                )
+                return
+            key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
+            notes = {key.format("min"): str(low), key.format("max"): str(high)}
+            self.store.patch(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                group.name,
+                {"metadata": {"annotations": notes}},
+                manager="argocd",
+            )
+
+    def workers_are_reconciled(self) -> None:
+        """Gardener's extension puts replicas back into what the Worker allows."""
+        if isinstance(self.cluster.controllers, GardenerControllers):
+            with self.others():
+                self.cluster.controllers.reconcile_workers()
+
+    def set_of(self, group: Group) -> str:
+        """The name of a MachineSet that a MachineDeployment owns; on OpenShift the group is one itself."""
+        for item in self.store.list(_SETS.get(self.name, _SCALABLES[self.name])):
+            if any(owner["name"] == group.name for owner in item["metadata"].get("ownerReferences") or ()):
+                return str(item["metadata"]["name"])
+        return group.name
+
+    def adopted(self, name: str) -> None:
+        """The bounds of a group are about to become ours."""
+        group = next(group for group in self.groups() if group.name == name)
+        if not group.ours:
+            self.home[name] = group.bounds
+
+    def grows(self, move: Move, before: Move | None) -> None:
+        """Nodes that somebody asked for are about to be added: so many more are requested, once."""
+        more = move.carried
+        if before is not None and before.request == move.request:  # a worker died in the middle
+            key = f"{self.name}/{self.cluster.namespace}/{{}}"
+            done = sum(before.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == before.id)
+            more -= before.carried - done
+        self.ledger += more
+        self.begun[move.request] += more
+        if self.begun[move.request] > self.asked[move.request]:
+            self.sea.broken.append(
+                f"{self.name}: {self.begun[move.request]} nodes begun of {self.asked[move.request]} asked for"
+            )
+
     def step(self) -> None:
         """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
         now = self.sea.clock.now()
@@ -384,8 +516,12 @@ class Vessel:
         record = self.sea.store.record_of(self.name)
         if is_paused(record, self.sea.clock.now()) and not self.sea.paused_meanwhile:
             self._broke(request, "a patch to a paused cluster")
-        if record.dry_run:
+        if record.dry_run and not record.leaving:
             self._broke(request, "a patch in dry run")
+        if not self.sea.steps.disturbed:
+            ends = self.sea.store.lease_ends(self.name)
+            if ends is None or ends <= self.sea.clock.now():
+                self._broke(request, "a patch without the lease")
         if self.sea.away and not self.sea.away_meanwhile:
             self._broke(request, "a patch while the table is away")
         old, new = self._before, {group.name: group for group in self.groups()}
@@ -394,21 +530,36 @@ class Vessel:
             if before.frozen and before.body != group.body:
                 self._broke(request, f"frozen {name} was written")
             if (before.requested, before.bounds) != (group.requested, group.bounds):
-                self._check_group(request, before, group)
+                self.rewritten += 1
+                self._check_group(request, before, group, record)
+            if before.ours and not group.ours:
+                self._check_restored(request, before, group)
         total, was = (sum(group.requested for group in groups.values()) for groups in (new, old))
         if total > max(was, self.maximum) and not self.touched:
             self._broke(request, f"{total} requested, PoolMaximum is {self.maximum}")
-        if not self.moving and total > max(was, MINIMUM) and not self.touched:
+        growing = self.sea.store.growing(self.name)
+        if not self.moving and total > max(was, MINIMUM) and not self.touched and not growing:
             self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
         room = self._sum_of_maxima(new.values())
         # What somebody else has scaled beyond its max stands there already.
         had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
         # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
-        frozen = any(group.frozen for group in new.values())
-        if room > max(had, self.maximum, total) and not self.touched and not frozen:
+        frozen = any(group.frozen or group.contested for group in new.values())
+        least = sum(max(self.floor, group.requested) for group in new.values())
+        if room > max(had, self.maximum, least) and not self.touched and not frozen and not record.leaving:
             self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
 
-    def _check_group(self, request: Request, before: Group, group: Group) -> None:
+    def _check_restored(self, request: Request, before: Group, group: Group) -> None:
+        """What was found at adoption stands again, as far as it holds what is requested."""
+        home = self.home[group.name]
+        if home is not None and not self.touched:
+            home = min(home[0], group.requested), max(home[1], group.requested)
+        if not self.touched and (group.bounds, group.requested) != (home, before.requested):
+            self._broke(request, f"{group.name}: left with {group.requested} in {group.bounds}, not in {home}")
+
+    def _check_group(self, request: Request, before: Group, group: Group, record: ClusterRecord) -> None:
+        if before.contested and not record.leaving:
+            self._broke(request, f"contested {group.name} was written")
         if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
             self._broke(request, f"{group.name}: bounds {group.bounds}")
         elif group.bounds[1] < group.requested and not (self.name == "openshift" and self.touched):
@@ -425,6 +576,19 @@ class Vessel:
         self.sea.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
     # ------------------------------------------------------------ what must hold between runs
+    def heard(self, zone: str, said_at: datetime) -> None:
+        self.words[zone] = max(said_at, self.words.get(zone, said_at))
+
+    def check_zones(self) -> None:
+        """Of all that was said about a zone the newest counts, whatever order it was heard in, and not for ever."""
+        for zone, said_at in self.words.items():
+            word = self.sea.store.word_about(self.name, zone)
+            known = word.said_at if word else None
+            if known != said_at:
+                self.sea.broken.append(f"{self.name}: the newest word about {zone} is of {said_at}, not of {known}")
+            elif word is not None and word.by != "operator" and word.impaired_until > said_at + LONGEST:
+                self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.impaired_until}, since {said_at}")
+
     def check_ledger(self) -> None:
         """A move takes as much as it gives: what is requested and what is still owed add up."""
         if not self.moving:
@@ -444,10 +608,21 @@ class Vessel:
     def check_after_run(self) -> None:
         """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
         groups = self.groups()
-        floor = 1 if self.name == "openshift" else 0
-        if any(group.bounds is None or group.frozen for group in groups):
+        record = self.sea.store.record_of(self.name)
+        if record.dry_run or record.leaving or is_paused(record, self.sea.clock.now()):
             return
-        wanted = sum(max(floor, group.requested) for group in groups)
+        if any(group.bounds is None or group.frozen or group.contested for group in groups):
+            return
+        for group in groups:
+            word = self.sea.store.word_about(self.name, group.zone)
+            high = group.bounds[1] if group.bounds else 0
+            if (
+                word is not None
+                and self.sea.clock.now() < word.impaired_until
+                and high > max(self.floor, group.requested)
+            ):
+                self.sea.broken.append(f"{self.name}/{group.name}: {group.bounds}, {group.requested} requested; {word}")
+        wanted = sum(max(self.floor, group.requested) for group in groups)
         if wanted <= self.maximum < self._sum_of_maxima(groups):
             self.sea.broken.append(
                 f"{self.name}: maxima {[group.bounds for group in groups]} pass PoolMaximum {self.maximum}"
@@ -464,12 +639,18 @@ class Sea:
     away_meanwhile: bool = False  # it went while a run was under way
     paused_meanwhile: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
+    shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
+    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a look
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.at_once = Timing(provision=timedelta(0))
         self.steps = Steps()
-        self.store = WatchedStore(self.broken)
+        self.store = WatchedStore(
+            self.broken,
+            lambda cluster, key: self.vessels[cluster].adopted(key.rpartition("/")[2]),
+            lambda cluster, move, before: self.vessels[cluster].grows(move, before),
+        )
         self.queues = Queues(self.clock)
         self.bus = FakeBus()
         self.outcomes: list[Outcome] = []
@@ -499,16 +680,21 @@ class Sea:
         )
         self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
         self._functions["rebalance beside"] = self._load("rebalance")
-        for name, vessel in self.vessels.items():
-            record = {
-                "flavours": [name],
-                "access": {"kind": "kubeconfig", "secret": name},
-                "dry_run": False,
-                "region": world.REGION,
-                "autoscaler": "none" if vessel.moving else "cluster-autoscaler",
-            }
-            assert self.operator("register", name, record=record)["ok"]
+        for name in self.vessels:
+            self.register(name, dry_run=False)
         return self
+
+    def register(self, cluster: str, *, dry_run: bool) -> None:
+        """The cluster's record, written anew: neither paused nor being left."""
+        record = {
+            "flavours": [cluster],
+            "access": {"kind": "kubeconfig", "secret": cluster},
+            "dry_run": dry_run,
+            "region": world.REGION,
+            "zone_ids": ZONE_IDS,
+            "autoscaler": "none" if self.vessels[cluster].moving else "cluster-autoscaler",
+        }
+        assert self.operator("register", cluster, record=record)["ok"]
 
     def __exit__(self, *_: object) -> None:
         self.world.__exit__(None, None, None)
@@ -540,6 +726,7 @@ class Sea:
             rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
             hear_failure=HearFailure(**ports),
             hear_zone_shift=HearZoneShift(**ports),
+            ask_for_growth=AskForGrowth(**ports),
             operate=Operate(**ports, clusters=clusters, dry_run=False),
             queue=queue,
             dynamodb=None,
@@ -575,6 +762,13 @@ class Sea:
             handler = self._functions[function].handler
             return handler(json.loads(json.dumps(event)), LambdaContext(function, timeout=SECONDS))
 
+    def fence(self, cluster: str, zone: str, time: timedelta) -> None:
+        """The operator fences a zone for a while, or lifts its fence."""
+        self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
+        now = self.clock.now()
+        assert self.operator("fence-zone", cluster, zone=zone, until=(now + time).isoformat())["ok"]
+        self.vessels[cluster].heard(zone, now)
+
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
         return answer
@@ -586,6 +780,8 @@ class Sea:
             self.call("scan", {"source": "evenkeel.schedule", "time": at})
         except StateUnavailableError:
             assert self.away
+        except QueueUnavailableError:
+            assert self.queues.away
 
     def deliver(
         self,
@@ -597,16 +793,19 @@ class Sea:
     ) -> bool:
         """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
         message.receives += 1
+        message.visible_at = self.clock.now() + _VISIBILITY
         queue = self.queues.recheck if function == "scan" else self.queues.rebalance
         event = {"Records": [_record(message)]}
+        vessel = self.vessels[message.cluster]
+        rewritten, asked_again = vessel.rewritten, self.queues.asked_again[message.cluster]
         try:
             refused = self.call(function, event, happenings)["batchItemFailures"]
         except Killed:
             refused = [message.id]
-        if refused and message.receives < _RECEIVES:
-            message.visible_at = self.clock.now() + _VISIBILITY
-        elif not again and message in queue:
+        if (not refused or message.receives >= _RECEIVES) and not again and message in queue:
             queue.remove(message)
+        if not refused and vessel.rewritten > rewritten and self.queues.asked_again[message.cluster] == asked_again:
+            self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second look")
         return not refused
 
     def message_for(self, cluster: str) -> Message:
@@ -616,6 +815,8 @@ class Sea:
 
     def drain(self) -> None:
         """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""
+        if self.queues.away:
+            return
         for _ in range(100):
             now = self.clock.now()
             due = [message for message in self.queues.recheck if message.visible_at <= now]
@@ -642,8 +843,11 @@ class Sea:
             if planned and not outcome.unreachable and not outcome.rejected:
                 vessel.check_after_run()
 
-    def fail(self, cluster: str, zone: str, code: str, age: timedelta) -> None:
-        """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times."""
+    def fail(self, cluster: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
+        """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times.
+
+        `of_set`: it names the MachineSet of the group's MachineDeployment, where it has one.
+        """
         vessel = self.vessels[cluster]
         at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
         group = vessel.in_zone(zone)
@@ -660,8 +864,8 @@ class Sea:
                 "detail": {
                     "cluster": cluster,
                     "namespace": vessel.cluster.namespace,
-                    "kind": "MachineSet" if cluster == "openshift" else "MachineDeployment",
-                    "name": group.name,
+                    "kind": "MachineSet" if cluster == "openshift" or of_set else "MachineDeployment",
+                    "name": vessel.set_of(group) if of_set else group.name,
                     "zone": zone,
                     "code": code,
                     "message": f"{code} in {zone}",
@@ -671,11 +875,73 @@ class Sea:
             }
         )
 
+    def shift(self, kind: str, zone: str, age: timedelta, *, region: str = world.REGION) -> None:
+        """A word of ARC comes to be; `hear` delivers it. "call" is CloudTrail's, which says when a shift expires."""
+        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+        id = next(away_from for away_from, name in ZONE_IDS.items() if name == zone)
+        detail: dict[str, Any] = {"version": "0.0.1", "data": "", "metadata": {"awayFrom": id, "notes": ""}}
+        if kind == "call":
+            asked = {"awayFrom": id, "expiresIn": "20m", "resourceIdentifier": "arn"}
+            detail = {"eventSource": "arc-zonal-shift.amazonaws.com", "eventName": "StartZonalShift"}
+            detail["requestParameters"] = asked
+        self.shifts.append(
+            {
+                "version": "0",
+                "id": f"event-{next(self._ids)}",
+                "source": "aws.arc-zonal-shift",
+                "detail-type": "AWS API Call via CloudTrail" if kind == "call" else kind,
+                "account": "123456789012",
+                "time": at,
+                "region": region,
+                "resources": [],
+                "detail": detail,
+            }
+        )
+
+    def ask(self, cluster: str, nodes: int, zone: str) -> dict[str, Any]:
+        """Somebody asks for nodes in the pool of a zone's group: the event."""
+        vessel, id = self.vessels[cluster], f"request-{next(self._ids)}"
+        vessel.asked[id] = nodes
+        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "version": "0",
+            "id": f"event-{next(self._ids)}",
+            "source": "evenkeel.provisioning",
+            "detail-type": "Scale-Up Requested",
+            "account": "123456789012",
+            "time": at,
+            "region": world.REGION,
+            "resources": [],
+            "detail": {"cluster": cluster, "group": vessel.in_zone(zone).name, "nodes": nodes, "id": id},
+        }
+
     def hear(self, event: Mapping[str, Any]) -> None:
+        """An event reaches its function. One that cannot ask for a look comes again: `hear_postponed`."""
         try:
             self.call("provisioning_failure", event)
         except StateUnavailableError:
             assert self.away
+            return
+        except QueueUnavailableError:
+            assert self.queues.away
+            self.postponed.append(event)
+            return
+        if event["source"] == "aws.arc-zonal-shift" and event["region"] == world.REGION:
+            named = event["detail"].get("metadata") or event["detail"]["requestParameters"]
+            for vessel in self.vessels.values():
+                vessel.heard(ZONE_IDS[named["awayFrom"]], datetime.fromisoformat(event["time"]))
+
+    def hear_postponed(self) -> None:
+        """Lambda tries again. An event that could not ask for a look asks for it now."""
+        for event in self.postponed:
+            asked = self.queues.asked.copy()
+            self.hear(event)
+            detail = event["detail"]
+            lost = {detail["cluster"]} if "cluster" in detail else set(self.vessels)
+            for cluster in lost:
+                if self.queues.asked[cluster] == asked[cluster]:
+                    self.broken.append(f"{cluster}: nobody looks, although it was told {json.dumps(event)}")
+        self.postponed = []
 
     # ------------------------------------------------------------ time and weather
     def pass_time(self, time: timedelta, *, steps: int = 1) -> None:
@@ -702,15 +968,18 @@ class Sea:
     def check(self) -> None:
         for vessel in self.vessels.values():
             vessel.check_ledger()
+            vessel.check_zones()
         assert not self.broken, "\n".join(self.broken)
 
     def calm(self) -> None:
         """Everything is put right again: zones, table, API servers, annotations; every pool has a feasible demand."""
-        self.away = False
+        self.away = self.queues.away = False
         for name, vessel in self.vessels.items():
             self.set_down(name, False)
+            self.register(name, dry_run=False)
             for zone in ZONES:
                 self.world.give_back(name, zone)
+                self.fence(name, zone, -timedelta(minutes=1))
                 notes = {PAUSED: None, "evenkeel.dev/zone-max": None, "evenkeel.dev/pool-min": str(MINIMUM)}
                 for key, value in notes.items():
                     vessel.annotate(zone, key, value)

@@ -14,6 +14,7 @@ from moto.events.models import EventPattern
 
 from evenkeel.adapters.aws.failure_events import PARSERS, read_event
 from evenkeel.application.failure import Failure, Ignored
+from evenkeel.application.growth import Asked
 from evenkeel.bootstrap import SystemClock, parts, use_clock
 from sandbox.aws import Deployment
 from sandbox.template import ROOT, Template
@@ -100,6 +101,10 @@ def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(house: House
     elif isinstance(word, Failure):
         assert first["verdict"] == "looked"
         assert house.fenced(cluster) == []
+        assert house.requests() == [cluster]
+    elif isinstance(word, Asked):
+        assert first["verdict"] == "recorded"
+        assert list(parts().store.load(cluster).growths) == [word.record.id]
         assert house.requests() == [cluster]
     else:
         assert first["verdict"] == "recorded"
@@ -193,7 +198,7 @@ def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_pu
     for name, event in EVENTS.items():
         assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), name
     for source, kind in PARSERS:
-        if source == "aws.arc-zonal-shift":
+        if source == "aws.arc-zonal-shift" and "CloudTrail" not in kind:
             event = {**EVENTS["failure-zone-shift-started"], "detail-type": kind}
             assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), kind
     launched = deepcopy(EVENTS["failure-cloudtrail-run-instances"])

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from evenkeel.adapters.aws import messages
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.bootstrap import SystemClock, use_clock
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import Cluster, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import InProcess, Triggers
+from tests.integration.staging import put_kubeconfig, report_failure
 
 UNEVEN = {
     "gardener": [Pool(name="main", minimum=3, maximum=12, replicas=(4, 1, 1))],
@@ -45,10 +47,7 @@ class Stage:
     def register(self, *names: str, **fields: Any) -> None:
         for name in names or tuple(self.world.clusters):
             cluster = self.world.clusters[name]
-            self.deployment.aws.client("secretsmanager").create_secret(
-                Name=self.secret(name), SecretString=json.dumps(cluster.api.kubeconfig("evenkeel"))
-            )
-            access = {"kind": "kubeconfig", "secret": self.secret(name)}
+            access = put_kubeconfig(self.deployment, name, cluster)
             answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
             assert answer["ok"], answer
         self.take("RebalanceQueue")  # registering asks for a first look of its own
@@ -95,30 +94,8 @@ class Stage:
         return [json.loads(message["Body"]) for message in self.take(self.decisions)]
 
     def fail(self, name: str, zone: str, **fields: Any) -> dict[str, Any]:
-        """Puts a native failure event about the group of that zone on the bus; its detail."""
-        group = next(view for view in self.world.clusters[name].groups() if view.zone == zone)
-        detail = {
-            **EVENTS["provisioning-failure"]["detail"],
-            "cluster": name,
-            "namespace": group.namespace,
-            "kind": "MachineSet" if name == "openshift" else "MachineDeployment",
-            "name": group.name,
-            "zone": zone,
-            "occurredAt": datetime.now(UTC).isoformat(),
-            "id": f"{self.deployment.stack}-{group.name}",
-            **fields,
-        }
-        self.deployment.aws.client("events").put_events(
-            Entries=[
-                {
-                    "EventBusName": self.deployment.bus,
-                    "Source": "evenkeel.provisioning",
-                    "DetailType": "Machine Provisioning Failed",
-                    "Detail": json.dumps(detail),
-                }
-            ]
-        )
-        return detail
+        """A launch in that zone fails, and an event tells it; its detail."""
+        return report_failure(self.deployment, name, self.world.clusters[name], zone, datetime.now(UTC), **fields)
 
 
 @pytest.fixture
@@ -188,6 +165,38 @@ def test_with_the_templates_own_defaults_nothing_is_written(staged: Callable[...
         (decision,) = stage.operator("status", name)["decisions"]
         assert decision["dryRun"] is True
     assert stage.delayed("RecheckQueue") == 0
+
+
+@pytest.mark.parametrize("name", list(UNEVEN))
+def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones(stage: Stage, name: str) -> None:
+    stage.register(name)
+    stage.triggers.tick()
+    stage.triggers.drain()
+    groups = {view.zone: view.name for view in stage.world.clusters[name].groups()}
+    only = [groups["eu-central-1b"], groups["eu-central-1c"]]
+    detail = {"cluster": name, "group": groups["eu-central-1a"], "nodes": 3, "only": only, "id": "batch"}
+    entry = {
+        "EventBusName": stage.deployment.bus,
+        "Source": "evenkeel.provisioning",
+        "DetailType": "Scale-Up Requested",
+        "Detail": json.dumps(detail),
+    }
+    for _ in range(2):
+        stage.deployment.aws.client("events").put_events(Entries=[entry])
+        stage.triggers.drain(until=lambda: answered(stage, name))
+    assert stage.triggers.failures == []
+    replicas = {view.zone: view.requested for view in stage.world.clusters[name].groups()}
+    assert replicas["eu-central-1a"] == 4
+    assert sorted([replicas["eu-central-1b"], replicas["eu-central-1c"]]) == [2, 3]
+    answer = stage.operator("scale-up", name, pool="nobody", nodes=1)
+    assert answer["ok"]
+    stage.triggers.drain()
+    assert "no pool here has that name" in stage.store.load(name).growths[answer["request"]].result
+
+
+def answered(stage: Stage, name: str) -> bool:
+    """Whether some request has been carried out."""
+    return any(record.done for record in stage.store.load(name).growths.values())
 
 
 @pytest.mark.parametrize("name", list(UNEVEN))
@@ -405,6 +414,35 @@ class TestOneClusterIsNotAnother:
             assert stage.take("RebalanceDeadLetters") == []
             assert "gardener" in stage.log.getvalue()
         assert "Traceback" not in stage.log.getvalue()
+
+    def test_a_failed_run_holds_up_its_cluster_for_seconds_and_not_for_the_visibility_timeout(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.register("cluster-api")
+        now = datetime.now(UTC)
+        stage.store.take_lease("cluster-api", "another run", 0, now, now + timedelta(minutes=5))
+        stage.triggers.tick()
+        monkeypatch.setattr(messages, "_TRY_AGAIN_SECONDS", 0)  # seconds that nobody has to wait for
+        first = self.received(stage)
+        record = {
+            "messageId": first["MessageId"],
+            "receiptHandle": first["ReceiptHandle"],
+            "body": first["Body"],
+            "attributes": first["Attributes"],
+            "eventSource": "aws:sqs",
+        }
+        answer = stage.functions("RebalanceFunction", {"Records": [record]})
+        assert answer == {"batchItemFailures": [{"itemIdentifier": first["MessageId"]}]}
+        again = self.received(stage)
+        assert again["MessageId"] == first["MessageId"]
+        assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+
+    @staticmethod
+    def received(stage: Stage) -> Any:
+        """The message that a worker would get now."""
+        url = stage.deployment.physical("RebalanceQueue")
+        (message,) = stage.sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["All"])["Messages"]
+        return message
 
     def test_a_cluster_that_is_mended_is_written_at_the_next_tick(self, stage: Stage) -> None:
         stage.register("cluster-api")

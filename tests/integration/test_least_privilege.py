@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from sandbox.aws import Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.world import World
 from sandbox.triggers import InProcess, Triggers
+from tests.integration.staging import put_kubeconfig, report_failure
 
 ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text()) if d["kind"] == "ClusterRole")
 ZONE = "eu-central-1a"
@@ -41,14 +41,10 @@ class Stage:
         self.clock = clock
         self.functions = functions
         self.triggers = Triggers(deployment, functions)
-        self.events = deployment.aws.client("events")
-        self.bus, self.stack = deployment.bus, deployment.stack
+        self.deployment = deployment
         self.watches = {name: AdmissionWatch(cluster.api) for name, cluster in world.clusters.items()}
         for name, cluster in world.clusters.items():
-            secret = f"evenkeel/{deployment.stack}-{name}"
-            kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
-            deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
-            access = {"kind": "kubeconfig", "secret": secret}
+            access = put_kubeconfig(deployment, name, cluster)
             record = {"flavours": [cluster.flavour], "access": access, "dry_run": False}
             answer = self.operator("register", name, record=record)
             assert answer["ok"], answer
@@ -59,28 +55,7 @@ class Stage:
 
     def report_failure(self, cluster: str) -> None:
         """What an exporter in the cluster puts on the bus when no machine can be had in ZONE."""
-        group = next(view for view in self.world.clusters[cluster].groups() if view.zone == ZONE)
-        detail = {
-            "cluster": cluster,
-            "namespace": group.namespace,
-            "kind": "MachineSet" if cluster == "openshift" else "MachineDeployment",
-            "name": group.name,
-            "zone": ZONE,
-            "code": "InsufficientInstanceCapacity",
-            "message": "We currently do not have sufficient capacity in the Availability Zone.",
-            "occurredAt": self.clock.now().isoformat(),
-            "id": f"{self.stack}-{group.name}",
-        }
-        self.events.put_events(
-            Entries=[
-                {
-                    "EventBusName": self.bus,
-                    "Source": "evenkeel.provisioning",
-                    "DetailType": "Machine Provisioning Failed",
-                    "Detail": json.dumps(detail),
-                }
-            ]
-        )
+        report_failure(self.deployment, cluster, self.world.clusters[cluster], ZONE, self.clock.now())
 
     def pass_minutes(self, minutes: int) -> None:
         """Autoscalers and controllers every ten seconds, a scan every minute."""

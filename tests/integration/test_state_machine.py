@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sandbox.kube.world import ZONES
+from evenkeel.adapters.kubernetes import client
+from sandbox.kube.world import REGION, ZONES
 from tests.integration.rough_sea import MAXIMUM, MINIMUM, PAUSED, SECONDS, Sea, Vessel
 
 # A worker that is killed has counted nothing yet.
@@ -32,12 +34,25 @@ CLUSTER = st.booleans()
 ZONE = st.sampled_from(ZONES)
 ANY = st.integers(0, 7)
 CODES = st.sampled_from(["InsufficientInstanceCapacity", "InsufficientInstanceCapacity", "VcpuLimitExceeded", "Odd"])
+SHIFTS = st.sampled_from(
+    [
+        "Autoshift In Progress",
+        "Autoshift Completed",
+        "Manual Shift Started",
+        "Manual Shift Updated",
+        "Manual Shift Canceled",
+        "call",
+    ]
+)
 # A run that moves replicas takes about twenty steps: looks, calls of the table, patches, messages.
 Incidents = list[tuple[str, int, str, str | None, int]]
 INCIDENTS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["killed", "killed", "answer lost", "refused", "scaled", "machines", "lease ends", "time", "table"]
+            [
+                *("killed", "killed", "answer lost", "refused", "scaled", "machines", "lease ends", "time", "table"),
+                *("queue", "bounds put back"),
+            ]
         ),
         st.integers(1, 22) | st.integers(-5, -1),
         st.sampled_from(["before", "after"]),
@@ -60,6 +75,16 @@ EDITS = st.sampled_from(
         (PAUSED, None),
     ]
 )
+
+
+@contextmanager
+def pages_of(size: int) -> Iterator[None]:
+    """Lists come in pages so small that even these clusters need two."""
+    before, client.PAGE = client.PAGE, size
+    try:
+        yield
+    finally:
+        client.PAGE = before
 
 
 class EveryoneActs(RuleBasedStateMachine):
@@ -93,7 +118,8 @@ class EveryoneActs(RuleBasedStateMachine):
 
     def due(self, name: str) -> bool:
         record = self.sea.store.record_of(name)
-        return not self.sea.away and not record.paused and not self.sea.vessels[name].down
+        away = self.sea.away or self.sea.queues.away or self.sea.vessels[name].down
+        return not away and not record.paused
 
     @rule(seconds=st.sampled_from([10, 90, 400, 2000, 4 * 3600]), fires=st.booleans())
     def time_passes_without_us(self, seconds: int, fires: bool) -> None:
@@ -119,12 +145,49 @@ class EveryoneActs(RuleBasedStateMachine):
     def a_zone_heals(self, moving: bool, zone: str) -> None:
         self.sea.world.give_back(self.vessel(moving).name, zone)
 
-    @rule(moving=CLUSTER, zone=ZONE, code=CODES, age=st.sampled_from([0, 30, 400, 4000, 5 * 3600, -60]), which=ANY)
-    def a_launch_fails_and_events_arrive(self, moving: bool, zone: str, code: str, age: int, which: int) -> None:
+    @rule(
+        moving=CLUSTER,
+        zone=ZONE,
+        code=CODES,
+        age=st.sampled_from([0, 30, 400, 4000, 5 * 3600, -60]),
+        which=ANY,
+        of_set=st.booleans(),
+    )
+    def a_launch_fails_and_events_arrive(
+        self, moving: bool, zone: str, code: str, age: int, which: int, of_set: bool = False
+    ) -> None:
         """Early or late, once or often, or never: every event stays on the heap, and any of them may arrive."""
-        self.sea.fail(self.vessel(moving).name, zone, code, timedelta(seconds=age))
+        self.sea.fail(self.vessel(moving).name, zone, code, timedelta(seconds=age), of_set=of_set)
         for back in {0, which // 2, which}:
             self.sea.hear(self.sea.failures[-1 - back % len(self.sea.failures)])
+
+    @rule(kind=SHIFTS, zone=ZONE, age=st.sampled_from([0, 5, 30, 400, 4000]), which=ANY, elsewhere=st.booleans())
+    def arc_says_something_about_a_zone(self, kind: str, zone: str, age: int, which: int, elsewhere: bool) -> None:
+        """To both clusters. Words too come late, twice, in any order and about the zones of other regions."""
+        region = "eu-west-3" if elsewhere else REGION
+        self.sea.shift(kind, zone, timedelta(seconds=age), region=region)
+        before = [self.sea.store.word_about(name, zone) for name in self.sea.vessels]
+        self.sea.hear(self.sea.shifts[-1])
+        if elsewhere:
+            assert [self.sea.store.word_about(name, zone) for name in self.sea.vessels] == before
+        for back in {which // 2, which}:
+            self.sea.hear(self.sea.shifts[-1 - back % len(self.sea.shifts)])
+        self.sea.drain()
+
+    @rule(
+        moving=CLUSTER, zone=ZONE, nodes=st.integers(1, 4), dies_at=st.none() | st.integers(-5, -1), twice=st.booleans()
+    )
+    def somebody_asks_for_nodes(self, moving: bool, zone: str, nodes: int, dies_at: int | None, twice: bool) -> None:
+        """They are added once, however often the event arrives and wherever the worker dies."""
+        vessel = self.vessel(moving)
+        event = self.sea.ask(vessel.name, nodes, zone)
+        self.sea.hear(event)
+        if dies_at is not None:
+            self.sea.deliver(self.sea.message_for(vessel.name), happenings={(dies_at, "after"): self.sea.steps.kill})
+        if twice:
+            self.sea.hear(event)
+        self.sea.pass_time(timedelta(seconds=100), steps=2)
+        self.sea.drain()
 
     # ------------------------------------------------------------ messages
     @precondition(lambda self: self.sea.queues.rebalance)
@@ -189,6 +252,7 @@ class EveryoneActs(RuleBasedStateMachine):
         finally:
             if self.sea.away_meanwhile:
                 self.sea.away = self.sea.away_meanwhile = False
+            self.sea.queues.away = False
             vessel.cluster.api.faults.clear()
 
     def incident(self, what: str, vessel: Vessel, zone: str, delta: int) -> Callable[[], None]:
@@ -203,6 +267,9 @@ class EveryoneActs(RuleBasedStateMachine):
 
         def table() -> None:
             self.sea.away = True
+
+        def queue() -> None:
+            self.sea.queues.away = True
 
         def machines() -> None:
             self.sea.clock.at += timedelta(seconds=10)
@@ -220,6 +287,8 @@ class EveryoneActs(RuleBasedStateMachine):
             "lease ends": lease_ends,
             "time": time,
             "table": table,
+            "queue": queue,
+            "bounds put back": lambda: vessel.put_back(zone, (0, 5)),
         }
         return happenings[what]
 
@@ -237,10 +306,30 @@ class EveryoneActs(RuleBasedStateMachine):
         elif key != PAUSED or vessel.name == "cluster-api":
             vessel.annotate(zone, key, value)
 
+    @rule(moving=CLUSTER, zone=ZONE, bounds=st.sampled_from([(0, 5), (1, 3), (2, 2)]), times=st.sampled_from([1, 3]))
+    def somebody_puts_bounds_back(self, moving: bool, zone: str, bounds: tuple[int, int], times: int) -> None:
+        """Three times within an hour is no edit but an owner: then that group is left alone until resume."""
+        vessel = self.vessel(moving)
+        overwritten = 0
+        for _ in range(times):
+            vessel.put_back(zone, bounds)
+            before = vessel.in_zone(zone).bounds
+            self.sea.minute()
+            overwritten += vessel.in_zone(zone).bounds != before
+        if overwritten == 3:
+            vessel.put_back(zone, bounds)
+            before = vessel.in_zone(zone).bounds
+            self.sea.minute()
+            assert vessel.in_zone(zone).bounds == before, "somebody's bounds were overwritten once more"
+            assert vessel.in_zone(zone).contested
+
+    @rule()
+    def gardener_reconciles_its_workers(self) -> None:
+        self.vessel(moving=True).workers_are_reconciled()
+
     @rule(moving=CLUSTER, zone=ZONE, minutes=st.sampled_from([-1, 2, 30]))
     def the_operator_fences_a_zone(self, moving: bool, zone: str, minutes: int) -> None:
-        until = (self.sea.clock.now() + timedelta(minutes=minutes)).isoformat()
-        self.operator("fence-zone", moving, zone=zone, until=until)
+        self.sea.fence(self.vessel(moving).name, zone, timedelta(minutes=minutes))
 
     @rule(moving=CLUSTER, action=st.sampled_from(["pause", "resume", "plan", "status"]))
     def the_operator_acts(self, moving: bool, action: str) -> None:
@@ -249,11 +338,72 @@ class EveryoneActs(RuleBasedStateMachine):
             self.sea.minute()
             self.operator("resume", moving)
 
+    @rule(moving=CLUSTER, minutes=st.integers(1, 3), zone=ZONE)
+    def dry_run_is_switched_on_for_a_while(self, moving: bool, minutes: int, zone: str) -> None:
+        """Looked at as ever, and not written; the zone fails meanwhile."""
+        vessel = self.vessel(moving)
+        self.sea.register(vessel.name, dry_run=True)
+        self.a_launch_fails_and_events_arrive(moving, zone, "InsufficientInstanceCapacity", 0, 0)
+        self.minutes_pass(minutes)
+        self.sea.register(vessel.name, dry_run=False)
+
+    @rule(moving=CLUSTER, dry_run=st.booleans(), resumes=st.booleans())
+    def the_operator_leaves(self, moving: bool, dry_run: bool, resumes: bool) -> None:
+        """Restore: what was found at adoption stands again, and nothing of ours. Then Evenkeel is asked back."""
+        vessel = self.vessel(moving)
+        self.sea.register(vessel.name, dry_run=dry_run)
+        self.operator("restore", moving)
+        for _ in range(3):
+            self.sea.minute()
+        frozen = any(group.frozen for group in vessel.groups())
+        record = self.sea.store.record_of(vessel.name)
+        assert record.paused or frozen, f"{vessel.name}: not left: {vessel.groups()}"
+        if record.paused:
+            assert not any(group.ours for group in vessel.groups()), f"{vessel.name}: not restored: {vessel.groups()}"
+        if resumes:
+            self.operator("resume", moving)
+        self.sea.register(vessel.name, dry_run=False)
+
     def operator(self, action: str, moving: bool, **more: Any) -> None:
         answer = self.sea.operator(action, self.vessel(moving).name, **more)
         assert answer["ok"], answer
 
     # ------------------------------------------------------------ what we stand on
+    @rule(moving=CLUSTER, zone=ZONE, code=CODES, kind=SHIFTS)
+    def the_queues_are_away_for_a_minute(self, moving: bool, zone: str, code: str, kind: str) -> None:
+        """Whoever could not ask for a look is called again by Lambda, and asks then."""
+        self.sea.pass_time(timedelta(seconds=70))
+        self.sea.fail(self.vessel(moving).name, zone, code, timedelta(0))
+        self.sea.shift(kind, zone, timedelta(0))
+        self.sea.queues.away = True
+        self.sea.hear(self.sea.failures[-1])
+        self.sea.hear(self.sea.shifts[-1])
+        self.sea.minute()
+        self.sea.queues.away = False
+        self.sea.hear_postponed()
+        self.sea.drain()
+
+    @rule(
+        moving=CLUSTER,
+        how=st.sampled_from([{"status": 500}, {"status": 410}, {"status": 403}, {"cut_body": True}, {}]),
+        kind=st.sampled_from(["machine", "deployments", "sets", ""]),
+        zone=ZONE,
+    )
+    def a_list_breaks_off_after_its_first_page(self, moving: bool, how: dict[str, Any], kind: str, zone: str) -> None:
+        """Half a list is worth nothing: nothing is written, to the cluster or about it."""
+        vessel = self.vessel(moving)
+        self.a_zone_fails_when_more_is_wanted(moving, zone, 1)
+        self.sea.drain()
+        fault = vessel.cluster.api.faults.add(query_contains="continue=", path_contains=kind, times=1_000_000, **how)
+        patches, writes = vessel.patches, self.sea.store.writes
+        told = len(self.sea.outcomes)
+        with pages_of(2):
+            self.sea.deliver(self.sea.message_for(vessel.name))
+        vessel.cluster.api.faults.clear()
+        if fault.times < 1_000_000:
+            assert (vessel.patches, self.sea.store.writes) == (patches, writes)
+            assert all(outcome.unreachable for outcome in self.sea.outcomes[told:])
+
     @rule(moving=CLUSTER, what=st.sampled_from(["table", "api server"]), minutes=st.integers(1, 3))
     def something_is_away_for_a_while(self, moving: bool, what: str, minutes: int) -> None:
         name = self.vessel(moving).name
@@ -288,6 +438,7 @@ class EveryoneActs(RuleBasedStateMachine):
             requested = sum(group.requested for group in groups)
             running = sum(len(group.running) for group in groups)
             assert requested == running, f"{name}: {groups}"
+            assert not sea.store.open_requests(name)
             assert MINIMUM <= running <= max(MAXIMUM, running), f"{name}: {groups}"
             if not vessel.moving:
                 assert sea.world.pending(name, "workers") == 0, f"{name}: {groups}"
@@ -299,17 +450,10 @@ class EveryoneActs(RuleBasedStateMachine):
         sea.check()
 
 
-@pytest.fixture
-def _as_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {"SERVICE_NAME": "evenkeel", "METRICS_NAMESPACE": "Evenkeel", "LOG_LEVEL": "CRITICAL"}
-    for name, value in variables.items():
-        monkeypatch.setenv(f"POWERTOOLS_{name}", value)
-
-
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@pytest.mark.usefixtures("_as_deployed")
+@pytest.mark.usefixtures("as_deployed")
 @pytest.mark.parametrize("name", ["cluster-api", "openshift", "gardener"])
 def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: str) -> None:
     with Sea(second="gardener" if name == "gardener" else "openshift") as sea:
@@ -336,7 +480,7 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
             sea.check()
 
 
-@pytest.mark.usefixtures("_as_deployed")
+@pytest.mark.usefixtures("as_deployed")
 def test_whatever_happens_every_promise_holds_and_calm_is_found_again() -> None:
     exploring = settings().max_examples > 500
     run_state_machine_as_test(

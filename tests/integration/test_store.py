@@ -18,10 +18,11 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Store
-from evenkeel.config import ConfigError, ZoneRecord
+from evenkeel.config import ConfigError, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
+from evenkeel.domain.moves import Move
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.ulids import ulid
 from sandbox.aws import Deployment
@@ -100,6 +101,26 @@ def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_
     version = found.versions["ZONE#eu-central-1/eu-central-1a"]
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, version)
     assert registered.load("demo").zones == {"eu-central-1a": later}
+
+
+def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registered: Store) -> None:
+    asked = GrowthRecord(id="r1", nodes=4, pool="workers", only=("workers-a",), at=NOW)
+    registered.save_growth("demo", asked, None)
+    found = registered.load("demo")
+    assert found.growths == {"r1": asked}
+    assert found.state.growths == (asked.growth(),)
+    with pytest.raises(StateConflictError):
+        registered.save_growth("demo", asked, None)
+    done = asked.model_copy(update={"done": True, "result": "4 nodes"})
+    registered.save_growth("demo", done, found.versions["GROWTH#r1"])
+    assert registered.load("demo").growths == {"r1": done}
+    assert registered.load("demo").state.growths == ()
+
+
+def test_the_journal_of_a_request_comes_back_as_it_was(registered: Store) -> None:
+    move = Move(id="01", carried=-3, steps={str(KEY): -3}, request="r1", only=frozenset({"a", "b"}))
+    registered.save_pool("demo", POOL, PoolState(move=move), None)
+    assert registered.load("demo").state.pools[POOL].move == move
 
 
 def test_a_cluster_that_nobody_registered_is_unknown(registered: Store) -> None:
@@ -320,3 +341,23 @@ class TestTheTableItself:
         for call in calls:
             with pytest.raises(StateUnavailableError, match="table gone"):
                 call()
+
+
+def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> None:
+    ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(13)]
+    for id in ids:
+        registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
+    found: list[str] = []
+    pages = 0
+    more, after = True, ""
+    while more:
+        page, more = registered.decisions_after("demo", after)
+        found += [decision["id"] for decision in page]
+        after, pages = found[-1], pages + 1
+    assert found == ids
+    if not isinstance(registered, InMemoryStore):
+        assert pages > 1  # DynamoDB's pages have 1 MiB
+    assert [decision["id"] for decision in registered.decisions_after("demo", ids[9])[0]] == ids[10:]
+    assert registered.decisions_after("demo", ids[-1]) == ([], False)
+    since = ulid(NOW + 10 * MINUTE, bytes(10))
+    assert len(registered.decisions_after("demo", since)[0]) == 2

@@ -42,6 +42,18 @@ def test_levelling_deals_everything_that_finds_room_and_nothing_more(found: list
     assert all(0 <= given_ <= most for given_, most in zip(dealt, room, strict=True))
 
 
+sizes = st.one_of(st.integers(0, 12), st.integers(0, 2**31))
+even = st.builds(Vessel, level=sizes, room=sizes, weight=st.just(1), tie=st.integers(0, 3))
+
+
+@given(st.lists(even, max_size=8), st.one_of(st.integers(0, 60), st.integers(0, 2**34)))
+def test_a_full_vessel_of_another_width_changes_nothing_for_vessels_of_one_width(
+    found: list[Vessel], amount: int
+) -> None:
+    # Vessels of one width are filled from edge to edge, of several widths by bisection: the two have to agree.
+    assert level([*found, Vessel(level=0, room=0, weight=3)], amount) == [*level(found, amount), 0]
+
+
 roomy = st.builds(Vessel, level=st.integers(0, 2**31), room=st.just(2**31), weight=st.just(1), tie=st.integers(0, 3))
 
 

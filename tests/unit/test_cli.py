@@ -229,6 +229,56 @@ class TestInput:
         assert len(files.plan("-f", files.write("bom.json", b"\xef\xbb\xbf" + text.encode()))["pools"]) == 1
 
 
+class TestNodeTemplates:
+    SIMILAR = "pools: {discover: similar}\nflavours: [cluster-api, gardener]\n"
+
+    @staticmethod
+    def loose(*replicas: int, **annotations: str) -> list[Object]:
+        """Groups of one template, one per zone, that nobody puts into a pool."""
+        named = {objects.CAPACITY + name: value for name, value in annotations.items()}
+        made = [objects.cluster_api(zone, replicas[i], annotations=named) for i, zone in enumerate(ZONES)]
+        return in_namespace(*(objects.alone(objects.refers(item)) for item in made))
+
+    def test_groups_that_are_alike_are_planned_as_one_pool_with_the_template_beside_them(self, files: Files) -> None:
+        listed = files.listed(*self.loose(3, 1, 0), *in_namespace(objects.infrastructure()))
+        found = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        (pool,) = found["pools"]
+        assert (pool["name"], pool["max"]) == ("demo-workers-eu-central-1a", 12)
+        assert [group["requested"]["from"] for group in pool["groups"]] == [3, 1, 0]
+        assert found["skipped"] == []
+
+    def test_without_it_each_is_skipped_and_told_which_annotations_would_help(self, files: Files) -> None:
+        found = files.plan("-f", files.listed(*self.loose(3, 1, 0)), "--cluster", files.write("c.yaml", self.SIMILAR))
+        assert found["pools"] == []
+        assert len(found["skipped"]) == 3
+        assert all("annotate capacity.cluster-autoscaler" in skipped["reason"] for skipped in found["skipped"])
+
+    def test_a_bad_quantity_is_told_and_the_plan_goes_on(self, files: Files) -> None:
+        listed = files.listed(*self.loose(1, 1, 1, cpu="4", memory="500mb"), *pool_of(1, 1, 1))
+        found = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert "memory is '500mb': not a quantity: write 500M or 500Mi" in found["skipped"][0]["reason"]
+
+    def test_machine_classes_are_read(self, files: Files) -> None:
+        item = objects.gardener(ZONES[0], 0, annotations={"evenkeel.dev/pool-max": "3"})
+        listed = files.listed(*in_namespace(item, objects.machine_class(item)))
+        assert files.plan("-f", listed)["skipped"] == []
+
+    def test_nodes_count_where_the_record_wants_them_and_else_it_is_said_that_they_do_not(self, files: Files) -> None:
+        items = self.loose(1, 1, 1)
+        nodes = [objects.node(f"ip-{i}", memory=memory) for i, memory in enumerate(("16Gi", "16Gi", "32Gi"))]
+        machines = [objects.runs_on(machine(item, 1, node=True), node) for item, node in zip(items, nodes, strict=True)]
+        listed = files.listed(*items, *in_namespace(*machines, objects.infrastructure()), *nodes)
+        record = files.write("c.yaml", "pools: {discover: similar, nodes: true}")
+        by_node = files.plan("-f", listed, "--cluster", record)
+        assert [len(pool["groups"]) for pool in by_node["pools"]] == [2, 1]
+        assert by_node["skipped"] == []
+        by_template = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        assert [len(pool["groups"]) for pool in by_template["pools"]] == [3]
+        assert {skipped["name"] for skipped in by_template["skipped"]} == {"ip-0", "ip-1", "ip-2"}
+        assert all("nodes: true" in skipped["reason"] for skipped in by_template["skipped"])
+
+
 class TestBadPools:
     @pytest.mark.parametrize(
         ("annotation", "value", "says"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from evenkeel.config import (
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Strategy
+from evenkeel.domain.similarity import GARDENER, Similarity
 from tests.fakes import NOW
 
 ENVIRONMENT = {
@@ -147,6 +149,14 @@ class TestClusterRecord:
             ({"access": {**EKS, "region": "eu-central-1.attacker.example/"}}, "region is "),
             ({"access": {**EKS, "region": "eu-central-1\n"}}, "region is "),
             ({"access": {**EKS, "name": "a b"}}, "name is 'a b'"),
+            ({"pools": {}}, "pools.discover is missing"),
+            ({"pools": {"discover": "equal"}}, "pools.discover is 'equal'"),
+            ({"pools": {"discover": "similar", "rules": [{"name": "p", "max": -1}]}}, "pools.rules.0.max is '-1'"),
+            ({"pools": {"discover": "similar", "ratios": "azure"}}, "pools.ratios is 'azure'"),
+            ({"pools": {"discover": "similar", "labels": [""]}}, "pools.labels.0 is ''"),
+            ({"pools": {"discover": "similar", "nodes": "many"}}, "pools.nodes is 'many'"),
+            ({"pools": {"discover": "similar", "labels": ["a"], "ignored_labels": ["b"]}}, "labels decide alone"),
+            ({"pools": {"discover": "similar", "colour": 1}}, "pools.colour is not a field of this record"),
             ({"colour": "blue"}, "colour is not a field of this record: remove it or correct its name"),
         ],
     )
@@ -154,6 +164,45 @@ class TestClusterRecord:
         assert any(says in line for line in faults(ClusterRecord, {**RECORD, **fields})), faults(
             ClusterRecord, {**RECORD, **fields}
         )
+
+    @pytest.mark.parametrize(
+        "pools",
+        [
+            7,
+            [7],
+            {},
+            [{"name": "p", "max": -1}],
+            {"discover": "similar", "rules": 7},
+            {"discover": "similar", "rules": [7]},
+            {"discover": 7},
+        ],
+        ids=str,
+    )
+    def test_a_wrong_entry_of_either_form_of_pools_is_one_line(self, pools: object) -> None:
+        (line,) = faults(ClusterRecord, {**RECORD, "pools": pools})
+        (of_file,) = faults(ClusterFile, {"pools": pools})
+        assert line == of_file
+        assert line.startswith("here: pools")
+        assert "<" not in line  # the names of the forms are ours
+
+    def test_pools_can_be_listed_or_discovered_and_their_rules_are_the_same(self) -> None:
+        rules = [{"name": "p", "min": 1, "max": 9}]
+        listed = read_model(ClusterRecord, {**RECORD, "pools": rules}, "here").policy()
+        discovered = read_model(ClusterRecord, {**RECORD, "pools": {"discover": "similar", "rules": rules}}, "here")
+        assert listed.similarity is None
+        assert discovered.policy().similarity == Similarity()
+        assert listed.pools == discovered.policy().pools
+        assert len(listed.pools) == 1
+        assert read_json(ClusterRecord, discovered.model_dump_json(exclude_none=True), "here") == discovered
+
+    def test_what_decides_over_similarity_reaches_the_policy(self) -> None:
+        def similarity(**fields: object) -> Similarity | None:
+            return read_model(ClusterFile, {"pools": {"discover": "similar", **fields}}, "here").policy().similarity
+
+        assert similarity(ratios="gardener") == GARDENER
+        assert similarity(ratios="cluster-autoscaler") == Similarity()
+        assert similarity(labels=["team", "size"]) == Similarity(labels=("team", "size"))
+        assert similarity(ratios="gardener", ignored_labels=["x"]) == replace(GARDENER, ignored_labels=frozenset("x"))
 
     def test_every_bad_field_is_a_line_of_its_own(self) -> None:
         assert len(faults(ClusterRecord, {**RECORD, "strategy": "x", "scan_interval": 1, "colour": 1})) == 3

@@ -7,6 +7,7 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, Observation, Policy, Publication, State
@@ -73,7 +74,8 @@ def test_resume_tries_again() -> None:
     store = InMemoryStore()
     store.save_record(record("blue"), None)
     store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
-    use = Operate(store=store, clusters=FakeClusters({}), queue=FakeQueue(), clock=FakeClock(NOW), dry_run=False)
+    away = FakeClusters({"blue": ClusterUnavailableError("blue does not answer")})
+    use = Operate(store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), dry_run=False)
     assert use({"action": "status", "cluster": "blue"}, plenty)["groups"][str(key("a"))]["contestedBy"] == "argocd"
     assert use({"action": "resume", "cluster": "blue"}, plenty)["ok"]
     assert store.load("blue").state.groups[key("a")].contested_since is None

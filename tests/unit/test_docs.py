@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.adapters.aws.messages import read_request
@@ -21,16 +20,18 @@ from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.failure import Failure
 from evenkeel.application.operate import Operate
 from evenkeel.application.rebalance import Outcome
-from evenkeel.cli import main as cli
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ClusterRecord, ConfigError, read_model
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import classify
-from evenkeel.domain.model import OnFailure, Policy, State, Strategy
+from evenkeel.domain.model import Observation, OnFailure, Policy, State, Strategy
+from evenkeel.domain.moves import Growth
 from evenkeel.domain.offer import read_offer, read_publication
+from evenkeel.domain.plan import ClusterState, plan
 from evenkeel.domain.safety import safe_bounds
 from tests.builders import (
     MINUTE,
+    NOW,
     after_backoff,
     in_backoff,
     key,
@@ -180,7 +181,7 @@ def test_detail_types_are_those_that_are_published() -> None:
 
 
 def test_actions_are_those_of_the_operator_function() -> None:
-    text = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8").partition("## Actions")[2]
+    text = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
     listed = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M))
     use = Operate(store=None, clusters=None, queue=None, clock=None, dry_run=True)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="choose one of") as caught:
@@ -202,7 +203,7 @@ def test_the_records_shown_are_valid(text: str) -> None:
 
 def test_the_complete_record_leaves_out_nothing_that_people_set() -> None:
     _, text = blocks(ROOT / "docs" / "cluster-record.md", "json")[0]
-    by_actions = {"id", "paused", "paused_until", "leaving"}
+    by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "mending"}
     assert set(json.loads(text)) == set(ClusterRecord.model_fields) - by_actions
 
 
@@ -255,6 +256,17 @@ def test_the_moves_shown_come_out_as_printed(row: list[str]) -> None:
     assert [" ".join(map(str, column)) for column in (requested(alone), maxima(alone), maxima(beside))] == expected
 
 
+@pytest.mark.parametrize("row", list(rows("growth.md", "split")), ids=" ".join)
+def test_growth_is_split_as_printed(row: list[str]) -> None:
+    sizes, request, becomes = row
+    count, direction = request.split()
+    asked = int(count) * {"more": 1, "back": -1}[direction]
+    groups = zones([int(size) for size in sizes.split()])
+    growth = Growth(id="r", nodes=asked, at=NOW, pool="workers")
+    found = plan(Observation(groups=tuple(groups)), ClusterState(growths=(growth,)), numbers(0, 99), NOW)
+    assert " ".join(str(planned.requested) for planned in found.pools[0].groups) == becomes
+
+
 @pytest.mark.parametrize("row", list(rows("errors.md", "annotations")), ids=lambda row: "=".join(row[:2]))
 def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
     name, value, line = row
@@ -303,16 +315,6 @@ def test_the_classes_shown_are_the_classes_given() -> None:
     assert shown >= 8
 
 
-def test_the_plan_on_the_dry_run_page_is_what_the_command_prints(tmp_path: Path) -> None:
-    objects = tmp_path / "objects.yaml"
-    objects.write_text(block("dry-run.md", "yaml", "objects.yaml"), encoding="utf-8")
-    command, _, printed = block("dry-run.md", "console", "").partition("\n")
-    arguments = [str(objects) if word == "objects.yaml" else word for word in command.split()[2:]]
-    result = CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "110"})
-    assert result.exit_code == 0, result.output
-    assert [line.rstrip() for line in result.output.splitlines()] == printed.rstrip("\n").splitlines()
-
-
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     ours = r"(?<![\w./-])(?:layers|functions|tests|events|sandbox|bench|deploy)/[\w./-]*\w"
@@ -351,7 +353,7 @@ def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
 
 
 def test_operator_events_that_are_shown_ask_for_actions_that_exist() -> None:
-    table = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8").partition("## Actions")[2]
+    table = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
     known = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.M))
     shown = [json.loads(text) for page in PAGES for _, text in blocks(page, "json") if text.startswith('{"action"')]
     inline = re.findall(r'\{"action": "([a-z-]+)"', "\n".join(page.read_text(encoding="utf-8") for page in PAGES))

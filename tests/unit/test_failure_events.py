@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.aws import failure_events
 from evenkeel.adapters.aws.failure_events import LARGEST_EVENT, PARSERS, account_of, read_event
 from evenkeel.application.failure import Failure, HearFailure, Ignored, Verdict
+from evenkeel.application.growth import Asked
 from evenkeel.application.zones import ZoneShift
 from evenkeel.domain.failures import FailureClass, classify
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, record
@@ -69,6 +70,8 @@ def test_every_event_of_the_folder_is_understood(name: str) -> None:
         assert abs((word.occurred_at - NOON).total_seconds()) < 10
         assert classify(word.code, word.message) is FailureClass.CAPACITY
         assert word.at.startswith(("demo-cluster-api", "demo-openshift"))
+    elif isinstance(word, Asked):
+        assert (word.cluster, word.record.nodes, word.record.at) == ("demo-cluster-api", 4, NOON)
     else:
         assert (word.zone, word.region) == ("euc1-az2", "eu-central-1")
 
@@ -261,6 +264,43 @@ def test_shifts_begin_and_end_the_impairment_of_a_zone(kind: str, impaired: bool
     assert isinstance(word, ZoneShift)
     assert (word.impaired, word.at, word.until) == (impaired, NOON, None)
     assert word.by.startswith("ARC")
+
+
+@pytest.mark.parametrize(
+    ("call", "asked", "minutes"),
+    [
+        ("StartZonalShift", {"expiresIn": "90m", "awayFrom": "euc1-az2"}, 90),
+        ("StartZonalShift", {"expiresIn": "72h", "awayFrom": "euc1-az2"}, 72 * 60),
+        ("UpdateZonalShift", {"expiresIn": "1h", "zonalShiftId": "1f2e3d4c"}, 60),
+    ],
+)
+def test_the_call_that_starts_or_prolongs_a_manual_shift_says_when_it_expires(
+    call: str, asked: dict[str, str], minutes: int
+) -> None:
+    word = read_event(event("failure-zone-shift-call", eventName=call, requestParameters=asked), OURS)
+    assert isinstance(word, ZoneShift)
+    assert (word.zone, word.impaired) == ("euc1-az2", True)
+    assert word.until == word.at + timedelta(minutes=minutes)
+    told = read_event(event("failure-zone-shift-started"), OURS)
+    assert isinstance(told, ZoneShift)
+    assert word.by == told.by, "two words about one shift are known by that"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"errorCode": "ConflictException", "responseElements": None},
+        {"eventName": "CancelZonalShift"},
+        {"requestParameters": {"zonalShiftId": "1f2e3d4c", "comment": "x"}},
+        {"requestParameters": None},
+        *(
+            {"requestParameters": {"awayFrom": "euc1-az2", "expiresIn": odd}}
+            for odd in ("", "0m", "2d", 7, None, "1m2h")
+        ),
+    ],
+)
+def test_a_zonal_shift_call_that_sets_no_end_says_nothing(fields: dict[str, Any]) -> None:
+    assert ignored(event("failure-zone-shift-call", **fields)).kind == "no failure"
 
 
 @pytest.mark.parametrize("how", ["Started", "Succeeded", "Interrupted", "Failed"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -88,6 +88,20 @@ def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried
         house.hear(failure(name=None))
     house.queue.broken = None
     assert house.hear(failure(name=None)).verdict is Verdict.LOOKED
+
+
+@pytest.mark.parametrize("later", [None, NOW - 10 * SECOND])
+def test_so_it_is_where_the_failure_was_recorded_already(later: datetime | None) -> None:
+    house = House()
+    house.queue.broken = QueueUnavailableError("away")
+    with pytest.raises(QueueUnavailableError):
+        house.hear(failure())
+    if later is not None:  # nor could the look be asked for when another failure was heard meanwhile
+        with pytest.raises(QueueUnavailableError):
+            house.hear(failure(occurred_at=later, id="event-2"))
+    house.queue.broken = None
+    assert house.hear(failure()).verdict is Verdict.KNOWN
+    assert house.queue.clusters == ["demo"]
 
 
 # ---------------------------------------------------------------- which cluster

@@ -30,7 +30,7 @@ class Client:
         self.sent.append(message)
         return self._answer
 
-    put_events = send_message
+    put_events = change_message_visibility = send_message
 
 
 def queue(client: Client) -> SqsQueue:
@@ -125,6 +125,16 @@ class TestSending:
         client = Client()
         queue(client).look_again("demo", "second look", seconds)
         assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
+
+    @pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (2, 20), (3, 80), (4, 320), (5, 360), (99, 360)])
+    def test_a_failed_message_comes_back_soon_and_later_each_time(self, receives: int, seconds: int) -> None:
+        client = Client()
+        queue(client).try_soon("handle", receives)
+        assert client.sent == [{"QueueUrl": "r.fifo", "ReceiptHandle": "handle", "VisibilityTimeout": seconds}]
+
+    def test_where_that_cannot_be_said_it_comes_back_by_itself(self, caplog: pytest.LogCaptureFixture) -> None:
+        queue(Client(error=EndpointConnectionError(endpoint_url="https://sqs"))).try_soon("handle", 1)
+        assert "visibility timeout" in caplog.text
 
     @pytest.mark.parametrize("body", ["", "x", "x" * 300_000])
     def test_poison_keeps_its_beginning_and_gets_its_reason(self, body: str) -> None:

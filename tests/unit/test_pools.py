@@ -1,12 +1,16 @@
 """Who belongs to which pool, and where a pool's numbers come from."""
 
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 import pytest
 
-from evenkeel.domain.model import Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
-from evenkeel.domain.plan import PoolPlan
+from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Strategy
+from evenkeel.domain.plan import Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
+from evenkeel.domain.similarity import Similarity
+from evenkeel.domain.templates import NodeTemplate
 from evenkeel.domain.values import LARGEST_COUNT, Fault
 from tests.builders import group, key, maxima, numbers, plan_of, pool_plan, requested, zones
 
@@ -80,6 +84,114 @@ def test_pools_without_bounds_or_numbers_take_no_part() -> None:
     found = plan_of([group("a", 3)])
     assert found.pools == ()
     assert "takes no part" in found.skipped[0].reason
+
+
+# -- similarity
+
+SIMILAR = Policy(similarity=Similarity())
+
+
+def alike(zone: str, requested: int = 1, *, memory: int = 16, **fields: Any) -> NodeGroup:
+    """A group that nobody puts into a pool, with nodes of 4 cores and so many GiB."""
+    template = NodeTemplate(capacity={"cpu": Fraction(4), "memory": Fraction(memory * 2**30)})
+    return group(zone, requested, **{"pool": None, "bounds": (0, 4), "template": template, **fields})
+
+
+def members(found: Plan) -> dict[str, list[str]]:
+    """Pool and its groups, by name."""
+    return {str(pool.id): [plan.group.key.name for plan in pool.groups] for pool in found.pools}
+
+
+def test_without_similarity_groups_that_are_alike_stand_alone() -> None:
+    assert members(plan_of([alike("a"), alike("b")])) == {}
+
+
+def test_groups_that_are_alike_make_a_pool_called_after_the_first_of_them() -> None:
+    for order in ("abc", "cba", "bca"):
+        found = plan_of([alike(zone) for zone in order] + [alike("d", memory=32)], SIMILAR)
+        assert members(found) == {
+            "cluster-api/default/loose-a": ["loose-a", "loose-b", "loose-c"],
+            "cluster-api/default/loose-d": ["loose-d"],
+        }
+        assert [(pool.min, pool.max) for pool in found.pools] == [(0, 12), (0, 4)]
+
+
+def test_a_rule_of_the_first_members_name_gives_the_pool_its_numbers() -> None:
+    policy = replace(SIMILAR, pools=(PoolRule(name="loose-a", min=2, max=9),))
+    (pool,) = plan_of([alike("a"), alike("b")], policy).pools
+    assert (pool.min, pool.max) == (2, 9)
+    (pool,) = plan_of([alike("a"), alike("b", pool_max=7)], policy).pools
+    assert (pool.min, pool.max) == (2, 7)
+
+
+def test_labels_and_selectors_go_before_similarity() -> None:
+    policy = replace(SIMILAR, pools=(PoolRule(name="picked", selector={"x": "1"}),))
+    found = plan_of([alike("a", pool="mine"), alike("b", labels={"x": "1"}), alike("c")], policy)
+    assert members(found) == {
+        "cluster-api/default/loose-c": ["loose-c"],
+        "cluster-api/default/mine": ["mine-a"],
+        "cluster-api/default/picked": ["loose-b"],
+    }
+
+
+def test_groups_of_two_namespaces_workload_clusters_or_flavours_are_never_alike() -> None:
+    others = [
+        alike("b", key=key("b", pool="loose", namespace="other")),
+        alike("c", cluster="blue"),
+        alike("d", key=key("d", pool="loose", flavour="openshift")),
+    ]
+    assert all(len(names) == 1 for names in members(plan_of([alike("a"), *others], SIMILAR)).values())
+    assert len(plan_of([alike("a"), *others], SIMILAR).pools) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"requested": 0, "template": None, "closed_because": "at zero, and so on"}, "at zero, and so on"),
+        ({"template": None}, "annotate capacity.cluster-autoscaler.kubernetes.io/cpu"),
+        ({"template": NodeTemplate(capacity={"cpu": Fraction(4)})}, "annotate capacity.cluster-autoscaler"),
+        ({"template_faults": (Fault(object="MD x", field="f", value="'v'", problem="p"),)}, "MD x: f is 'v': p"),
+        ({"bounds": None}, "it has no bounds, or a max of 0"),
+        ({"bounds": (0, 0)}, "it has no bounds, or a max of 0"),
+        ({"bounds": (0, 4), "has_adopted": True, "adopted": Bounds(0, 0)}, "it has no bounds, or a max of 0"),
+    ],
+)
+def test_a_group_that_cannot_be_compared_is_in_no_pool_and_told_what_to_do(fields: dict[str, Any], says: str) -> None:
+    found = plan_of([alike("a"), alike("b", **fields)], SIMILAR)
+    assert members(found) == {"cluster-api/default/loose-a": ["loose-a"]}
+    (skipped,) = found.skipped
+    assert skipped.name == "loose-b"
+    assert skipped.reason.startswith("in no pool: ")
+    assert says in skipped.reason
+
+
+def test_what_cannot_be_read_of_nodes_does_no_harm_to_a_labelled_pool() -> None:
+    fault = Fault(object="MD x", field="f", value="'v'", problem="p")
+    found = pool_plan(zones((1, 1), bounds=((0, 4), (0, 4)), template_faults=(fault,)), SIMILAR)
+    assert found.valid
+    assert found.problems == ()
+
+
+def test_a_bound_that_cannot_be_read_makes_the_pool_of_its_likes_invalid() -> None:
+    fault = Fault(object="MD x", field="min", value="'v'", problem="p")
+    found = pool_plan([alike("a"), alike("b", bounds=None, faults=(fault,))], SIMILAR)
+    assert problem(found) == "MD x: min is 'v': p"
+
+
+def test_a_pool_that_would_take_anothers_name_is_none() -> None:
+    found = plan_of([group("z", bounds=(0, 1), pool="loose-a"), alike("a"), alike("b")], SIMILAR)
+    assert members(found) == {"cluster-api/default/loose-a": ["loose-a-z"]}
+    assert [skipped.name for skipped in found.skipped] == ["loose-a", "loose-b"]
+    assert all("another pool is called loose-a" in skipped.reason for skipped in found.skipped)
+
+
+def test_with_a_list_of_labels_nothing_else_is_compared() -> None:
+    def labelled(zone: str, team: str) -> NodeGroup:
+        return alike(zone, template=NodeTemplate(labels={"team": team}))
+
+    policy = Policy(similarity=Similarity(labels=("team",)))
+    found = plan_of([labelled("a", "x"), labelled("b", "y"), labelled("c", "x"), alike("d", template=None)], policy)
+    assert sorted(members(found).values()) == [["loose-a", "loose-c"], ["loose-b"], ["loose-d"]]
 
 
 # -- zone order

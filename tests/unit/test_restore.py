@@ -15,7 +15,7 @@ from evenkeel.domain.pools import PoolState
 from evenkeel.domain.restore import plan_restore
 from sandbox.kube.store import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
-from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, How, Life, Scene, WirelessClusters
+from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters
 from tests.fakes import FakeQueue, plenty
 
 
@@ -182,6 +182,50 @@ class TestEverythingIsAsBefore:
             assert pictured["spec"] == stay.before[name]["spec"]
             assert pictured["metadata"].get("annotations") == stay.before[name]["metadata"].get("annotations")
         assert stay.record.paused
+
+
+class TestOnePool:
+    def test_it_is_as_before_and_paused_for_good_and_the_cluster_goes_on(self, owner: str) -> None:
+        stay = Stay(owner)
+        assert stay.picture(stay.scene) != stay.before, "Evenkeel has written"
+        assert stay.ask("restore", pool=POOL)["ok"]
+        stay.scene.settle()
+        assert stay.picture(stay.scene) == stay.before
+        assert (stay.record.paused, stay.record.leaving_pools) == (False, ())
+        assert stay.record.paused_pools == {POOL: None}
+
+    def test_twice_is_once(self, owner: str) -> None:
+        stay = Stay(owner)
+        for _ in range(2):
+            stay.ask("restore", pool=POOL)
+            stay.scene.settle()
+            assert stay.picture(stay.scene) == stay.before
+        assert stay.record.paused_pools == {POOL: None}
+
+    @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
+    def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
+        stay = Stay(owner)
+        stay.ask("restore", pool=POOL)
+        life = Life()
+        stay.scene.again().run(life)
+        wrong = []
+        for how in (How.BEFORE, How.AFTER, How.LOST):
+            for at, step in enumerate(life.steps):
+                played = stay.scene.again()
+                played.troubled(Life(at=at, how=how))
+                for _ in range(3):
+                    played.troubled(Life())
+                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused_pools:
+                    wrong.append(f"{step}: {how}")
+        assert wrong == []
+
+    def test_who_comes_back_is_managed_again(self, owner: str) -> None:
+        stay = Stay(owner)
+        stay.ask("restore", pool=POOL)
+        stay.scene.settle()
+        stay.ask("resume", pool=POOL)
+        stay.scene.settle()
+        assert stay.picture(stay.scene) != stay.before
 
 
 class TestAdoptedBoundsThatSomebodyEdited:

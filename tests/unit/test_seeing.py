@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from evenkeel.application.failure import Failure, HearFailure, Verdict
-from evenkeel.domain.backoff import GroupState, state_at
+from evenkeel.domain.backoff import GroupState, record_failure, state_at
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, GroupKey, MachineFailure, NodeGroup, State
+from evenkeel.domain.model import BackoffPolicy, GroupKey, MachineFailure, NodeGroup, Observation, Policy, State
 from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
 from evenkeel.domain.seeing import see
 from sandbox.kube.controllers import Timing
 from sandbox.kube.world import ZONES, Pool, World
-from tests.builders import NOW, group, machines
+from tests.builders import NOW, group, key, machines
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record
 
@@ -391,3 +391,36 @@ class TestEventAndScan:
         assert ended.message == f"{code}: the provider's words"
         assert ended.failure_class is kind
         assert state_at(ended, NOW, None, BACKOFF) is State.FENCED
+
+
+class TestWhatEventsToldOfAMachineSet:
+    """An event may name the MachineSet of a MachineDeployment. Its failure is the deployment's."""
+
+    def planned(self, state: ClusterState, minute: float = 0) -> Plan:
+        numbers = {"pool_min": 0, "pool_max": 9}
+        groups = (group("a", 2, sets=("workers-a-5b6f7",), **numbers), group("b", 2, **numbers))
+        return plan(Observation(groups=groups), state, Policy(), NOW + minute * MINUTE)
+
+    def told(self, *minutes: int) -> ClusterState:
+        state = GroupState()
+        for minute in minutes:
+            state = record_failure(state, NOW + minute * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        return ClusterState(groups={replace(key("a"), name="workers-a-5b6f7"): state})
+
+    def test_it_fences_the_group_as_if_the_event_had_named_that(self) -> None:
+        found = self.planned(self.told(-2))
+        state = found.states[key("a")]
+        assert state == record_failure(GroupState(), NOW - 2 * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        assert {planned.group.key for planned in found.pools[0].groups if planned.state is State.FENCED} == {key("a")}
+
+    def test_it_counts_once_and_adds_to_what_is_known_of_the_group(self) -> None:
+        state = self.told(-30, -2)
+        own = record_failure(GroupState(), NOW - 15 * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        groups = {**state.groups, key("a"): own}
+        found = self.planned(ClusterState(groups=groups))
+        assert found.states[key("a")].failures == 3
+        assert self.planned(ClusterState(groups={**groups, **found.states})).states == {}
+
+    def test_it_is_forgotten_like_any_other(self) -> None:
+        assert key("a") in self.planned(self.told(-2), minute=177).states
+        assert self.planned(self.told(-2), minute=179).states == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -315,10 +315,10 @@ class TestRebalanceBesideOthers:
         house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
         house.fail("a")
 
-        def slow(patch: Patch) -> None:
+        def slow(patch: Patch, names: Collection[str]) -> None:
             house.clock.at += 2 * MINUTE
 
-        house.cluster.mark_waiting = slow  # type: ignore[method-assign]
+        house.cluster.mark = slow  # type: ignore[method-assign]
         assert house.run().written == 0
         assert house.cluster.groups[key("a")].requested == 4
         assert "not tried: no time left" in house.outcomes()
@@ -861,7 +861,7 @@ class TestOperate:
     ) -> None:
         house.journal.entries.clear()
         answer = operate("plan")
-        assert answer["message"] == "1 pools, 0 invalid; 3 groups would change"
+        assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
         assert house.journal.entries == ["load", "observe"]
@@ -877,7 +877,7 @@ class TestOperate:
         assert (group["state"], group["class"], group["failures"]) == ("fenced", "capacity", 1)
         assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
         assert len(answer["decisions"]) == 1
-        assert answer["message"] == "demo: dry run, 1 node groups in trouble"
+        assert answer["message"] == "demo: dry run, 1 node group in trouble, last decision just now"
         json.dumps(answer)
 
     def test_pause_and_resume(self, house: House, operate: Callable[..., dict[str, Any]]) -> None:
@@ -910,10 +910,13 @@ class TestOperate:
             (None, "event is no object"),
             ({}, "action is 'None'"),
             ({"action": "explode", "cluster": "demo"}, "action is 'explode': choose one of"),
+            ({"action": "statsu", "cluster": "demo"}, "action is 'statsu'; did you mean status?: choose one of"),
             ({"action": {"a": 1}, "cluster": "demo"}, "action is "),
             ({"action": "x" * 300_000, "cluster": "demo"}, "choose one of"),
-            ({"action": "status"}, "cluster is 'None': name the cluster's id"),
+            ({"action": "plan"}, "cluster is 'None': name the cluster's id"),
+            ({"action": "plan", "cluster": "*"}, "cluster '*' is not registered"),
             ({"action": "status", "cluster": 7}, "cluster is '7'"),
+            ({"action": "status", "cluster": "demmo"}, "cluster 'demmo' is not registered; did you mean demo?"),
             ({"action": "status", "cluster": "nobody"}, "cluster 'nobody' is not registered"),
             ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
             ({"action": "pause", "cluster": "demo", "until": "soon"}, "paused_until is 'soon'"),
@@ -945,7 +948,7 @@ class TestOperate:
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         with pytest.raises(ClusterUnavailableError) as caught:
             operate("plan")
-        assert said_by(caught.value) == {"ok": False, "message": "demo does not answer"}
+        assert said_by(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
 
 
 def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:

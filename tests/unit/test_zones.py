@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.errors import BadRequestError, StateConflictError, StateUnavailableError
+from evenkeel.application.errors import (
+    BadRequestError,
+    ClusterUnavailableError,
+    QueueUnavailableError,
+    StateConflictError,
+    StateUnavailableError,
+)
 from evenkeel.application.failure import Heard, Verdict
 from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Remembered
 from evenkeel.application.zones import LONGEST, HearZoneShift, ZoneShift
 from evenkeel.config import ConfigError
-from evenkeel.domain.model import State
+from evenkeel.domain.model import NodeGroup, State
 from evenkeel.domain.plan import GroupPlan
+from tests.builders import group
 from tests.crashing import BUSY, IDLE, Life, Scene
-from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 
 MINUTE = timedelta(minutes=1)
 ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
@@ -33,6 +41,7 @@ class House:
 
     def __init__(self) -> None:
         self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOW)
+        self.groups: list[NodeGroup] | Exception = []  # of cluster demo
 
     def register(self, cluster: str = "demo", **fields: Any) -> None:
         given = {"region": "eu-central-1", "zone_ids": ZONE_IDS}
@@ -42,8 +51,9 @@ class House:
         return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
 
     def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
+        demo = self.groups if isinstance(self.groups, Exception) else FakeCluster(self.groups)
         operate = Operate(
-            store=self.store, clusters=FakeClusters({}), queue=self.queue, clock=self.clock, dry_run=False
+            store=self.store, clusters=FakeClusters({"demo": demo}), queue=self.queue, clock=self.clock, dry_run=False
         )
         if isinstance(until, datetime):
             until = until.isoformat()
@@ -116,6 +126,36 @@ class TestWhatIsSaid:
             house.ask(zone, until)
         assert house.store.load("demo").zones == {}
 
+    def test_a_zone_that_the_cluster_does_not_have_is_refused_and_the_nearest_named(self, house: House) -> None:
+        house.register(zone_ids={})
+        house.groups = [group("eu-central-1a"), group("eu-central-1b"), group("nowhere", in_zone=None)]
+        with pytest.raises(BadRequestError, match=r"'eu-centrl-1b': .* of demo .*, eu-central-1b; .* eu-central-1b\?$"):
+            house.ask("eu-centrl-1b", NOW + MINUTE)
+        assert house.store.load("demo").zones == {}
+        with pytest.raises(BadRequestError, match=r"its zones are eu-central-1a, eu-central-1b$"):
+            house.ask("westeurope-1", NOW + MINUTE)
+
+    def test_a_zone_that_a_node_group_is_in_is_fenced_without_further_words(self, house: House) -> None:
+        house.register(zone_ids={})
+        house.groups = [group("eu-central-1a")]
+        assert house.ask("eu-central-1a", NOW + MINUTE)["message"].endswith("a moment that is over")
+        assert house.impaired("eu-central-1a")
+
+    def test_a_cluster_whose_groups_say_no_zone_has_none_to_fence(self, house: House) -> None:
+        house.register(zone_ids={})
+        house.groups = [group("a", in_zone=None)]
+        with pytest.raises(BadRequestError, match="none of its node groups says its zone"):
+            house.ask("eu-central-1b", NOW + MINUTE)
+
+    def test_a_cluster_that_cannot_be_looked_at_is_fenced_all_the_same_and_that_is_said(self, house: House) -> None:
+        house.register(zone_ids={})
+        house.groups = ClusterUnavailableError("demo: no answer")
+        assert house.ask("eu-central-1z", NOW + MINUTE)["message"].endswith("could not be seen: demo: no answer")
+        assert house.impaired("eu-central-1z")
+        house.groups = [group("eu-central-1a")]
+        house.clock.at += MINUTE
+        assert house.ask("eu-central-1z", NOW)["ok"], "what was fenced once can be lifted"
+
     def test_the_fence_of_one_cluster_is_no_other_clusters(self, house: House) -> None:
         house.register()
         house.register("other")
@@ -155,6 +195,26 @@ class TestWhatAwsSays:
         house.hear(shift(minute=1, until=NOW + 9 * LONGEST))
         assert house.until("eu-central-1b") == NOW + MINUTE + LONGEST
 
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_who_knows_the_end_of_a_shift_completes_who_does_not_in_any_order(self, house: House, turned: bool) -> None:
+        told, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
+        house.register()
+        for word in (called, told) if turned else (told, called):
+            assert house.hear(word).verdict is Verdict.RECORDED
+        assert house.until("eu-central-1b") == NOW + 10 * MINUTE
+        assert house.hear(called).verdict is house.hear(told).verdict is Verdict.KNOWN
+        house.clock.at += MINUTE
+        house.hear(shift(minute=0.5, impaired=False))
+        assert not house.impaired("eu-central-1b")
+        assert house.hear(called).verdict is Verdict.KNOWN
+        assert not house.impaired("eu-central-1b")
+
+    def test_a_shift_that_is_prolonged_has_the_later_end(self, house: House) -> None:
+        house.register()
+        house.hear(shift(until=NOW + 10 * MINUTE))
+        house.hear(shift(minute=5, until=NOW + 60 * MINUTE))
+        assert house.until("eu-central-1b") == NOW + 60 * MINUTE
+
     def test_completed_lifts_it(self, house: House) -> None:
         house.register()
         house.hear(shift())
@@ -167,6 +227,24 @@ class TestWhatAwsSays:
         house.hear(shift())
         assert house.hear(shift()).verdict is Verdict.KNOWN
         assert len(house.queue.requests) == 1
+
+    def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again(self, house: House) -> None:
+        house.register()
+        house.queue.broken = QueueUnavailableError("away")
+        with pytest.raises(QueueUnavailableError):
+            house.hear(shift())
+        assert house.impaired("eu-central-1b"), "remembered, but nobody looks"
+        house.queue.broken = None
+        house.clock.at += MINUTE
+        house.hear(shift())
+        assert house.queue.clusters == ["demo"]
+
+    def test_an_older_word_that_comes_again_asks_for_no_look(self, house: House) -> None:
+        house.register()
+        house.hear(shift(minute=5))
+        house.queue.requests.clear()
+        house.hear(shift(minute=4, impaired=False))
+        assert house.queue.clusters == []
 
     @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
     def test_whatever_order_the_words_arrive_in_the_newest_counts(self, order: tuple[int, ...]) -> None:
@@ -188,6 +266,23 @@ class TestWhatAwsSays:
         house.store.plant("broken", '{"id": "broken"}')
         assert house.hear(shift()).verdict is Verdict.RECORDED
         assert house.queue.clusters == ["one"]
+
+    def test_a_state_that_cannot_be_read_keeps_nobody_else_from_hearing_it(
+        self, house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house.register("broken")
+        house.register("one")
+        load = house.store.load
+
+        def read(cluster: str) -> Remembered:
+            if cluster == "broken":
+                raise ConfigError(["group x of cluster broken: failures is -1"])
+            return load(cluster)
+
+        monkeypatch.setattr(house.store, "load", read)
+        assert house.hear(shift()).verdict is Verdict.RECORDED
+        assert house.queue.clusters == ["one"]
+        assert "failures is -1" in caplog.text
 
     def test_a_write_in_between_does_not_lose_the_word(self, house: House) -> None:
         house.register()
@@ -256,6 +351,7 @@ class Fenced:
     def fence(self, until: datetime) -> None:
         house = House()
         house.store, house.clock = self.scene.memory, self.scene.clock
+        house.groups = [group(BUSY)]
         assert house.ask(BUSY, until)["ok"]
 
     def planned(self) -> GroupPlan:

@@ -9,7 +9,8 @@ import typer
 import yaml
 
 from evenkeel.config import ConfigError
-from evenkeel.domain.values import shown
+from evenkeel.domain.moves import Growth
+from evenkeel.domain.values import BadValueError, read_count, shown
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL = 1, 2, 3
 
@@ -52,3 +53,23 @@ def read_moment(text: str | None) -> datetime:
     if not 2000 <= moment.year < 2200:
         raise ConfigError([f"--now is {shown(text)}: choose a moment from 2000 to 2199"])
     return moment.astimezone(UTC)
+
+
+def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> list[Growth]:
+    """``pool=K`` or ``pool=K,only=group,group``, each a request of its own. Raises ConfigError."""
+    found = []
+    for number, text in enumerate(texts, 1):
+        wanted, _, rest = text.partition(",")
+        pool, _, nodes = wanted.rpartition("=")
+        only = [name.removeprefix("only=") for name in rest.split(",")] if rest else []
+        if not pool or (rest and not rest.startswith("only=")) or not all(only if rest else ["-"]):
+            raise ConfigError([f"{option} is {shown(text)}: write pool=K, or pool=K,only=group,group"])
+        try:
+            count = read_count(nodes)
+        except BadValueError as error:
+            raise ConfigError([f"{option} is {shown(text)}: K is {shown(nodes)}: {error}"]) from None
+        if not count:
+            raise ConfigError([f"{option} is {shown(text)}: K is 0: ask for one node or more"])
+        id = f"{option}-{number}" if len(texts) > 1 else option
+        found.append(Growth(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
+    return found

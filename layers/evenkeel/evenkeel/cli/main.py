@@ -9,7 +9,10 @@ from io import TextIOWrapper
 
 import typer
 
+from evenkeel.cli import remote
 from evenkeel.cli.planning import plan_command
+from evenkeel.cli.reporting import report_command
+from evenkeel.cli.simulating import simulate_command
 
 app = typer.Typer(
     name="evenkeel",
@@ -30,6 +33,10 @@ def evenkeel() -> None:
 
 
 app.command("plan")(plan_command)
+for name, command in remote.COMMANDS.items():
+    app.command(name)(command)
+app.command("simulate")(simulate_command)
+app.command("report")(report_command)
 
 
 def main() -> None:

@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS, Flavour
+from evenkeel.adapters.kubernetes.node_templates import NODE, Looked, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.readers import (
+    Found,
     Listing,
     at,
     belongs_to,
@@ -34,6 +37,9 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Obs
     """
     listings = {name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours}
     machines: dict[str, list[Mapping[str, Any]]] = {}
+    templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
+    nodes: list[Mapping[str, Any]] = []
+    by_node = policy.discovered_pools is not None and policy.discovered_pools.nodes
     skipped: list[Skipped] = []
     faults: list[str] = []
     for file, text in files:
@@ -42,12 +48,19 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Obs
             kind = item["kind"]
             namespace, name = name_of(item)
             flavour = next((f for f in FLAVOURS.values() if _knows(f.name, group, version, kind)), None)
-            if flavour is None:
+            if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
+                nodes.append(item)
+                if not by_node:
+                    reason = "nodes are read only where the record's pools are discovered with nodes: true"
+                    skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+            elif flavour is None:
                 reason = f"{kind} of {item.get('apiVersion') or 'no apiVersion'} is no object that Evenkeel reads"
                 skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
             elif flavour.name not in listings:
                 reason = f"flavour {flavour.name} is not among the record's flavours"
                 skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+            elif is_template(flavour, group, version, kind):
+                templates[(group, kind, namespace, name)] = item
             elif kind == "Machine":
                 machines.setdefault(flavour.name, []).append(item)
             else:
@@ -59,18 +72,22 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Obs
         found, left_out = read_groups(listing, policy.discoveries)
         skipped += left_out
         known = machines.get(listing.flavour.name)
-        for one in found:
-            if known is not None:
-                mine = [read_machine(listing.flavour, item) for item in known if belongs_to(one, listing.flavour, item)]
-                groups.append(with_machines(one.group, mine))
-            else:
-                groups.append(one.group)
+        if known is not None:
+            found = [_with_machines(one, listing.flavour, known) for one in found]
+        running = running_nodes(listing.flavour, found, known or (), nodes) if by_node else {}
+        looked = Looked(templates=templates, nodes=running)
+        groups += [described(one, listing.flavour, looked).group for one in found]
     return Observation(groups=tuple(groups), skipped=tuple(skipped))
+
+
+def _with_machines(one: Found, flavour: Flavour, machines: Iterable[Mapping[str, Any]]) -> Found:
+    mine = [read_machine(flavour, item) for item in machines if belongs_to(one, flavour, item)]
+    return replace(one, group=with_machines(one.group, mine))
 
 
 def _knows(flavour: str, group: str, version: str, kind: str) -> bool:
     known = FLAVOURS[flavour]
-    return any(
+    return is_template(known, group, version, kind) or any(
         (one.group, one.kind) == (group, kind) and version in one.versions for one in (*known.kinds, known.machine)
     )
 

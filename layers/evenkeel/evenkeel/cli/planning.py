@@ -1,26 +1,21 @@
 """`evenkeel plan`: what Evenkeel would do, from files or read-only from a cluster."""
 
 import json
-from enum import StrEnum
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.cli.inputs import CANNOT_READ, INVALID_POOL, fail, read_moment, read_text, read_yaml
+from evenkeel.cli.answers import Output
+from evenkeel.cli.inputs import CANNOT_READ, INVALID_POOL, fail, read_growths, read_moment, read_text, read_yaml
 from evenkeel.cli.objects import read_objects
+from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model import Observation
 from evenkeel.domain.plan import ClusterState, plan
-
-
-class Output(StrEnum):
-    """How a plan is printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def plan_command(
@@ -30,22 +25,39 @@ def plan_command(
     ] = None,
     state: Annotated[str | None, typer.Option(help="Backoffs and impaired zones, JSON.")] = None,
     now: Annotated[str | None, typer.Option(help="The moment to plan for, RFC 3339; default: now.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="The cluster's record, YAML: pools, strategy, discovery.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="The cluster's record, YAML: pools, strategy, discovery; with --stack, the cluster's id."),
+    ] = None,
+    grow: Annotated[
+        list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
+    ] = None,
+    shrink: Annotated[list[str] | None, typer.Option(help="Give K nodes of a pool back: pool=K.")] = None,
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
+    stack: Annotated[str | None, typer.Option(help="Let this deployed stack plan, for a registered cluster.")] = None,
 ) -> None:
     """What Evenkeel would write, and why. Reads only; exit 3 means that some pool is invalid."""
+    if stack is not None:
+        if cluster is None or any((file, state, now, grow, shrink, kubeconfig, context)):
+            fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
+        plan_of_stack(stack, cluster, output)
+        return
     try:
         policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
         remembered = read_json(StateFile, read_text(state), state).state() if state else ClusterState()
         at = read_moment(now)
+        growths = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
+        remembered = replace(remembered, growths=tuple(growths))
         observation = _observe(file or [], policy, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
     planned = plan(observation, remembered, policy.policy(), at)
+    if planned.refusals:
+        fail([refusal.reason for refusal in planned.refusals])
     if output is Output.JSON:
         typer.echo(json.dumps(plan_json(planned), indent=2, ensure_ascii=False))
     else:

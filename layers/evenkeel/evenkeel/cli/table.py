@@ -10,7 +10,8 @@ from evenkeel.domain.plan import GroupPlan, Plan
 STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 
 
-def _span(before: int | None, after: int | None) -> Text:
+def span(before: int | None, after: int | None) -> Text:
+    """A number, or how it changes."""
     if before == after:
         return Text("-" if after is None else str(after))
     return Text(f"{'-' if before is None else before} → {'-' if after is None else after}", style="bold")
@@ -23,9 +24,9 @@ def _row(plan: GroupPlan) -> list[Text]:
         Text(f"{plan.group.key.namespace}/{plan.group.key.name}"),
         Text(plan.state.value, style=STYLES[plan.state]),
         Text(str(plan.group.running)),
-        _span(plan.group.requested, plan.requested),
-        _span(old.min if old else None, new.min if new else None),
-        _span(old.max if old else None, new.max if new else None),
+        span(plan.group.requested, plan.requested),
+        span(old.min if old else None, new.min if new else None),
+        span(old.max if old else None, new.max if new else None),
     ]
 
 

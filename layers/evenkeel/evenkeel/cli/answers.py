@@ -1,0 +1,104 @@
+"""The operator function's answers for people: tables where there are pools, else the message."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evenkeel.cli.table import STYLES, span
+from evenkeel.domain.model import State
+
+_Json = Mapping[str, Any]
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def print_answer(answer: _Json, console: Console | None = None) -> None:
+    """An answer of any action; of all clusters, one after the other."""
+    console = console or Console()
+    for one in answer.get("clusters", [answer]):
+        _line(console, one["message"] if answer["action"] != "explain" else "")
+        match answer["action"] if one.get("ok") else "":
+            case "status":
+                _status(console, one)
+            case "plan":
+                _plan(console, one["plan"])
+            case "explain":
+                for sentence in (*one["sentences"], *_of_groups(one), *one["history"]):
+                    _line(console, sentence)
+            case "validate":
+                _findings(console, one)
+
+
+def _status(console: Console, answer: _Json) -> None:
+    for pool in answer["pools"]:
+        _pool(console, pool)
+    for decision in answer["decisions"]:
+        pool = decision.get("pool") or {}
+        changed = [group["name"] for group in pool.get("groups", []) if group.get("outcome") != "left alone"]
+        what = f"{', '.join(changed) or 'nothing'} {'would change' if decision.get('dryRun') else 'changed'}"
+        _line(console, f"{decision.get('at')} {pool.get('name', '')}: {what} ({decision.get('cause')})", "dim")
+
+
+def _plan(console: Console, plan: _Json) -> None:
+    for pool in plan["pools"]:
+        _pool(console, pool, reasons=True)
+    for skipped in plan["skipped"]:
+        _line(console, f"skipped {skipped['namespace']}/{skipped['name']}: {skipped['reason']}", "dim")
+
+
+def _pool(console: Console, pool: _Json, *, reasons: bool = False) -> None:
+    numbers = f"min {_shown(pool['min'])}, max {_shown(pool['max'])}"
+    table = Table(title=f"{pool['name']}: {pool['strategy']}, {numbers}", title_justify="left")
+    live = any("running" in group for group in pool["groups"])
+    counts = (*(("running",) if live else ()), "requested", "min", "max")
+    for heading in ("zone", "node group", "state", *counts, *(("until",) if live else ())):
+        table.add_column(heading, justify="right" if heading in counts else "left")
+    for group in pool["groups"]:
+        table.add_row(
+            Text(group["zone"] or "?"),
+            Text(f"{group['namespace']}/{group['name']}"),
+            Text(group["state"], style=STYLES[State(group["state"])]),
+            *([Text(str(group["running"]))] if live else []),
+            *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
+            *([Text(group["until"] or "")] if live else []),
+        )
+    console.print(table)
+    for group in pool["groups"]:
+        for sentence in group["reasons"] if reasons else group.get("held", []):
+            _line(console, f"  {group['zone'] or '?'}: {sentence}")
+    for problem in pool["problems"]:
+        _line(console, f"{'!' if pool['valid'] else 'invalid:'} {problem}", "yellow" if pool["valid"] else "red")
+
+
+def _findings(console: Console, answer: _Json) -> None:
+    for pool in answer["pools"]:
+        for problem in pool["problems"]:
+            _line(console, f"invalid: {pool['id']}: {problem}", "red")
+        for warning in pool["warnings"]:
+            _line(console, f"! {pool['id']}: {warning}", "yellow")
+        if pool["left"]:
+            _line(console, f"  not proposed: {pool['left']}")
+    for line in answer["diff"]:
+        _line(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
+
+
+def _of_groups(answer: _Json) -> list[str]:
+    return [sentence for sentences in answer["groups"].values() for sentence in sentences]
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    if text:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _shown(number: int | None) -> str:
+    return "?" if number is None else str(number)

@@ -1,0 +1,63 @@
+"""`evenkeel report`: one HTML file to look at, from a live stack, a plan or a simulation."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
+from evenkeel.adapters.page.render import document, summary
+from evenkeel.adapters.page.view import Page
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_text
+from evenkeel.cli.remote import CannotAskError, ask
+from evenkeel.config import ConfigError
+
+
+def report_command(
+    output: Annotated[str, typer.Option("-o", "--output", help="The HTML file to write.")],
+    stack: Annotated[str | None, typer.Option(help="Ask this stack for its status.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="With --stack: one cluster; left out: all of them.")] = None,
+    plan: Annotated[str | None, typer.Option(help="What `evenkeel plan -o json` printed; - is standard input.")] = None,
+    simulation: Annotated[
+        str | None, typer.Option(help="What `evenkeel simulate -o json` printed; - is standard input.")
+    ] = None,
+) -> None:
+    """One self-contained HTML file: pools, zones, fences, decisions, and a timeline."""
+    try:
+        page = _page(stack, cluster, plan, simulation)
+        _write(output, document(page))
+    except ConfigError as error:
+        fail(error.faults)
+    typer.echo(f"{output}: {summary(page)}")
+
+
+def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None) -> Page:
+    if sum(source is not None for source in (stack, plan, simulation)) != 1:
+        raise ConfigError(["give one of --stack, --plan and --simulation"])
+    if cluster is not None and stack is None:
+        raise ConfigError(["--cluster goes with --stack: a plan or a simulation has its own"])
+    if plan is not None:
+        return page_of_plan(read_text(plan), plan)
+    if simulation is not None:
+        return page_of_simulation(read_text(simulation), simulation)
+    assert stack is not None
+    return _live(stack, cluster or "*")
+
+
+def _live(stack: str, cluster: str) -> Page:
+    try:
+        answer = ask(stack, {"action": "status", "cluster": cluster})
+    except CannotAskError as error:
+        fail([str(error)], error.code)
+    if not answer.get("ok"):
+        fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
+    return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        # Half a surrogate pair, which JSON can say and UTF-8 cannot, becomes a question mark.
+        Path(name).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError([f"{name}: cannot be written: {error.strerror or error}"]) from None

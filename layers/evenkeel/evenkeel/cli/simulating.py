@@ -1,0 +1,152 @@
+"""`evenkeel simulate`: what would happen to a pool, with each strategy, in virtual time. Nothing is read or written."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from evenkeel.cli.answers import Output
+from evenkeel.cli.inputs import fail, read_text, read_yaml
+from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Run, Variant, variants_of
+from evenkeel.cli.simulation.history import is_history, scenario_of
+from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
+from evenkeel.cli.simulation.plot import draw
+from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
+from evenkeel.config import ConfigError, near
+from evenkeel.domain.model import Strategy
+from evenkeel.domain.values import BadValueError, shown
+
+# Whoever waits longer than this wants to know for how long.
+_PATIENCE_SECONDS = 2.0
+_PICTURES = (".png", ".svg")
+_LEGEND = (
+    "",
+    "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
+    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine",
+    "skew: nodes running in the fullest zone less those in the emptiest, mean and worst; hours: node-hours",
+)
+
+
+def simulate_command(
+    file: Annotated[
+        str, typer.Argument(help="A scenario, YAML; or what `evenkeel record` wrote. - reads standard input.")
+    ],
+    strategy: Annotated[
+        str,
+        typer.Option(help=f"all compares; else a strategy, {STATIC} or {ALONE}; own: what the scenario says."),
+    ] = "own",
+    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
+) -> None:
+    """What a scenario leads to, in virtual time. The same scenario and seed give the same output."""
+    try:
+        if plot is not None and Path(plot).suffix.lower() not in _PICTURES:
+            raise ConfigError([f"--plot is {shown(plot)}: name a file that ends in {' or '.join(_PICTURES)}"])
+        scenario = _read(file)
+        records = list(_run_all(scenario, _variants(scenario, strategy)))
+        if plot is not None:
+            _draw(records, Path(plot))
+    except ConfigError as error:
+        fail(error.faults)
+    if output is Output.JSON:
+        typer.echo(json.dumps(simulation_json(records), ensure_ascii=False))
+    else:
+        print_measures(scenario, records)
+
+
+def _read(file: str) -> Scenario:
+    data = _read_json(file) if file.endswith(".json") else read_yaml(file)
+    return scenario_of(data, file) if is_history(data) else read_scenario(data, file)
+
+
+def _read_json(file: str) -> object:
+    try:
+        return json.loads(read_text(file))  # a long history: many times as fast as YAML
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([f"{file}: not JSON: {error}"]) from None
+
+
+def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
+    known = ["own", "all", *(one.value for one in Strategy), STATIC, ALONE]
+    try:
+        found = variants_of(scenario, strategy)
+    except BadValueError:
+        why = f"no such strategy: choose one of {', '.join(known)}{near(strategy, known)}"
+        raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
+    if not found:
+        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no autoscaler: leave --strategy out"])
+    return found
+
+
+def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
+    with _progress(len(variants) * scenario.duration) as tell:
+        for done, variant in enumerate(variants):
+            before = done * scenario.duration
+
+            def tell_all(second: int, before: int = before) -> None:
+                tell(before + second)
+
+            yield Run(scenario, variant)(tell_all)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, where somebody watches, once patience is over."""
+    console = Console(stderr=True)
+    started = time.monotonic()
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("simulating", total=total)
+
+    def tell(second: int) -> None:
+        if time.monotonic() - started > _PATIENCE_SECONDS:
+            bar.start()
+            bar.update(task, completed=second)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+def _draw(records: Sequence[Record], file: Path) -> None:
+    try:
+        draw(records, file)
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be written: {error.strerror or error}"]) from None
+
+
+def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
+    """One row per run, and what the columns mean."""
+    console = console or Console()
+    title = f"{scenario.name}, {write_duration(scenario.duration)}"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("strategy", no_wrap=True)
+    for heading in ("met in", "waiting", "over", "skew", "failed", "hours", "patches"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for record in records:
+        table.add_row(record.variant.name, *_cells(measure(record)))
+    console.print(table)
+    for line in _LEGEND:
+        console.print(line, style="dim", soft_wrap=True)
+
+
+def _cells(found: Measures) -> list[Text]:
+    """The numbers of a row. What should not be is in red."""
+    never = f"{found.unmet} never"
+    within = "-" if found.worst_seconds is None else write_duration(found.worst_seconds)
+    over = f"{found.over_requested} {found.over_running}"
+    return [
+        Text(never, style="bold red") if found.unmet else Text(within),
+        Text(f"{found.waiting_node_hours:.2f}"),
+        Text(over, style="bold red" if found.over_requested or found.over_running else ""),
+        Text(f"{found.skew_mean:.2f} {found.skew_worst}"),
+        *(Text(text) for text in (str(found.failed_launches), f"{found.node_hours:.1f}", str(found.patches))),
+    ]

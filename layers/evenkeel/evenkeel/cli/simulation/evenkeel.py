@@ -1,0 +1,132 @@
+"""Evenkeel in a simulation: the deployed plan, its order of writes and its journal, on groups that are numbers.
+
+A look and its patches take no time. What is written is read back from the same annotations as on real objects.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from evenkeel.application.rebalance import SECOND_LOOK_SECONDS
+from evenkeel.cli.simulation.scenario import Scenario
+from evenkeel.cli.simulation.world import Group, World
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import classify
+from evenkeel.domain.model import MachineFailure, Observation, OnFailure, Policy, PoolRule, Strategy
+from evenkeel.domain.moves import Move
+from evenkeel.domain.offer import write_adopted, write_decision
+from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
+from evenkeel.domain.pools import PoolState
+from evenkeel.domain.ulids import ulid
+from evenkeel.domain.writes import in_safe_order, patches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What was decided for a pool, when it was news."""
+
+    at: int
+    pool: str
+    reasons: tuple[str, ...]
+
+
+def policy_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool) -> Policy:
+    """The cluster's record; ``strategy`` takes the place of every pool's own."""
+    default = OnFailure.RELEASE if autoscaler else OnFailure.MOVE
+    return Policy(
+        autoscaler=autoscaler,
+        on_failure=default,
+        provision_timeout=timedelta(seconds=scenario.evenkeel.provision_timeout),
+        pools=tuple(
+            PoolRule(
+                name=pool.name,
+                min=pool.min,
+                max=pool.max,
+                strategy=strategy or pool.strategy,
+                on_failure=pool.on_failure or default,
+            )
+            for pool in scenario.pools
+        ),
+    )
+
+
+class Evenkeel:
+    """Its memory and its writes. ``look_again`` asks for a look after so many seconds."""
+
+    def __init__(self, world: World, policy: Policy, look_again: Callable[[int], None]) -> None:
+        self.state = ClusterState()
+        self.patches = 0
+        self.decisions: list[Decision] = []
+        self._world = world
+        self._policy = policy
+        self._look_again = look_again
+        self._groups = {group.key: group for group in world.groups}
+        self._chance = random.Random(f"{world.scenario.seed}/ids")
+
+    def hear(self, group: Group, failure: MachineFailure) -> None:
+        """A failure event has arrived; a look follows it."""
+        if failure.at is None:
+            return
+        known = self.state.groups.get(group.key, GroupState())
+        kind = classify(failure.code, failure.message)
+        after = record_failure(known, failure.at, kind, f"{failure.code}: {failure.message}", self._policy.backoff)
+        self.state = replace(self.state, groups={**self.state.groups, group.key: after})
+
+    def fence_zone(self, zone: str, until: int) -> None:
+        """An operator has fenced a zone."""
+        self.state = replace(self.state, zones={**self.state.zones, zone: self._world.moment(until)})
+
+    def look(self) -> Plan:
+        """One run: observe, plan, write, remember."""
+        now = self._world.time
+        observation = Observation(groups=tuple(self._world.observe(group) for group in self._world.groups))
+        planned = plan(observation, self.state, self._policy, now)
+        self.state = replace(self.state, groups={**self.state.groups, **planned.states})
+        written = self.patches
+        for pool in planned.pools:
+            known = self._write_down(pool)
+            for patch in [patch for change in in_safe_order(pool.changes) for patch in patches(change)]:
+                group = self._groups[patch.plan.group.key]
+                why = "; ".join(patch.plan.reasons)
+                if patch.bounds is not None:
+                    group.bounds = patch.bounds
+                    group.adopted = group.adopted or write_adopted(pool.adopted[str(group.key)])
+                group.decision = write_decision(patch.plan.offer, now, why, group.bounds)
+                if patch.requested is not None:
+                    group.move = known.move.id if known.move and patch.plan.moved else group.move
+                    self._world.shrink(group, patch.requested)
+                    self._world.order(group, patch.requested - group.requested)
+                self.patches += 1
+            for group_plan in pool.groups:
+                self._groups[group_plan.group.key].state = group_plan.state
+            self._close(pool, known)
+        self._world.changed = True
+        if self.patches > written:
+            self._look_again(SECOND_LOOK_SECONDS)
+        return planned
+
+    def _write_down(self, pool: PoolPlan) -> PoolState:
+        """What must not be lost, before the first patch: the bounds before us, and a move that begins."""
+        known = self.state.pools.get(pool.id, PoolState())
+        if pool.changes:
+            known = replace(known, adopted={**pool.adopted, **known.adopted})
+        if pool.moves:
+            owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
+            known = replace(
+                known, move=Move(id=ulid(self._world.time, self._chance.randbytes(10)), carried=owed, steps=pool.moves)
+            )
+        return known
+
+    def _close(self, pool: PoolPlan, known: PoolState) -> None:
+        """Every step of a move is done: what is left of it is what found no place. News becomes a decision."""
+        move = known.move
+        if move is not None and pool.valid:
+            move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
+        digest = pool.digest(applied=bool(pool.changes))
+        if pool.changes or digest != known.digest:
+            reasons = [f"{change.group.zone}: {'; '.join(change.reasons)}" for change in pool.changes]
+            decision = Decision(at=self._world.now, pool=pool.id.name, reasons=(*pool.problems, *reasons))
+            self.decisions.append(decision)
+        known = replace(known, digest=digest, move=move)
+        self.state = replace(self.state, pools={**self.state.pools, pool.id: known})

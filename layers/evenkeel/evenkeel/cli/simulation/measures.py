@@ -1,0 +1,170 @@
+"""What a run was like, in numbers that can be compared."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evenkeel.application.decisions import rfc3339
+from evenkeel.cli.simulation.engine import GroupShot, Record, Shot, fenced_spans
+
+_HOUR = 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Met:
+    """A rise of demand, and how long it took. ``seconds`` None: it was still waiting at its end."""
+
+    at: int
+    pool: str
+    zone: str | None
+    nodes: int
+    seconds: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """Of one run. Over and skew are those of the pool where they were worst."""
+
+    demand: tuple[Met, ...]
+    worst_seconds: int | None  # None: some demand was never met, or there was none
+    unmet: int
+    waiting_node_hours: float  # nodes that pods waited for, times the hours that they waited
+    over_requested: int  # most that a pool requested beyond PoolMaximum
+    over_running: int
+    skew_mean: float  # nodes running in the fullest zone less those in the emptiest, over time
+    skew_worst: int
+    failed_launches: int
+    node_hours: float
+    patches: int
+
+
+def measure(record: Record) -> Measures:
+    """All measures of a run."""
+    pools = record.scenario.pools
+    spans = list(_spans(record))
+    length = record.scenario.duration
+    skews = {pool.name: [(_skew(shot.of_pool(pool.name)), seconds) for shot, seconds in spans] for pool in pools}
+    demand = tuple(_met(record))
+    times = [met.seconds for met in demand]
+    known = [seconds for seconds in times if seconds is not None]
+    return Measures(
+        demand=demand,
+        worst_seconds=max(known) if known and len(known) == len(times) else None,
+        unmet=len(times) - len(known),
+        waiting_node_hours=_hours(sum(_waiting(shot) * seconds for shot, seconds in spans)),
+        over_requested=_over(record, [[g.requested for g in shot.groups] for shot in record.shots]),
+        over_running=_over(record, [[g.running for g in shot.groups] for shot in record.shots]),
+        skew_mean=round(max(sum(skew * s for skew, s in of_pool) / length for of_pool in skews.values()), 2),
+        skew_worst=max(skew for of_pool in skews.values() for skew, _ in of_pool),
+        failed_launches=record.failed_launches,
+        node_hours=_hours(sum(group.running * seconds for shot, seconds in spans for group in shot.groups)),
+        patches=record.patches,
+    )
+
+
+def _hours(node_seconds: int) -> float:
+    return round(node_seconds / _HOUR, 2)
+
+
+def _spans(record: Record) -> Iterator[tuple[Shot, int]]:
+    """Each shot with the seconds that it holds."""
+    ends = [shot.at for shot in record.shots[1:]] + [record.scenario.duration]
+    for shot, end in zip(record.shots, ends, strict=True):
+        yield shot, end - shot.at
+
+
+def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
+    pools = [group.pool for group in record.shots[0].groups]
+    worst = 0
+    for pool in record.scenario.pools:
+        for numbers in counts:
+            worst = max(worst, sum(n for n, name in zip(numbers, pools, strict=True) if name == pool.name) - pool.max)
+    return worst
+
+
+def _skew(groups: Sequence[GroupShot]) -> int:
+    running = [group.running for group in groups]
+    return max(running) - min(running)
+
+
+def served(shot: Shot, pool: str, zone: str | None) -> int:
+    """Nodes of one demand that run: those that are bound to a zone come first there."""
+    running = {group.zone: group.running for group in shot.of_pool(pool)}
+    bound = {name: min(nodes, shot.demand.get((pool, name), 0)) for name, nodes in running.items()}
+    if zone is not None:
+        return bound[zone]
+    return min(shot.demand.get((pool, None), 0), sum(running.values()) - sum(bound.values()))
+
+
+def _waiting(shot: Shot) -> int:
+    return sum(nodes - served(shot, pool, zone) for (pool, zone), nodes in shot.demand.items())
+
+
+def _met(record: Record) -> Iterator[Met]:
+    """Every rise of demand that did not find its nodes there already, and when so many ran for the first time."""
+    for demand in record.scenario.demand:
+        pool = record.scenario.pool_named(demand.pool).name
+        steps = [step for step in demand.nodes if step.at < record.scenario.duration]
+        before = 0
+        for i, step in enumerate(steps):
+            if step.nodes > before:
+                # A later rise does not end it; a fall below it does.
+                end = next((later.at for later in steps[i:] if later.nodes < step.nodes), record.scenario.duration + 1)
+                here = [shot for shot in record.shots if shot.at < end]
+                past = [shot for shot in here if shot.at <= step.at]
+                after = past[-1:] + [shot for shot in here if shot.at > step.at]
+                met = next((shot.at for shot in after if served(shot, pool, demand.zone) >= step.nodes), None)
+                seconds = None if met is None else max(0, met - step.at)
+                yield Met(at=step.at, pool=pool, zone=demand.zone, nodes=step.nodes, seconds=seconds)
+            before = step.nodes
+
+
+def run_json(record: Record) -> dict[str, Any]:
+    """One run; the names are a contract (docs/simulate.md)."""
+    pools = record.scenario.pools
+    measures = asdict(measure(record))
+    return {
+        "strategy": record.variant.name,
+        "measures": measures,
+        "pools": [{"name": pool.name, "min": pool.min, "max": pool.max} for pool in pools],
+        "timeline": [
+            {
+                "t": shot.at,
+                "pool": pool.name,
+                "demand": sum(nodes for (name, _), nodes in shot.demand.items() if name == pool.name),
+                "groups": [
+                    {
+                        "name": group.name,
+                        "zone": group.zone,
+                        "requested": group.requested,
+                        "running": group.running,
+                        "min": group.min,
+                        "max": group.max,
+                        "state": group.state.value,
+                    }
+                    for group in shot.of_pool(pool.name)
+                ],
+            }
+            for shot in record.shots
+            for pool in pools
+        ],
+        "decisions": [
+            {"t": decision.at, "pool": decision.pool, "reasons": list(decision.reasons)}
+            for decision in record.decisions
+        ],
+        "fenced": [
+            {"zone": zone, "from": start, "until": until}
+            for zone, start, until in fenced_spans(record, [pool.name for pool in pools])
+        ],
+    }
+
+
+def simulation_json(records: Sequence[Record]) -> dict[str, Any]:
+    """All runs of a scenario."""
+    scenario = records[0].scenario
+    return {
+        "scenario": scenario.name,
+        "start": rfc3339(scenario.start),
+        "duration": scenario.duration,
+        "runs": [run_json(record) for record in records],
+    }

@@ -1,0 +1,287 @@
+"""A scenario: what happens to which zones, and when. Read strictly; every bad value is one line.
+
+Times count from the scenario's start, in whole seconds; people write them as ``90s``, ``15m`` or ``1h30m``.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, near, read_model
+from evenkeel.domain.distribute import distribute_over_zones
+from evenkeel.domain.model import Strategy
+from evenkeel.domain.values import shown
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_LONGEST = 31 * _UNITS["d"]
+
+
+def read_duration(value: object) -> int:
+    """Seconds from ``90s``, ``15m``, ``1h30m``, ``2d``. Raises ValueError."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) and value and len(value) < 20 else None
+    if found is None:
+        raise ValueError("not a duration: write it with units, such as 90s, 15m or 1h30m")
+    seconds = sum(int(number or 0) * size for number, size in zip(found.groups(), _UNITS.values(), strict=True))
+    if seconds > _LONGEST:
+        raise ValueError("longer than 31 days")
+    return seconds
+
+
+def write_duration(seconds: int) -> str:
+    """The same in the other direction: ``1h30m``."""
+    parts, left = [], seconds
+    for unit, size in _UNITS.items():
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return "".join(parts) or "0s"
+
+
+def _constant(value: object) -> object:
+    """A plain number stands for one step at the start."""
+    return [{"at": "0s", "nodes": value}] if isinstance(value, int) else value
+
+
+Duration = Annotated[int, BeforeValidator(read_duration)]
+Positive = Annotated[int, BeforeValidator(read_duration), Field(ge=1)]
+# Every node is an object in memory, six times over where strategies are compared.
+Nodes = Annotated[int, Field(ge=0, le=5000, strict=True)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Wanted(_Entry):
+    """From this moment on, so many nodes are wanted."""
+
+    at: Duration
+    nodes: Nodes
+
+
+class Limit(_Entry):
+    """From this moment on, so many machines are given out; without a number, as many as are asked for."""
+
+    at: Duration
+    nodes: Nodes | None = None
+
+
+def _ordered(steps: Sequence[Wanted | Limit]) -> None:
+    if any(later.at <= earlier.at for earlier, later in pairwise(steps)):
+        raise ValueError("steps are written in order of time, one per moment")
+
+
+Demands = Annotated[tuple[Wanted, ...], BeforeValidator(_constant), Field(min_length=1)]
+Limits = Annotated[tuple[Limit, ...], BeforeValidator(_constant)]
+
+
+class Refusal(_Entry):
+    """What becomes of a launch that gets no machine."""
+
+    code: str = Field(default="InsufficientInstanceCapacity", min_length=1, max_length=128)
+    message: str = Field(default="", max_length=1024)
+    # event: an event is sent, and the machine's status says it; status: only that; never: nobody says anything
+    seen: Literal["event", "status", "never"] = "event"
+    retry: Positive = 60  # the machine's controller tries again after so long
+
+
+class Zone(_Entry):
+    """A zone of the region."""
+
+    name: Name
+    capacity: Limits = ()
+    provision: Duration = 90  # from a launch to a node
+    jitter: Duration = 0  # up to so much is added, drawn from the scenario's seed
+    answer: Duration = 5  # from a machine object to the cloud's yes or no
+    failure: Refusal = Refusal()
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        _ordered(self.capacity)
+        return self
+
+
+class Quota(_Entry):
+    """A limit on the machines of the whole region."""
+
+    nodes: Limits
+    failure: Refusal = Refusal(code="VcpuLimitExceeded")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        _ordered(self.nodes)
+        return self
+
+
+class PoolSetup(_Entry):
+    """A pool with one node group per zone."""
+
+    name: Name
+    min: Nodes = 0
+    max: Nodes
+    strategy: StrategyName = Strategy.BALANCED
+    on_failure: OnFailureName | None = None
+    zones: tuple[Name, ...] = ()  # none: every zone
+    start: Nodes = 0  # nodes that run at the start, spread evenly
+    start_in_zone: dict[Name, Nodes] = {}  # instead of that: so many per zone
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
+class Demand(_Entry):
+    """Nodes that pods want, of one pool; bound to a zone, or free to run in any."""
+
+    pool: Name | None = None  # may be left out where there is one pool
+    zone: Name | None = None
+    nodes: Demands
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        _ordered(self.nodes)
+        return self
+
+
+class Span(_Entry):
+    """Something that lasts for a while."""
+
+    start: Duration = Field(alias="from")
+    until: Duration
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.until <= self.start:
+            raise ValueError("until is not after from")
+        return self
+
+
+class Fence(Span):
+    """An operator fences a zone."""
+
+    zone: Name
+
+
+class GroupSpan(Span):
+    """Something that lasts for a while on one node group."""
+
+    pool: Name | None = None
+    zone: Name
+
+
+class AutoscalerSetup(_Entry):
+    """Cluster Autoscaler's flags that matter here, with its defaults but for ``balance``."""
+
+    enabled: bool = True
+    balance: bool = True  # --balance-similar-node-groups
+    loop: Positive = 10
+    provision_timeout: Positive = 900
+    backoff: Positive = 300
+    longest_backoff: Positive = 1800
+    forget_after: Positive = 10800
+    unneeded: Duration = 600
+    delay_after_add: Duration = 600
+
+
+class EvenkeelSetup(_Entry):
+    """How Evenkeel runs."""
+
+    scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
+    event_latency: Duration = 2
+    provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = 900
+
+
+class Scenario(_Entry):
+    """All of it."""
+
+    name: str = Field(min_length=1, max_length=100)
+    about: str = ""
+    start: Moment = datetime(2026, 1, 1, tzinfo=UTC)
+    duration: Positive
+    seed: Annotated[int, Field(strict=True)] = 1
+    zones: tuple[Zone, ...] = Field(min_length=1, max_length=20)
+    quota: Quota = Quota(nodes=())
+    pools: tuple[PoolSetup, ...] = Field(min_length=1, max_length=20)
+    demand: tuple[Demand, ...] = ()
+    evenkeel: EvenkeelSetup = EvenkeelSetup()
+    autoscaler: AutoscalerSetup = AutoscalerSetup()
+    fences: tuple[Fence, ...] = ()
+    frozen: tuple[GroupSpan, ...] = ()
+    bad_bounds: tuple[GroupSpan, ...] = ()  # somebody writes bounds that nobody can read
+
+    def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
+        """The names of a pool's zones, sorted, as the pool's shares are dealt out."""
+        return tuple(sorted(pool.zones or (zone.name for zone in self.zones)))
+
+    def start_of(self, pool: PoolSetup) -> dict[str, int]:
+        """Nodes of a pool at the start, per zone."""
+        names = self.zones_of(pool)
+        if pool.start_in_zone:
+            return {name: pool.start_in_zone.get(name, 0) for name in names}
+        return {name: distribute_over_zones(i, pool.start, len(names)) for i, name in enumerate(names)}
+
+    def pool_named(self, name: str | None) -> PoolSetup:
+        """The pool that a demand or span is about."""
+        return next(pool for pool in self.pools if name in (None, pool.name))
+
+
+def read_scenario(data: object, where: str) -> Scenario:
+    """Raises ConfigError: one line per bad value, with the nearest valid name where one is close."""
+    scenario = read_model(Scenario, data, where)
+    faults = [f"{where}: {fault}" for fault in _unknown_names(scenario)]
+    if faults:
+        raise ConfigError(faults)
+    return scenario
+
+
+def _unknown_names(scenario: Scenario) -> Iterator[str]:
+    """What refers to zones and pools that are not there, and names that are given twice."""
+    zones = [zone.name for zone in scenario.zones]
+    pools = [pool.name for pool in scenario.pools]
+    for field, names in (("zones", zones), ("pools", pools)):
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                yield f"{field}.{i}.name is {shown(name)}: given twice"
+    for i, pool in enumerate(scenario.pools):
+        for j, name in enumerate(pool.zones):
+            yield from _unknown(f"pools.{i}.zones.{j}", "zone", name, zones)
+        for name in pool.start_in_zone:
+            yield from _unknown(f"pools.{i}.start_in_zone", "zone", name, list(scenario.zones_of(pool)))
+    seen: set[tuple[str | None, str | None]] = set()
+    for i, demand in enumerate(scenario.demand):
+        yield from _no_such_group(scenario, f"demand.{i}", demand.pool, demand.zone)
+        if (demand.pool, demand.zone) in seen:
+            yield f"demand.{i}.pool is {shown(demand.pool)}: given twice for one zone: write one with steps"
+        seen.add((demand.pool, demand.zone))
+    for i, fence in enumerate(scenario.fences):
+        yield from _unknown(f"fences.{i}.zone", "zone", fence.zone, zones)
+    spans: tuple[tuple[str, tuple[GroupSpan, ...]], ...] = (
+        ("frozen", scenario.frozen),
+        ("bad_bounds", scenario.bad_bounds),
+    )
+    for field, found in spans:
+        for i, span in enumerate(found):
+            yield from _no_such_group(scenario, f"{field}.{i}", span.pool, span.zone)
+
+
+def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:
+    pools = [known.name for known in scenario.pools]
+    if pool is None and len(pools) > 1:
+        yield f"{where}.pool is missing: there are {len(pools)} pools"
+    elif pool is not None and pool not in pools:
+        yield from _unknown(f"{where}.pool", "pool", pool, pools)
+    elif zone is not None:
+        yield from _unknown(f"{where}.zone", "zone", zone, list(scenario.zones_of(scenario.pool_named(pool))))
+
+
+def _unknown(field: str, what: str, name: str, known: list[str]) -> Iterator[str]:
+    if name not in known:
+        yield f"{field} is {shown(name)}: no such {what}: choose one of {', '.join(known)}{near(name, known)}"

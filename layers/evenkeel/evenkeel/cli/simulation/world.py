@@ -1,0 +1,253 @@
+"""Zones, machines and node groups as numbers in virtual time.
+
+A machine is asked for, gets the cloud's answer, becomes a node after its zone's provision delay, and goes when somebody
+lowers replicas. What lowers replicas takes machines without a node first, the newest of them, as a delete mark makes
+the three machine APIs do. What runs goes on running when its zone has no more machines to give.
+"""
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import IntEnum
+from functools import partial
+from itertools import count
+
+from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
+from evenkeel.domain.distribute import distribute_over_zones
+from evenkeel.domain.model import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.offer import read_adopted, read_offer, read_publication
+from evenkeel.domain.values import Fault
+
+Demands = dict[tuple[str, str | None], int]
+"""Nodes wanted, per pool and zone; zone None: any."""
+
+
+class Turn(IntEnum):
+    """Who goes first in one second."""
+
+    WORLD = 0
+    MACHINE = 1
+    EVENT = 2
+    AUTOSCALER = 3
+    EVENKEEL = 4
+
+
+class Agenda:
+    """What is going to happen, in order of time; within one second by turn, then by when it was entered."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def enter(self, at: int, turn: Turn, what: Callable[[], None]) -> None:
+        """Let it happen ``at`` that second."""
+        heapq.heappush(self._entries, (at, turn, next(self._numbers), what))
+
+    def next_second(self) -> int | None:
+        """When the next thing happens."""
+        return self._entries[0][0] if self._entries else None
+
+    def take(self) -> Callable[[], None]:
+        """The next thing."""
+        return heapq.heappop(self._entries)[3]
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class SimulatedMachine:
+    """A machine object, and the machine behind it once the cloud has given one."""
+
+    number: int  # in order of creation
+    name: str
+    created: int
+    launched: bool = False
+    node: bool = False
+    gone: bool = False
+    failure: MachineFailure | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class Group:
+    """A node group, as its object and its machines are."""
+
+    key: GroupKey
+    pool: str
+    zone: str
+    bounds: Bounds
+    machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
+    running: int = 0
+    decision: str | None = None
+    adopted: str | None = None
+    move: str | None = None
+    pool_min: int | None = None
+    frozen: bool = False
+    bad_bounds: bool = False
+    state: State = State.HEALTHY
+
+    @property
+    def requested(self) -> int:
+        """Replicas; the machines' controller needs no time."""
+        return len(self.machines)
+
+    def nodes(self) -> list[SimulatedMachine]:
+        """Machines with a node, oldest first."""
+        return [machine for machine in self.machines if machine.node]
+
+
+class World:
+    """Everything that is there. ``refused`` is told of each launch that fails and is reported."""
+
+    def __init__(self, scenario: Scenario, agenda: Agenda) -> None:
+        self.scenario = scenario
+        self.agenda = agenda
+        self.now = 0
+        self.demand: Demands = {}
+        self.failed_launches = 0
+        self.changed = True
+        self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
+        self.zones = {zone.name: zone for zone in scenario.zones}
+        self._given = dict.fromkeys(self.zones, 0)
+        self._launches = dict.fromkeys(self.zones, 0)
+        self._numbers = count(1)
+        self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
+        self.groups.sort(key=lambda group: group.key)
+        self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
+
+    def _group(self, pool: PoolSetup, index: int) -> Group:
+        """A group with Gardener's static share of its pool for bounds, and nodes that have always run."""
+        zones = self.scenario.zones_of(pool)
+        shares = [distribute_over_zones(index, number, len(zones)) for number in (pool.min, pool.max)]
+        name = f"{pool.name}-{zones[index]}"
+        group = Group(
+            key=GroupKey("cluster-api", "simulated", name), pool=pool.name, zone=zones[index], bounds=Bounds(*shares)
+        )
+        for _ in range(self.scenario.start_of(pool)[group.zone]):
+            machine = self._machine(group)
+            machine.launched = machine.node = True
+            group.running += 1
+            self._given[group.zone] += 1
+        return group
+
+    @property
+    def time(self) -> datetime:
+        """The moment as Evenkeel's clock shows it."""
+        return self.moment(self.now)
+
+    def moment(self, second: int) -> datetime:
+        """A second of the scenario as a date."""
+        return self.scenario.start + timedelta(seconds=second)
+
+    def wanted(self, pool: str) -> int:
+        """Nodes of a pool that pods want, bound to a zone or not."""
+        return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
+
+    # What people and programs do to groups
+
+    def order(self, group: Group, nodes: int) -> None:
+        """Raise replicas."""
+        for _ in range(nodes):
+            self._later(self.zones[group.zone].answer, partial(self._launch, group, self._machine(group)))
+        self.changed = True
+
+    def _machine(self, group: Group) -> SimulatedMachine:
+        number = next(self._numbers)
+        machine = SimulatedMachine(number=number, name=f"{group.key.name}-{number}", created=self.now)
+        group.machines.append(machine)
+        return machine
+
+    def shrink(self, group: Group, replicas: int) -> None:
+        """Lower replicas; no effect where there are no more than that."""
+        order = sorted(enumerate(group.machines), key=lambda entry: (entry[1].node, -entry[0]))
+        for _, machine in order[: max(0, group.requested - replicas)]:
+            self.remove(group, machine)
+
+    def remove(self, group: Group, machine: SimulatedMachine) -> None:
+        """Take one machine away, and one replica with it."""
+        group.machines.remove(machine)
+        machine.gone = True
+        self._given[group.zone] -= machine.launched
+        group.running -= machine.node
+        self.changed = True
+
+    # What the cloud does
+
+    def _later(self, seconds: int, what: Callable[[], None]) -> None:
+        self.agenda.enter(self.now + seconds, Turn.MACHINE, what)
+
+    def _launch(self, group: Group, machine: SimulatedMachine) -> None:
+        if machine.gone:
+            return
+        zone = self.zones[group.zone]
+        refusal = self._refusal(zone)
+        if refusal is not None:
+            self._refuse(group, machine, refusal)
+            return
+        machine.launched, machine.failure = True, None
+        self._given[zone.name] += 1
+        self._launches[zone.name] += 1
+        # The nth launch of a zone takes equally long whoever orders it, so that runs can be compared.
+        chance = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
+        self._later(zone.provision + chance.randint(0, zone.jitter), partial(self._join, group, machine))
+
+    def _refusal(self, zone: Zone) -> Refusal | None:
+        quota = limit_at(self.scenario.quota.nodes, self.now)
+        if quota is not None and sum(self._given.values()) >= quota:
+            return self.scenario.quota.failure
+        capacity = limit_at(zone.capacity, self.now)
+        return zone.failure if capacity is not None and self._given[zone.name] >= capacity else None
+
+    def _refuse(self, group: Group, machine: SimulatedMachine, refusal: Refusal) -> None:
+        self.failed_launches += 1
+        self.changed = True
+        failure = MachineFailure(code=refusal.code, message=refusal.message, at=self.time)
+        if refusal.seen != "never" and machine.failure is None:
+            machine.failure = failure  # a condition that stays as it is keeps its time
+        if refusal.seen == "event":
+            self.refused(group, failure)
+        self._later(refusal.retry, partial(self._launch, group, machine))
+
+    def _join(self, group: Group, machine: SimulatedMachine) -> None:
+        if not machine.gone:
+            machine.node = True
+            group.running += 1
+            self.changed = True
+
+    # What a look finds
+
+    def observe(self, group: Group) -> NodeGroup:
+        """The group as a reader of the API would find it. Machines are listed where some could be waiting."""
+        fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
+        return NodeGroup(
+            key=group.key,
+            kind="MachineDeployment",
+            pool_label=group.pool,
+            zone=group.zone,
+            requested=group.requested,
+            running=group.running,
+            machines=None
+            if group.requested == group.running
+            else tuple(
+                Machine(
+                    name=machine.name,
+                    has_node=machine.node,
+                    created_at=self.moment(machine.created),
+                    failure=machine.failure,
+                )
+                for machine in group.machines
+            ),
+            bounds=None if group.bad_bounds else group.bounds,
+            faults=(fault,) if group.bad_bounds else (),
+            adopted=None if group.adopted is None else read_adopted(group.adopted),
+            has_adopted=group.adopted is not None,
+            offer=read_offer(group.decision),
+            publication=read_publication(group.decision),
+            move=group.move,
+            frozen_because="rolling out" if group.frozen else None,
+            pool_min=group.pool_min,
+        )
+
+
+def limit_at(steps: Sequence[Limit], now: int) -> int | None:
+    """The limit that holds now; None: there is none."""
+    return next((step.nodes for step in reversed(steps) if step.at <= now), None)

@@ -1,0 +1,322 @@
+"""`evenkeel ACTION --stack`: the command, boto3 and the real operator function, from a laptop to a cluster and back."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.cli.main import app
+from sandbox.aws import AwsEndpoints
+from sandbox.kube.world import Pool, World
+from sandbox.stack import StackEndpoint
+from sandbox.triggers import InProcess, Triggers
+
+UNEVEN = {"cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))]}
+STACK = "evenkeel"
+
+
+class Shell:
+    """Somebody with credentials and the name of a stack."""
+
+    def __init__(self, endpoint: StackEndpoint, folder: Path) -> None:
+        self.endpoint = endpoint
+        self.folder = folder
+
+    def run(self, *arguments: str, stack: str = STACK, **env: str | None) -> Result:
+        environment = {**self.endpoint.environment(), "COLUMNS": "150", **env}
+        result = CliRunner().invoke(app, [arguments[0], "--stack", stack, *arguments[1:]], env=environment)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        assert "Traceback" not in result.output
+        return result
+
+    def ask(self, action: str, *arguments: str, cluster: str = "blue", code: int = 0) -> str:
+        result = self.run(action, "--cluster", cluster, *arguments)
+        assert result.exit_code == code, result.output
+        return result.stdout
+
+    def json(self, action: str, *arguments: str, **more: Any) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask(action, *arguments, "-o", "json", **more))
+        return found
+
+    def fault(self, *arguments: str, stack: str = STACK, code: int = 2, **env: str | None) -> str:
+        """The one line on standard error."""
+        result = self.run(*arguments, stack=stack, **env)
+        assert (result.exit_code, result.stdout) == (code, ""), result.output
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("evenkeel: ")
+        return line.removeprefix("evenkeel: ")
+
+
+class Laptop(Shell):
+    """The same with a real stack behind it, and one cluster that nobody has registered yet."""
+
+    def __init__(self, world: World, triggers: Triggers, endpoint: StackEndpoint, secret: str, folder: Path) -> None:
+        super().__init__(endpoint, folder)
+        self.world = world
+        self.triggers = triggers
+        self.api = world.clusters["cluster-api"].api
+        self.record = folder / "record.yaml"
+        access = {"kind": "kubeconfig", "secret": secret}
+        self.record.write_text(json.dumps({"flavours": ["cluster-api"], "access": access}))
+
+    def register(self, *, dry_run: bool | None = None) -> str:
+        given = json.loads(self.record.read_text())
+        self.record.write_text(json.dumps({**given, **({} if dry_run is None else {"dry_run": dry_run})}))
+        return self.ask("register", "--record", str(self.record))
+
+    def look(self) -> None:
+        """The worker handles what has been asked for."""
+        self.triggers.drain()
+        assert self.triggers.failures == []
+
+    def patches(self) -> int:
+        return sum(request.method == "PATCH" and request.user == "evenkeel" for request in self.api.requests)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A stack that answers whatever it is asked."""
+    with StackEndpoint(STACK, lambda function, event: {"ok": True, **event, "message": "done", "clusters": []}) as one:
+        yield Shell(one, tmp_path)
+
+
+@pytest.fixture
+def staged(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Callable[..., Laptop]]:
+    with ExitStack() as stack:
+
+        def made(dry_run: bool = True) -> Laptop:
+            world = World(clusters=("cluster-api",), pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
+            stack.enter_context(world)
+            deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
+            functions = stack.enter_context(InProcess(deployment, log=io.StringIO()))
+            use_clock(SystemClock())
+            secret = f"evenkeel/{deployment.stack}"
+            kubeconfig = json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
+            aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
+            endpoint = stack.enter_context(StackEndpoint(STACK, functions))
+            return Laptop(world, Triggers(deployment, functions), endpoint, secret, tmp_path)
+
+        yield made
+
+
+@pytest.fixture
+def laptop(staged: Callable[..., Laptop]) -> Laptop:
+    made = staged()
+    made.register()
+    return made
+
+
+def test_a_first_deployment_writes_nothing_and_one_register_switches_one_cluster_on(
+    staged: Callable[..., Laptop],
+) -> None:
+    laptop = staged()
+    assert "blue is registered in dry run: nothing is written to it" in laptop.register()
+    laptop.look()
+    assert laptop.patches() == 0
+    planned = laptop.json("plan")
+    (recorded,) = laptop.json("status")["decisions"]
+    assert recorded["dryRun"] is True
+
+    assert "blue is updated and switched on" in laptop.register(dry_run=False)
+    laptop.look()
+    assert laptop.patches() == 3
+    written = laptop.json("status")["decisions"][0]
+    assert {group.pop("outcome") for group in written["pool"]["groups"]} == {"written"}
+    assert {group.pop("outcome") for group in recorded["pool"]["groups"]} == {"planned"}
+    # What a dry run records, what `plan` shows and what is then written is one and the same.
+    assert planned["pools"] == [recorded["pool"]] == [written["pool"]]
+    bounds = {group.name: (group.minimum, group.maximum) for group in laptop.world.clusters["cluster-api"].groups()}
+    promised = {group["name"]: (group["min"]["to"], group["max"]["to"]) for group in written["pool"]["groups"]}
+    assert bounds == promised
+
+
+def test_status_shows_zones_and_states(laptop: Laptop) -> None:
+    laptop.look()
+    told = laptop.ask("status")
+    assert "blue: dry run, 0 node groups in trouble, last decision just now" in told
+    for zone in ("eu-central-1a", "eu-central-1b", "eu-central-1c"):
+        assert zone in told
+    assert "would change" in told
+    answer = json.loads(laptop.run("status", "-o", "json").stdout)
+    assert [one["cluster"] for one in answer["clusters"]] == ["blue"]
+
+
+def test_explain_says_why_in_sentences(laptop: Laptop) -> None:
+    name = laptop.world.clusters["cluster-api"].groups()[0].name
+    told = laptop.ask("explain", "--group", name)
+    assert "Cluster blue is in dry run: nothing of this is written." in told
+    assert f"{name} in zone eu-central-1a is healthy." in told
+    assert "strategy: Balanced: " in told
+
+
+def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) -> None:
+    laptop.register(dry_run=False)
+    laptop.look()
+    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert f"pool workers of blue is paused until {until}" in laptop.ask("pause", "--pool", "workers", "--until", until)
+    assert f"paused by an operator until {until}" in laptop.ask("status")
+    assert "resumed" in laptop.ask("resume", "--pool", "workers")
+    laptop.look()
+    assert "the pool is paused for good" in laptop.ask("restore", "--pool", "workers")
+    laptop.look()
+    laptop.triggers.tick(datetime.now(UTC) + timedelta(minutes=1))
+    laptop.look()
+    status = laptop.json("status")
+    assert (status["pausedPools"], status["leavingPools"], status["paused"]) == ({"workers": None}, [], False)
+    for item in laptop.world.clusters["cluster-api"].store.list("machinedeployments.cluster.x-k8s.io"):
+        assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(item["metadata"]["annotations"])
+    patches = laptop.patches()
+    laptop.ask("restore", "--pool", "workers")
+    laptop.look()
+    assert laptop.patches() == patches
+
+
+def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(laptop: Laptop) -> None:
+    cluster = laptop.world.clusters["cluster-api"]
+    resource = "machinedeployments.cluster.x-k8s.io"
+    groups = cluster.groups()
+    for group in groups:
+        patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "1"}}}
+        cluster.store.patch(resource, group.namespace, group.name, patch, manager="test")
+    told = laptop.ask("validate", "--fix")
+    assert '-evenkeel.dev/pool-max: "2"\n+evenkeel.dev/pool-max: "3"' in told
+    laptop.register(dry_run=False)
+    laptop.look()
+    assert "of which the next look writes to objects: 3" in laptop.ask("validate", "--apply")
+    laptop.api.requests.clear()
+    laptop.look()
+    bodies = [request.body for request in laptop.api.requests if "pool-max" in json.dumps(request.body)]
+    assert len(bodies) == 3
+    assert all(body["metadata"]["resourceVersion"] for body in bodies)
+    for group in groups:
+        item = cluster.store.get(resource, group.namespace, group.name)
+        assert item["metadata"]["annotations"]["evenkeel.dev/pool-max"] == "3"
+    assert laptop.json("validate")["pools"] == []
+    mended = [decision["mended"] for decision in laptop.json("status")["decisions"] if "mended" in decision]
+    assert [change["outcome"] for changes in mended for change in changes] == ["written"] * 3
+
+
+def test_validate_is_exit_three_where_a_pool_is_invalid(laptop: Laptop) -> None:
+    cluster = laptop.world.clusters["cluster-api"]
+    group = cluster.groups()[0]
+    patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}
+    cluster.store.patch("machinedeployments.cluster.x-k8s.io", group.namespace, group.name, patch, manager="test")
+    assert "evenkeel.dev/pool-max is 'many'" in laptop.ask("validate", code=3)
+    assert "evenkeel.dev/pool-max is 'many'" in laptop.ask("plan", code=3)
+
+
+def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
+    laptop.look()
+    file = laptop.folder / "history.json"
+    assert "1 decision of blue since " in laptop.ask("record", "-o", str(file))
+    history = json.loads(file.read_text())
+    assert set(history) == {"cluster", "from", "to", "decisions"}
+    assert history["from"] == history["decisions"][0]["at"] <= history["to"]
+    assert json.loads(laptop.ask("record", "--since", "2199-01-01T00:00:00Z"))["decisions"] == []
+    assert "cannot be written" in laptop.fault("record", "--cluster", "blue", "-o", str(laptop.folder / "no" / "file"))
+
+
+def test_a_zone_is_fenced_and_nodes_are_asked_for(laptop: Laptop) -> None:
+    until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert "is fenced until" in laptop.ask("fence-zone", "--zone", "eu-central-1a", "--until", until)
+    assert "2 nodes more in workers" in laptop.ask("scale-up", "--pool", "workers", "--nodes", "2")
+    assert "1 nodes less in workers" in laptop.ask("scale-down", "--pool", "workers", "--nodes", "1")
+
+
+class TestErrors:
+    def test_an_unknown_cluster_pool_or_group_is_refused_with_the_nearest(self, laptop: Laptop) -> None:
+        assert laptop.fault("status", "--cluster", "bleu") == "cluster 'bleu' is not registered; did you mean blue?"
+        assert laptop.fault("pause", "--cluster", "blue", "--pool", "worker").endswith("did you mean workers?")
+        assert "has no such group" in laptop.fault("explain", "--cluster", "blue", "--group", "nothing")
+
+    def test_a_record_with_a_typo_names_the_field(self, laptop: Laptop) -> None:
+        laptop.record.write_text("flavours: [gardner]")
+        assert "flavours.0 is 'gardner'" in laptop.fault("register", "--cluster", "x", "--record", str(laptop.record))
+        assert "cannot be read" in laptop.fault("register", "--cluster", "x", "--record", "/nowhere")
+
+    def test_an_unknown_command_is_answered_with_the_nearest(self) -> None:
+        result = CliRunner().invoke(app, ["statsu"])
+        assert result.exit_code == 2
+        assert "Did you mean 'status'?" in result.stderr
+
+    def test_an_unknown_stack_and_a_stack_of_something_else(self, shell: Shell) -> None:
+        assert shell.fault("status", stack="other") == (
+            "stack is 'other': no stack of that name is here: check name, region and account"
+        )
+        said = "Resource OperatorFunction does not exist for stack evenkeel"
+        shell.endpoint.refuse("cloudformation", 400, "ValidationError", said)
+        assert "it has no OperatorFunction" in shell.fault("status")
+
+    @pytest.mark.parametrize(
+        ("service", "status", "code", "says"),
+        [
+            (
+                "cloudformation",
+                403,
+                "AccessDenied",
+                "missing permission cloudformation:DescribeStackResource for stack",
+            ),
+            (
+                "lambda",
+                403,
+                "AccessDeniedException",
+                "missing permission lambda:InvokeFunction for stack evenkeel: why",
+            ),
+            ("cloudformation", 403, "ExpiredToken", "the AWS credentials have expired: renew them and ask again"),
+            ("lambda", 403, "ExpiredTokenException", "the AWS credentials have expired: renew them and ask again"),
+            ("cloudformation", 403, "InvalidClientTokenId", "AWS does not accept the credentials: why"),
+            ("lambda", 429, "TooManyRequestsException", "Lambda refused: TooManyRequestsException: why"),
+        ],
+    )
+    def test_what_aws_refuses_is_one_sentence(
+        self, shell: Shell, service: str, status: int, code: str, says: str
+    ) -> None:
+        shell.endpoint.refuse(service, status, code, "why")
+        assert shell.fault("status", code=1).startswith(says)
+
+    def test_no_credentials_and_no_region_say_what_to_set(self, shell: Shell) -> None:
+        nobody = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None, "AWS_CONTAINER_CREDENTIALS_FULL_URI": None}
+        files = {name: str(shell.folder / "none") for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
+        assert "log in, or name a profile" in shell.fault("status", code=1, **nobody, **files)
+        nowhere = {"AWS_DEFAULT_REGION": None, "AWS_REGION": None}
+        assert shell.fault("status", **nowhere, **files) == (
+            "no AWS region: set AWS_REGION, or a region in the profile"
+        )
+        assert "could not be found" in shell.fault("status", AWS_PROFILE="nobody", **files)
+
+    def test_nobody_answers(self, shell: Shell) -> None:
+        away = {"AWS_ENDPOINT_URL_CLOUDFORMATION": "http://127.0.0.1:1"}
+        assert shell.fault("status", code=1, **away).startswith("CloudFormation does not answer: ")
+
+    def test_a_function_that_fails_is_named(self, shell: Shell) -> None:
+        def broken(logical_id: str, event: Any) -> Any:
+            raise RuntimeError("out of memory")
+
+        with StackEndpoint(STACK, broken) as endpoint:
+            shell.endpoint = endpoint
+            assert shell.fault("status", code=1).startswith(
+                "the operator function of stack evenkeel failed: out of memory"
+            )
+
+    def test_the_cluster_that_does_not_answer_is_exit_one(self, laptop: Laptop) -> None:
+        laptop.api.faults.add(status=403, times=100)
+        assert laptop.fault("plan", "--cluster", "blue", code=1)
+        assert "not read: " in laptop.ask("status")
+
+    def test_plan_from_a_stack_and_from_files_do_not_mix(self, shell: Shell) -> None:
+        assert shell.fault("plan", "-f", "-", "--cluster", "blue").startswith("--stack plans for a registered cluster")
+
+    def test_an_answer_that_is_lost_is_not_asked_for_again(self, shell: Shell) -> None:
+        shell.endpoint.refuse("lambda", 500, "ServiceException", "why")
+        before = len(shell.endpoint.invoked)
+        shell.fault("scale-up", "--cluster", "blue", "--pool", "workers", "--nodes", "2", code=1)
+        assert len(shell.endpoint.invoked) == before

@@ -1,0 +1,119 @@
+"""The CloudWatch widget: HTML for whoever may look at a dashboard, and nothing that they could change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.bootstrap import SystemClock, use_clock
+from sandbox.aws import Deployment
+from sandbox.kube.world import Cluster, World
+from sandbox.template import ROOT
+from sandbox.triggers import InProcess
+
+EVENT = json.loads((ROOT / "events" / "widget.json").read_text(encoding="utf-8"))
+CLUSTER = EVENT["cluster"]
+
+
+@pytest.fixture(autouse=True)
+def _parts_of_this_test() -> Iterator[None]:
+    use_clock(SystemClock())  # the functions' connections are kept, and those of another test lead to its own table
+    yield
+    use_clock(SystemClock())
+
+
+@pytest.fixture
+def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
+    """A registered cluster under the id that the event names."""
+    with World(clusters=["cluster-api"], clock=lambda: datetime.now(UTC)) as world:
+        found = world.clusters["cluster-api"]
+        secret = f"evenkeel/{deployment.stack}"
+        kubeconfig = json.dumps(found.api.kubeconfig("evenkeel"))
+        deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
+        record = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": secret}}
+        answer = functions("OperatorFunction", {"action": "register", "cluster": CLUSTER, "record": record})
+        assert answer["ok"], answer
+        yield found
+
+
+def table(deployment: Deployment) -> list[Any]:
+    """All that is stored, in a fixed order."""
+    items = deployment.aws.client("dynamodb").scan(TableName=deployment.table)["Items"]
+    return sorted(items, key=json.dumps)
+
+
+def waiting(deployment: Deployment) -> int:
+    """Messages in all queues that lead to a write."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
+    found = [
+        deployment.aws.client("sqs").get_queue_attributes(QueueUrl=deployment.physical(queue), AttributeNames=names)
+        for queue in ("RebalanceQueue", "RecheckQueue")
+    ]
+    return sum(int(number) for one in found for number in one["Attributes"].values())
+
+
+def test_the_widget_draws_the_pools_of_the_cluster_that_it_is_asked_for(functions: InProcess, cluster: Cluster) -> None:
+    html = functions("WidgetFunction", EVENT)
+    assert html.startswith('<div class="cwdb-no-default-styles">')
+    assert "<script" not in html
+    for view in cluster.groups():
+        assert view.name in html
+
+
+def test_without_parameters_it_draws_every_cluster(functions: InProcess, cluster: Cluster) -> None:
+    html = functions("WidgetFunction", {"widgetContext": {"theme": "light"}})
+    assert CLUSTER in html
+    assert cluster.groups()[0].name in html
+
+
+def test_a_fenced_zone_is_shown_with_its_end(functions: InProcess, cluster: Cluster) -> None:
+    zone = cluster.groups()[0].zone
+    until = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
+    fence = {"action": "fence-zone", "cluster": CLUSTER, "zone": zone, "until": until.isoformat()}
+    assert functions("OperatorFunction", fence)["ok"]
+    html = functions("WidgetFunction", EVENT)
+    assert "Fenced: no growth" in html
+    assert f'datetime="{until:%Y-%m-%dT%H:%M:%SZ}"' in html
+
+
+@pytest.mark.parametrize("action", ["pause", "restore", "register", "fence-zone", "scale-up", "resume"])
+def test_an_action_in_its_parameters_changes_nothing(
+    functions: InProcess, cluster: Cluster, deployment: Deployment, action: str
+) -> None:
+    before, messages = table(deployment), waiting(deployment)
+    wanted = {"action": action, "zone": "eu-central-1a", "until": "2099-01-01T00:00:00Z", "nodes": 5, "record": {}}
+    html = functions("WidgetFunction", {**EVENT, **wanted})
+    assert "Evenkeel status" in html
+    assert table(deployment) == before
+    assert waiting(deployment) == messages
+    assert not [request for request in cluster.api.requests if request.method not in ("GET",)]
+
+
+def test_where_the_cluster_is_away_it_shows_what_the_table_knows(
+    functions: InProcess, cluster: Cluster, deployment: Deployment
+) -> None:
+    deployment.aws.client("secretsmanager").put_secret_value(
+        SecretId=f"evenkeel/{deployment.stack}", SecretString="no kubeconfig"
+    )
+    html = functions("WidgetFunction", EVENT)
+    assert "The cluster could not be read" in html
+    assert "no kubeconfig" not in html
+
+
+def test_it_describes_itself_as_the_console_asks_it_to(functions: InProcess) -> None:
+    answer = functions("WidgetFunction", {"describe": True, "widgetContext": {}})
+    assert list(answer) == ["markdown"]
+    assert "**cluster**" in answer["markdown"]
+
+
+@pytest.mark.parametrize(
+    "event", [{"cluster": "<script>x</script>"}, {"cluster": 7}, {"cluster": ["a"]}, [], "x", None]
+)
+def test_whatever_it_is_asked_it_answers_with_escaped_html(functions: InProcess, event: Any) -> None:
+    html = functions("WidgetFunction", event)
+    assert html.startswith("<div")
+    assert "<script" not in html

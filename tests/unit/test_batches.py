@@ -1,0 +1,84 @@
+"""A message that is handled says nothing; one that is not leaves a line and a count, whatever went wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from evenkeel.adapters.aws.batches import handle_message
+from evenkeel.adapters.aws.messages import Request
+from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError, UnknownClusterError
+
+
+class Desk:
+    """Queue, logger and metrics of a function, as far as a message meets them."""
+
+    def __init__(self, buries: Exception | None = None) -> None:
+        self.buried: list[tuple[str, str]] = []
+        self.lines: list[str] = []
+        self.counts: list[str] = []
+        self._buries = buries
+
+    def bury(self, body: str, reason: str, message_id: str) -> None:
+        if self._buries is not None:
+            raise self._buries
+        self.buried.append((body, reason))
+
+    def error(self, line: str, *values: Any) -> None:
+        self.lines.append(line % values)
+
+    def add_metric(self, name: str, unit: Any, value: int) -> None:
+        self.counts.append(name)
+
+    def handle(self, body: str, work: Callable[[Request], None]) -> None:
+        record = SQSRecord({"body": body, "messageId": "m-1"})
+        me: Any = self
+        handle_message(record, me, me, me, work)
+
+
+def asks(cluster: str) -> str:
+    return json.dumps({"cluster": cluster, "reason": "scan"})
+
+
+def fails(error: Exception) -> Callable[[Request], None]:
+    def work(request: Request) -> None:
+        raise error
+
+    return work
+
+
+def test_what_is_handled_leaves_no_trace_here() -> None:
+    done: list[Request] = []
+    desk = Desk()
+    desk.handle(asks("demo"), done.append)
+    assert done == [Request(cluster="demo", reason="scan")]
+    assert (desk.buried, desk.lines, desk.counts) == ([], [], [])
+
+
+@pytest.mark.parametrize("body", ["{", asks("demo")])
+def test_poison_is_buried_with_its_reason_and_acknowledged(body: str) -> None:
+    desk = Desk()
+    desk.handle(body, fails(UnknownClusterError("cluster 'demo' is not registered")))
+    ((buried, reason),) = desk.buried
+    assert (buried, desk.counts) == (body, ["PoisonMessages"])
+    assert reason in desk.lines[0]
+
+
+@pytest.mark.parametrize("error", [StateUnavailableError("table: no answer"), ValueError("a bug")])
+def test_what_may_become_right_is_counted_and_comes_back(error: Exception) -> None:
+    desk = Desk()
+    with pytest.raises(type(error)):
+        desk.handle(asks("demo"), fails(error))
+    assert (desk.buried, desk.counts) == ([], ["RunsFailed"])
+    assert str(error) in desk.lines[0]
+
+
+def test_poison_that_cannot_be_buried_comes_back_and_is_counted() -> None:
+    desk = Desk(buries=QueueUnavailableError("queue: no answer"))
+    with pytest.raises(QueueUnavailableError):
+        desk.handle("{", fails(AssertionError("not reached")))
+    assert desk.counts == ["RunsFailed"]

@@ -1,0 +1,158 @@
+"""Every command that the docs show is run, and prints what stands below it. Stacks are answered by the real use cases.
+
+docs/simulate.md is left to test_simulation_command.py, which runs its commands as well.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.cli import live, remote, reporting
+from evenkeel.cli import main as cli
+from evenkeel.config import ConfigError
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, NodeGroup
+from tests.builders import group, key
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+ELSEWHERE = {"simulate.md"}
+# Files that a page takes for granted, and the commands that write them.
+MADE_BY = {
+    "plan.json": "plan -f objects.yaml -o json",
+    "sim.json": "simulate scenarios/two-zones-out.yaml -o json",
+}
+
+
+def commands(page: Path) -> list[list[tuple[str, str]]]:
+    """Of each block, the command lines with what they print; nothing, where the page shows nothing."""
+    found = []
+    for _, text in blocks(page, "console"):
+        parted = [shown.partition("\n") for shown in re.split(r"^\$ ", text, flags=re.M)[1:]]
+        found.append([(command, printed.rstrip("\n")) for command, _, printed in parted])
+    for _, text in blocks(page, "sh"):
+        lines = [line.partition(" #")[0] for line in text.splitlines()]
+        found.append([(line, "") for line in lines if re.search(r"evenkeel [a-z]", line)])
+    return [block for block in found if block]
+
+
+SHOWN = {page: commands(page) for page in PAGES if page.name not in ELSEWHERE and commands(page)}
+
+
+def outage() -> list[NodeGroup]:
+    """Three zones of pool workers, of which b has no machines to give."""
+    counts = {"a": (4, 4), "b": (3, 1), "c": (2, 2)}
+    made = [
+        group(
+            zone, asked, running=running, bounds=(1, 4), key=key(zone, namespace="prod"), in_zone=f"eu-central-1{zone}"
+        )
+        for zone, (asked, running) in counts.items()
+    ]
+    return [replace(made[0], pool_min=3, pool_max=12), *made[1:]]
+
+
+def too_small() -> list[NodeGroup]:
+    """Pool gpu, whose PoolMaximum is smaller than the number of its zones."""
+    made = [group(zone, 1, pool="gpu", key=key(zone, pool="gpu", namespace="prod")) for zone in "abc"]
+    return [replace(made[0], pool_max=2), *made[1:]]
+
+
+class Stack:
+    """Stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every question."""
+
+    def __init__(self) -> None:
+        self.clock, self.store, self.queue = FakeClock(NOON), InMemoryStore(), FakeQueue()
+        clusters = FakeClusters({"blue": FakeCluster(outage()), "green": FakeCluster(too_small())})
+        ports: dict[str, Any] = {
+            "store": self.store,
+            "clusters": clusters,
+            "queue": self.queue,
+            "clock": self.clock,
+            "dry_run": True,
+        }
+        chance = count()
+        self.operate = Operate(**ports)
+        self.rebalance = Rebalance(**ports, bus=FakeBus(), chance=lambda size: next(chance).to_bytes(size))
+        for cluster in clusters.by_id:
+            self.store.save_record(record(cluster, dry_run=None), None)
+        failed = NOON - timedelta(minutes=2)
+        state = record_failure(GroupState(), failed, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        self.store.save_group("blue", key("b", namespace="prod"), state, None)
+        self.rebalance("blue", "scan", plenty)
+
+    def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        assert stack == "evenkeel"
+        try:
+            answer = self.operate(event, plenty)
+        except (EvenkeelError, ConfigError) as error:
+            return said_by(error)
+        if self.queue.requests:
+            self.queue.requests.clear()
+            self.rebalance(event["cluster"], str(event["action"]), plenty)
+        return answer
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder like the repository's, and no way to a real cluster."""
+    for name in ("scenarios", "events"):
+        if (ROOT / name).exists():
+            (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live, "open_cluster", lambda *_: FakeCluster(outage()))
+    return tmp_path
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """Blocks that are titled with the name of a file."""
+    titled = [block for language in ("yaml", "json") for block in blocks(page, language)]
+    return {title: text for title, text in titled if "." in title}
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=by_name)
+def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files_of(ROOT / "docs" / "dry-run.md").items() | files_of(page).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "state.json").write_text("{}")
+    (folder / "record.yaml").write_text((folder / "blue.yaml").read_text())
+    for name, made_by in MADE_BY.items():
+        if name in page.read_text(encoding="utf-8"):
+            (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
+    for block in SHOWN[page]:
+        stack = Stack()
+        for asking in (remote, reporting):
+            monkeypatch.setattr(asking, "ask", stack.ask)
+        for command, printed in block:
+            words = shlex.split(command.rpartition("|")[2])
+            assert Path(words[0]).name == "evenkeel", command
+            piped = (folder / "objects.yaml").read_text() if "|" in command else None
+            result = CliRunner().invoke(cli.app, words[1:], input=piped, env={"COLUMNS": "110"})
+            assert result.exit_code in (0, 3), f"{command}\n{result.output}"
+            shown = [line.rstrip() for line in result.output.splitlines()]
+            if printed:
+                assert shown == printed.splitlines(), f"{command}\n{result.output}"
+
+
+def test_no_command_hides_in_a_block_that_nobody_runs() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for language, body in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.S | re.M):
+            if language not in ("console", "sh"):
+                assert not re.search(r"^\$? ?evenkeel [a-z]", body, re.M), page.name

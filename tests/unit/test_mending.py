@@ -1,0 +1,86 @@
+"""A PoolMaximum that an operator has agreed to raise: written where it stands, once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evenkeel.application.operate import Operate
+from sandbox.kube.store import Object
+from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters
+from tests.fakes import FakeQueue, plenty
+
+POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
+
+
+class Small:
+    """A scene whose PoolMaximum, 3, is below its 4 zones, and an operator who has asked for that to be mended."""
+
+    def __init__(self, owner: str) -> None:
+        self.scene = Scene(owner, trouble=False, arrived=self._shrink)
+        self.answer = self.ask(self.scene, "validate", apply=True)
+
+    def _shrink(self, scene: Scene) -> None:
+        for zone in (DEAD, BUSY, IDLE, FROZEN):
+            gone = {POOL_MAX: None, POOL_MIN: None} if zone != IDLE else {POOL_MAX: "3", POOL_MIN: "0"}
+            scene.change(zone, {"metadata": {"annotations": gone}})
+            for scaler in scene.objects.list("machineautoscalers.autoscaling.openshift.io"):
+                assert POOL_MAX not in (scaler["metadata"].get("annotations") or {})
+
+    @staticmethod
+    def ask(scene: Scene, action: str, **event: Any) -> dict[str, Any]:
+        clusters = WirelessClusters(scene.api, Life(), scene.clock)
+        ports: dict[str, Any] = {"store": scene.memory, "queue": FakeQueue(), "clock": scene.clock}
+        return Operate(**ports, clusters=clusters, dry_run=False)(
+            {"action": action, "cluster": "demo", **event}, plenty
+        )
+
+
+@pytest.fixture(params=OWNERS)
+def small(request: pytest.FixtureRequest) -> Small:
+    return Small(str(request.param))
+
+
+def pool_max(item: Object) -> str | None:
+    return (item["metadata"].get("annotations") or {}).get(POOL_MAX)
+
+
+def wrong(small: Small, scene: Scene) -> list[str]:
+    found = scene.wrong(small.scene.requested)
+    if pool_max(scene.item(IDLE)) != "4":
+        found.append(f"PoolMaximum is {pool_max(scene.item(IDLE))}")
+    found += [f"{zone} has one too" for zone in (DEAD, BUSY, FROZEN) if pool_max(scene.item(zone)) is not None]
+    if scene.memory.load("demo").record.mending:
+        found.append("the wish is still there")
+    return found
+
+
+def test_it_is_written_where_it_stands_and_nowhere_else(small: Small) -> None:
+    assert small.answer["diff"][2:] == [f'-{POOL_MAX}: "3"', f'+{POOL_MAX}: "4"']
+    assert pool_max(small.scene.item(IDLE)) == "3"
+    small.scene.settle()
+    assert wrong(small, small.scene) == []
+    assert Small.ask(small.scene, "validate")["pools"] == []
+
+
+def test_wherever_the_worker_dies_it_is_written_once_and_the_pool_is_as_it_should_be(small: Small) -> None:
+    life = Life()
+    small.scene.again().run(life)
+    found = []
+    for how in (How.BEFORE, How.AFTER, How.LOST):
+        for at, step in enumerate(life.steps):
+            played = small.scene.again()
+            played.troubled(Life(at=at, how=how))
+            played.settle()
+            found += [f"{step}: {how}: {fault}" for fault in wrong(small, played)]
+    assert found == []
+
+
+def test_somebody_who_edits_it_meanwhile_is_not_overwritten(small: Small) -> None:
+    small.scene.change(IDLE, {"metadata": {"annotations": {POOL_MAX: "9"}}})
+    small.scene.settle()
+    assert pool_max(small.scene.item(IDLE)) == "9"
+    told = json.dumps([d["mended"] for d in small.scene.memory.decisions("demo", 9) if "mended" in d])
+    assert "it has changed since, to 9" in told

@@ -1,0 +1,591 @@
+"""What an operator asks for by hand, with the ports in memory: status, explain, validate, and single pools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
+from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.config import BackoffEntry, ZoneRecord
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, PoolId, Publication, Strategy
+from evenkeel.domain.ulids import ulid
+from tests.builders import MINUTE, NOW, group, key, zones
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
+
+NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
+LOW = {"pool_min": 0, "pool_max": 2}
+
+
+class House:
+    """One registered cluster, its operator and its worker."""
+
+    def __init__(self, groups: Sequence[NodeGroup] | None = None, *, dry_run: bool = False, **fields: Any) -> None:
+        self.journal, self.clock, self.queue, self.bus = Journal(), FakeClock(), FakeQueue(), FakeBus()
+        self.store = InMemoryStore(self.journal)
+        found = zones((2, 2, 2), bounds=[(1, 9)] * 3) if groups is None else groups
+        self.cluster = FakeCluster(found, self.journal)
+        self.clusters = FakeClusters({"demo": self.cluster})
+        self.store.save_record(record(**{"pools": NUMBERS, "dry_run": dry_run, **fields}), None)
+        chance = count()
+        ports: dict[str, Any] = {"store": self.store, "clusters": self.clusters, "queue": self.queue}
+        self.rebalance = Rebalance(
+            **ports, bus=self.bus, clock=self.clock, chance=lambda size: next(chance).to_bytes(size), dry_run=False
+        )
+        self.operate = Operate(**ports, clock=self.clock, dry_run=True)
+
+    def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
+        event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **more}
+        answer = self.operate(event, plenty)
+        json.dumps(answer)
+        assert "\n" not in answer["message"]
+        return answer
+
+    def refused(self, action: str, **more: Any) -> str:
+        with pytest.raises(BadRequestError) as caught:
+            self.ask(action, **more)
+        said = said_by(caught.value)
+        assert said["retry"] is False
+        return str(said["message"])
+
+    def run(self) -> Outcome:
+        self.clock.at += MINUTE
+        return self.rebalance("demo", "a test", plenty)
+
+    def settle(self) -> None:
+        """Runs until there is nothing to write; a world that never comes to rest fails here."""
+        for _ in range(6):
+            if not self.run().written:
+                return
+        raise AssertionError("never at rest")
+
+    def fail(self, zone: str, policy: BackoffPolicy | None = None) -> None:
+        policy = policy or BackoffPolicy()
+        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", policy)
+        self.store.save_group("demo", key(zone), state, None)
+
+    def register_another(self, name: str, cluster: FakeCluster | Exception) -> None:
+        self.store.save_record(record(name), None)
+        self.clusters.by_id[name] = cluster
+
+    @property
+    def record(self) -> Any:
+        return self.store.load("demo").record
+
+
+def two_pools() -> list[NodeGroup]:
+    """Pools workers and other, each in two zones, neither as it should be."""
+    made = [group(zone, 2, pool=pool, bounds=(1, 9)) for pool in ("workers", "other") for zone in "ab"]
+    return [replace(one, pool_min=1, pool_max=8) for one in made]
+
+
+class TestStatus:
+    def test_every_pool_is_told_by_zone_with_its_nodes_and_its_state(self) -> None:
+        house = House(zones((2, 2, 2), (2, 2, 1), bounds=[(1, 9)] * 3))
+        house.fail("c")
+        (pool,) = house.ask("status")["pools"]
+        assert (pool["name"], pool["min"], pool["max"], pool["valid"]) == ("workers", 3, 12, True)
+        assert [found["zone"] for found in pool["groups"]] == ["a", "b", "c"]
+        assert [found["running"] for found in pool["groups"]] == [2, 2, 1]
+        assert [found["state"] for found in pool["groups"]] == ["healthy", "healthy", "fenced"]
+        assert [found["failure"] for found in pool["groups"][:2]] == [None, None]
+        assert pool["groups"][2]["failure"] == {
+            "class": "capacity",
+            "failures": 1,
+            "last": "2026-01-15T12:00:00Z",
+            "message": "no room",
+        }
+
+    def test_a_fence_says_since_when_and_until_when(self) -> None:
+        house = House()
+        house.fail("a")
+        house.clock.at += 2 * MINUTE
+        found = house.ask("status")["pools"][0]["groups"][0]
+        assert (found["since"], found["until"]) == ("2026-01-15T12:00:00Z", "2026-01-15T12:05:00Z")
+        house.clock.at += 10 * MINUTE
+        found = house.ask("status")["pools"][0]["groups"][0]
+        assert (found["state"], found["since"], found["until"]) == ("probing", "2026-01-15T12:05:00Z", None)
+
+    def test_an_impaired_zone_says_until_when(self) -> None:
+        house = House()
+        impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW - MINUTE, by="operator")
+        house.store.save_zone("demo", "-", "b", impaired, None)
+        found = house.ask("status")["pools"][0]["groups"][1]
+        assert (found["state"], found["since"], found["until"]) == (
+            "fenced",
+            "2026-01-15T11:59:00Z",
+            "2026-01-15T12:30:00Z",
+        )
+
+    def test_a_pools_own_backoff_counts_also_where_the_cluster_cannot_be_read(self) -> None:
+        longer = {"initial": 1800, "longest": 3600, "forget_after": 21600}
+        house = House(pools=[{**NUMBERS[0], "backoff": longer}])
+        house.fail("a", BackoffEntry.model_validate(longer).policy())
+        house.run()
+        house.clock.at = NOW + timedelta(hours=4)  # forgotten by the cluster's backoff, and not by the pool's
+        assert house.ask("status")["pools"][0]["groups"][0]["state"] == "probing"
+        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        assert house.ask("status")["groups"][str(key("a"))]["state"] == "probing"
+
+    def test_what_is_held_is_said_in_the_plans_own_sentences(self) -> None:
+        frozen = group("a", 2, bounds=(1, 9), frozen_because="rolling out")
+        house = House([frozen, group("b", 3, running=1, bounds=(1, 9)), group("c", 0, closed_because="no cpu")])
+        house.fail("b")
+        held = [found["held"] for found in house.ask("status")["pools"][0]["groups"]]
+        assert held[0] == ["frozen: rolling out"]
+        assert held[2] == ["no cpu"]
+        assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
+
+    def test_a_cluster_that_cannot_be_read_is_one_sentence_and_the_rest_still_answers(self) -> None:
+        house = House()
+        house.fail("a")
+        house.run()
+        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        answer = house.ask("status")
+        assert answer["ok"] is True
+        assert answer["pools"] == []
+        assert answer["unread"] == "demo does not answer"
+        assert answer["groups"][str(key("a"))]["state"] == "fenced"
+        assert len(answer["decisions"]) == 1
+
+    def test_the_message_tells_how_long_ago_the_last_decision_was(self) -> None:
+        house = House()
+        house.run()
+        for passed, words in ((0, "just now"), (1, "1 minute ago"), (7200, "2 hours ago"), (259200, "3 days ago")):
+            house.clock.at = NOW + MINUTE + timedelta(seconds=max(passed, 60 * (passed > 0)))
+            assert house.ask("status")["message"].endswith(f"last decision {words}")
+
+    def test_without_a_cluster_all_of_them_answer(self) -> None:
+        house = House()
+        house.register_another("another", FakeCluster(zones((1, 1))))
+        for cluster in (None, "*"):
+            answer = house.ask("status", cluster)
+            assert [one["cluster"] for one in answer["clusters"]] == ["another", "demo"]
+            assert all(one["ok"] and "pools" in one for one in answer["clusters"])
+
+    def test_a_broken_cluster_does_not_spoil_the_others(self) -> None:
+        house = House()
+        house.register_another("away", ClusterUnavailableError("away does not answer"))
+        house.register_another("garbage", ClusterUnavailableError("unused"))
+        house.store.plant("garbage", "{")
+        answers = {one["cluster"]: one for one in house.ask("status", "*")["clusters"]}
+        assert answers["away"]["unread"] == "away does not answer"
+        assert answers["garbage"]["ok"] is False
+        assert "not JSON" in answers["garbage"]["message"]
+        assert answers["demo"]["pools"]
+
+    def test_when_time_is_over_the_clusters_that_are_left_say_so(self) -> None:
+        house = House()
+        answer = house.operate({"action": "status"}, lambda: 2.0)
+        assert answer["clusters"][0]["message"] == "demo: the time is over: ask for this cluster alone"
+
+
+class TestSinglePools:
+    def test_a_paused_pool_is_read_and_counted_and_left_alone(self) -> None:
+        house = House(two_pools())
+        assert "workers of demo is paused until resumed" in house.ask("pause", pool="workers")["message"]
+        house.settle()
+        assert {patch.plan.group.key.name for patch in house.cluster.applied} == {"other-a", "other-b"}
+        pools = {pool["name"]: pool for pool in house.ask("status")["pools"]}
+        assert {found["state"] for found in pools["workers"]["groups"]} == {"frozen"}
+        assert pools["workers"]["groups"][0]["held"] == ["frozen: paused by an operator until resumed"]
+        assert {found["state"] for found in pools["other"]["groups"]} == {"healthy"}
+
+    def test_a_paused_pool_below_its_minimum_is_not_told_to_starve(self) -> None:
+        house = House([replace(one, pool_min=8) for one in two_pools()])
+        house.ask("pause", pool="workers")
+        assert next(pool for pool in house.ask("status")["pools"] if pool["name"] == "workers")["starved"] == 0
+
+    def test_a_pause_with_an_end_ends_by_itself(self) -> None:
+        house = House(two_pools())
+        house.ask("pause", pool="workers", until="2026-01-15T12:02:30Z")
+        status = house.ask("status")
+        assert status["pausedPools"] == {"workers": "2026-01-15T12:02:30Z"}
+        assert status["pools"][1]["groups"][0]["held"] == ["frozen: paused by an operator until 2026-01-15T12:02:30Z"]
+        house.run()
+        assert {patch.plan.group.key.name for patch in house.cluster.applied} == {"other-a", "other-b"}
+        house.clock.at += 2 * MINUTE
+        house.run()
+        assert len({patch.plan.group.key.name for patch in house.cluster.applied}) == 4
+        assert house.ask("status")["pausedPools"] == {}
+
+    def test_resuming_a_pool_ends_its_pause_and_no_others(self) -> None:
+        house = House(two_pools())
+        house.ask("pause", pool="workers")
+        house.ask("pause", pool="other")
+        answer = house.ask("resume", pool="workers")
+        assert answer["message"] == "pool workers of demo is resumed and looked at now; still paused: pool other"
+        assert house.record.paused_pools == {"other": None}
+
+    def test_resuming_the_cluster_says_which_pools_stay_paused(self) -> None:
+        house = House(two_pools())
+        house.ask("pause", pool="workers")
+        house.ask("pause")
+        assert house.ask("resume")["message"].endswith("still paused: pool workers")
+        assert house.record.paused_pools == {"workers": None}
+
+    def test_registering_again_does_not_bring_a_paused_pool_back(self) -> None:
+        house = House(two_pools())
+        house.ask("pause", pool="workers")
+        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+        assert house.ask("register", record=given)["message"].endswith("still paused: pool workers")
+        assert house.record.paused_pools == {"workers": None}
+        house.ask("register", record={**given, "paused_pools": {}})
+        assert house.record.paused_pools == {}
+
+    def test_an_unknown_pool_is_refused_with_the_nearest_name(self) -> None:
+        house = House(two_pools())
+        for action in ("pause", "resume", "restore"):
+            message = house.refused(action, pool="wokers")
+            assert message.startswith("pool is 'wokers': demo has no such pool: it has other, workers")
+            assert message.endswith("did you mean workers?")
+
+    def test_a_pool_that_is_known_can_be_paused_while_the_cluster_is_away(self) -> None:
+        house = House(two_pools())
+        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        assert house.ask("pause", pool="workers")["ok"]
+        assert "demo does not answer" in house.refused("pause", pool="other")
+
+    def test_pools_of_one_name_are_told_apart_by_their_ids(self) -> None:
+        here, there = group("a", 2, bounds=(1, 9)), group("a", 2, bounds=(1, 9), key=key("a", namespace="two"))
+        house = House([here, there])
+        house.ask("pause", pool="cluster-api/two/workers")
+        states = [pool["groups"][0]["state"] for pool in house.ask("status")["pools"]]
+        assert states == ["healthy", "frozen"]
+
+
+class TestRestoreOfAPool:
+    def test_only_its_groups_are_restored_and_then_it_is_paused_for_good(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        assert all(one.has_adopted for one in house.cluster.groups.values())
+        house.ask("restore", pool="workers")
+        patches = len(house.cluster.applied)
+        house.run()
+        restored = house.cluster.applied[patches:]
+        assert {patch.plan.group.key.name for patch in restored} == {"workers-a", "workers-b"}
+        assert all(patch.leaves and patch.bounds == Bounds(1, 9) for patch in restored)
+        for patch in restored:  # what the API would take off
+            house.cluster.change(patch.plan.group.key, offer=None, has_adopted=False, adopted=None)
+        outcome = house.run()
+        assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
+        assert (house.record.leaving_pools, house.record.paused_pools) == ((), {"workers": None})
+        assert house.record.paused is False
+        assert house.run().written == 0
+
+    def test_a_paused_pool_is_restored_as_well(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        house.ask("pause", pool="workers")
+        house.ask("restore", pool="workers")
+        assert house.run().written == 2
+
+    def test_in_dry_run_it_is_written_and_its_neighbour_is_not(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        house.store.save_record(
+            house.record.model_copy(update={"dry_run": True}), house.store.load("demo").versions["META"]
+        )
+        house.cluster.change(key("a"), requested=4, running=4)
+        house.ask("restore", pool="other")
+        patches = len(house.cluster.applied)
+        house.run()
+        assert {patch.plan.group.key.name for patch in house.cluster.applied[patches:]} == {"other-a", "other-b"}
+        told = {decision["pool"]["name"]: decision["dryRun"] for decision in house.store.decisions("demo", 2)}
+        assert told == {"other": False, "workers": True}
+
+    def test_twice_is_once(self) -> None:
+        house = House(two_pools())
+        house.ask("restore", pool="workers")
+        house.run()
+        assert house.record.paused_pools == {"workers": None}
+        house.ask("restore", pool="workers")
+        assert house.record.leaving_pools == ("workers",)
+        patches = len(house.cluster.applied)
+        house.run()
+        assert {patch.plan.group.key.name for patch in house.cluster.applied[patches:]} <= {"other-a", "other-b"}
+        assert (house.record.leaving_pools, house.record.paused_pools) == ((), {"workers": None})
+
+    def test_adopted_bounds_are_forgotten_for_that_pool_alone(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        house.ask("restore", pool="workers")
+        house.run()
+        for zone in "ab":
+            house.cluster.change(key(zone), offer=None, has_adopted=False, adopted=None)
+        house.run()
+        pools = house.store.load("demo").state.pools
+        assert pools[PoolId("cluster-api", "default", "", "workers")].adopted == {}
+        assert len(pools[PoolId("cluster-api", "default", "", "other")].adopted) == 2
+
+    def test_leaving_the_whole_cluster_restores_paused_pools_too(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        house.ask("pause", pool="workers")
+        house.ask("restore")
+        assert house.run().written == 4
+
+
+class TestExplain:
+    def text(self, house: House, **asked: Any) -> str:
+        return str(house.ask("explain", **asked)["message"])
+
+    def test_every_number_is_told_with_the_rule_that_set_it(self) -> None:
+        house = House([group("a", 4, bounds=(0, 4)), group("b", 1, bounds=(0, 4))])
+        text = self.text(house, group="workers-a")
+        assert "PoolMinimum is 3: the record's min for pool workers." in text
+        assert "PoolMaximum is 12: the record's max for pool workers." in text
+        assert "Node group cluster-api/default/workers-a in zone a is healthy." in text
+        assert "Requested stays 4, running 4." in text
+        assert "Max goes from 4 to 8: strategy: Balanced: 4 of the pool's 7 nodes of headroom" in text
+        assert "Min goes from 0 to 2: strategy: PoolMinimum 3 levelled over the zones" in text
+        assert "It may grow by 4, to 8." in text
+
+    def test_numbers_from_annotations_name_the_objects_and_sums_say_so(self) -> None:
+        house = House(pools=[])
+        assert "PoolMaximum is 27: the sum of its members' bounds as they were at adoption." in self.text(
+            house, pool="workers"
+        )
+        house = House([replace(one, pool_max=9) for one in zones((1, 1))])
+        told = self.text(house, pool="workers")
+        assert "PoolMaximum is 9: annotation evenkeel.dev/pool-max on MachineDeployment default/workers-a, " in told
+
+    def test_a_fence_is_told_with_its_end_and_since_when(self) -> None:
+        house = House(zones((3, 2, 2), (1, 2, 2), bounds=[(1, 9)] * 3))
+        house.fail("a")
+        house.clock.at += MINUTE
+        text = self.text(house, group=str(key("a")))
+        assert "is fenced since 2026-01-15T12:00:00Z (1 minute ago), until 2026-01-15T12:05:00Z" in text
+        assert "Requested goes from 3 to 1, running 1: release: released 2 stuck replicas: the 1 running stay." in text
+        assert "fence: max is the 1 requested: a fenced zone gets no growth" in text
+        assert "It cannot grow now: its fence ends at 2026-01-15T12:05:00Z." in text
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"frozen_because": "rolling out"}, "it is frozen: rolling out"),
+            ({"zone_max": 2}, "evenkeel.dev/zone-max is 2"),
+            ({"limits": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
+            ({"pool_max": 6}, "the pool requests 6 of PoolMaximum 6: PoolMaximum has to rise"),
+            ({"pool_max": 5}, "the pool requests 6 of PoolMaximum 5: 1 have to go first, or PoolMaximum has to rise"),
+            ({"pool_max": 1, "pool_min": 4}, "its pool is invalid"),
+        ],
+    )
+    def test_what_would_have_to_change_for_it_to_grow(self, fields: dict[str, Any], says: str) -> None:
+        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
+        house = House([replace(groups[0], **fields), *groups[1:]])
+        assert f"It cannot grow now: {says}" in self.text(house, group="workers-a")
+
+    def test_a_group_that_autoscaler_cannot_see_says_which_annotation_opens_it(self) -> None:
+        closed = group("a", 0, bounds=(0, 3), closed_because="at zero: annotate cpu and memory")
+        assert "annotate cpu and memory" in self.text(House([closed, group("b", 1)]), group="workers-a")
+
+    def test_when_its_bounds_were_written_and_what_was_decided_is_told(self) -> None:
+        house = House()
+        house.run()
+        published = Publication(at=house.clock.at, bounds=Bounds(1, 4))
+        house.cluster.change(key("a"), publication=published)
+        house.clock.at += 3 * MINUTE
+        answer = house.ask("explain", group="workers-a")
+        assert "last written at 2026-01-15T12:01:00Z (3 minutes ago), to 1 and 4." in answer["message"]
+        assert "Before Evenkeel it had 1 to 9: its adopted bounds, which restore puts back." in answer["message"]
+        assert len(answer["history"]) == 1
+        assert answer["history"][0].startswith("At 2026-01-15T12:01:00Z (3 minutes ago, a test): workers-a: max goes")
+        assert answer["history"][0].endswith(": written.")
+
+    def test_dry_run_and_a_pause_are_said_first(self) -> None:
+        assert self.text(House(dry_run=True), pool="workers").startswith("Cluster demo is in dry run: nothing")
+        assert self.text(House(paused=True), pool="workers").startswith("Cluster demo is paused")
+
+    def test_an_invalid_pool_says_what_is_wrong(self) -> None:
+        text = self.text(House([group("a", 1, pool_min=4, pool_max=1)]), pool="workers")
+        assert "It is invalid, so nothing of it is written until that is mended." in text
+        assert "Problem: PoolMinimum 4 is larger than PoolMaximum 1" in text
+
+    def test_a_name_that_does_not_exist_or_is_not_clear_is_refused(self) -> None:
+        twins = [group("a", 1, bounds=(0, 3)), group("a", 1, bounds=(0, 3), key=key("a", namespace="two"))]
+        house = House([*twins, group("z", 1, pool=None)])
+        assert house.refused("explain", group="worker-a").endswith("did you mean workers-a?")
+        assert "name one of cluster-api/default/workers-a, cluster-api/two/workers-a" in house.refused(
+            "explain", group="workers-a"
+        )
+        assert "is skipped: in no pool" in house.refused("explain", group="loose-z")
+        assert "name one of cluster-api/default/workers, cluster-api/two/workers" in house.refused(
+            "explain", pool="workers"
+        )
+        assert house.refused("explain") == "explain needs a group or a pool: name one of them"
+        assert "group is '7'" in house.refused("explain", group=7)
+
+
+class TestValidate:
+    def test_numbers_that_keep_the_rules_are_no_finding(self) -> None:
+        answer = House().ask("validate")
+        assert (answer["pools"], answer["diff"]) == ([], [])
+        assert answer["message"] == "demo: pools looked at: 1, invalid: 0, with warnings: 0"
+
+    def test_a_pool_maximum_below_the_zones_is_proposed_as_a_diff_where_it_stands(self) -> None:
+        house = House([replace(one, **LOW) for one in zones((1, 0, 0))])
+        (pool,) = house.ask("validate")["pools"]
+        assert "PoolMaximum 2 is smaller than the number of zones, 3" in pool["warnings"][0]
+        assert pool["fix"] is None
+        answer = house.ask("validate", fix=True)
+        assert answer["diff"][:4] == [
+            "--- MachineDeployment default/workers-a",
+            "+++ MachineDeployment default/workers-a",
+            '-evenkeel.dev/pool-max: "2"',
+            '+evenkeel.dev/pool-max: "3"',
+        ]
+        assert len(answer["diff"]) == 12
+        assert house.journal.count("write pool-max") == 0
+        assert house.record.mending == ()
+
+    def test_apply_lets_the_worker_write_it_and_nobody_else(self) -> None:
+        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0), bounds=[(0, 1)] * 3)[1:]])
+        answer = house.ask("validate", apply=True)
+        assert "changes: 1, of which the next look writes to objects: 1" in answer["message"]
+        assert house.journal.count("write pool-max") == 0
+        assert house.queue.clusters == ["demo"]
+        house.run()
+        assert house.cluster.groups[key("a")].pool_max == 3
+        assert house.record.mending == ()
+        mended = next(decision for decision in house.store.decisions("demo", 9) if "mended" in decision)
+        assert mended["mended"] == [
+            {"object": "cluster-api/default/workers-a", "from": 2, "to": 3, "outcome": "written"}
+        ]
+        assert house.ask("validate")["pools"] == []
+
+    def test_in_dry_run_nothing_is_written_and_the_change_is_recorded_once(self) -> None:
+        house = House([replace(one, **LOW) for one in zones((1, 0, 0))], dry_run=True)
+        house.ask("validate", apply=True)
+        house.run()
+        house.run()
+        assert house.journal.count("write pool-max") == 0
+        assert "save LEASE" not in house.journal.entries
+        (told,) = [decision for decision in house.store.decisions("demo", 9) if "mended" in decision]
+        assert {change["outcome"] for change in told["mended"]} == {"planned"}
+        assert told["dryRun"] is True
+
+    def test_a_number_of_the_record_is_changed_in_the_record(self) -> None:
+        house = House(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}])
+        answer = house.ask("validate", apply=True)
+        assert answer["diff"] == ["--- record, pool workers", "+++ record, pool workers", "-max: 2", "+max: 3"]
+        assert house.record.pool_entries[0].max == 3
+        assert house.record.mending == ()
+        house.run()
+        assert house.journal.count("write pool-max") == 0
+        assert house.ask("validate")["pools"] == []
+
+    def test_a_number_of_the_record_stays_in_dry_run_and_is_recorded(self) -> None:
+        house = House(zones((1, 0, 0)), pools=[{"name": "workers", "min": 0, "max": 2}], dry_run=True)
+        house.ask("validate", apply=True)
+        house.run()
+        assert house.record.pool_entries[0].max == 2
+        assert [d["mended"] for d in house.store.decisions("demo", 9) if "mended" in d] == [
+            [{"object": "record", "from": 2, "to": 3, "outcome": "planned"}]
+        ]
+
+    def test_a_sum_that_is_too_small_gets_an_annotation_on_one_member(self) -> None:
+        house = House(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
+        house.ask("validate", apply=True)
+        house.run()
+        assert [one.pool_max for one in house.cluster.groups.values()] == [3, None, None]
+
+    @pytest.mark.parametrize(
+        ("fields", "left"),
+        [
+            ({"pool_min": 5, "pool_max": 2}, "which value is meant is for people to say"),
+            ({**LOW, "frozen_because": "rolling out"}, "is left alone: rolling out"),
+            ({**LOW, "in_zone": None}, "which value is meant is for people to say"),
+        ],
+    )
+    def test_what_cannot_be_decided_is_left_to_people(self, fields: dict[str, Any], left: str) -> None:
+        house = House([group("a", 1, **fields), *zones((1, 0, 0))[1:]], pools=[])
+        answer = house.ask("validate", apply=True)
+        assert answer["diff"] == []
+        assert left in answer["pools"][0]["left"]
+        assert house.record.mending == ()
+
+    def test_what_changed_since_the_operator_saw_it_is_not_written(self) -> None:
+        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0))[1:]])
+        house.ask("validate", apply=True)
+        house.cluster.change(key("a"), pool_max=7)
+        house.run()
+        assert house.cluster.groups[key("a")].pool_max == 7
+        (told,) = [decision["mended"] for decision in house.store.decisions("demo", 9) if "mended" in decision]
+        assert told[0]["outcome"] == "not written: it has changed since, to 7: validate again"
+        assert house.record.mending == ()
+
+    def test_what_was_agreed_to_for_one_pool_is_not_forgotten_over_another(self) -> None:
+        groups = [replace(one, pool_max=None, pool_min=0) for one in two_pools()]
+        house = House([replace(one, pool_max=1) if one.zone == "a" else one for one in groups], pools=[])
+        house.ask("validate", apply=True, pool="workers")
+        house.ask("validate", apply=True, pool="other")
+        house.ask("validate", apply=True, pool="other")
+        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+        house.ask("register", record={**given, "dry_run": False})
+        assert sorted(entry.pool.rpartition("/")[2] for entry in house.record.mending) == ["other", "workers"]
+        house.run()
+        assert [house.cluster.groups[key("a", pool=pool)].pool_max for pool in ("workers", "other")] == [2, 2]
+
+    def test_a_conflict_is_tried_again_in_the_same_run(self) -> None:
+        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0))[1:]])
+        house.ask("validate", apply=True)
+        house.store.before_write.append(lambda sort_key: house.cluster.change(key("a"), weight=2))  # with the lease
+        house.run()
+        assert house.cluster.groups[key("a")].pool_max == 3
+
+    def test_lax_greedy_is_warned_about(self) -> None:
+        house = House([replace(one, strategy=Strategy.LAX_GREEDY) for one in zones((1, 1))])
+        (pool,) = house.ask("validate")["pools"]
+        assert pool["valid"] is True
+        assert "can pass PoolMaximum 12 between two looks" in pool["warnings"][0]
+
+    def test_all_clusters_are_validated_and_a_broken_one_is_named(self) -> None:
+        house = House([replace(one, **LOW) for one in zones((1, 0, 0))])
+        house.register_another("away", ClusterUnavailableError("away does not answer"))
+        answer = house.ask("validate", None)
+        away, demo = answer["clusters"]
+        assert (away["ok"], away["message"]) == (False, "away does not answer")
+        assert len(demo["pools"]) == 1
+        assert "away does not answer" in answer["message"]
+
+    def test_flags_are_true_or_false(self) -> None:
+        assert House().refused("validate", fix="yes") == "fix is 'yes': neither true nor false"
+
+
+class TestRecord:
+    def test_decisions_come_oldest_first_in_pages(self) -> None:
+        house = House()
+        for minute in range(5):
+            at = NOW + minute * MINUTE
+            id = ulid(at, bytes(10))
+            house.store.save_decision("demo", id, {"id": id, "at": at.isoformat()}, at + timedelta(days=30))
+        house.store.page = 2
+        pages, after = [], None
+        while True:
+            answer = house.ask("record", **({} if after is None else {"after": after}))
+            pages.append([decision["at"] for decision in answer["decisions"]])
+            after = answer["next"]
+            if after is None:
+                break
+        assert [len(page) for page in pages] == [2, 2, 1]
+        told = [at for page in pages for at in page]
+        assert told == sorted(told)
+
+    def test_since_leaves_out_what_is_older(self) -> None:
+        house = House()
+        house.run()
+        house.cluster.change(key("a"), requested=5, running=5)
+        house.run()
+        (decision,) = house.ask("record", since="2026-01-15T12:01:30Z")["decisions"]
+        assert datetime.fromisoformat(decision["at"]) == NOW + 2 * MINUTE
+        assert len(house.ask("record", since="2026-01-15T12:01:00Z")["decisions"]) == 2

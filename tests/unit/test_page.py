@@ -1,0 +1,446 @@
+"""The page: what it shows, that nothing in it can run or load anything, and that everybody can read it."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from evenkeel.adapters.page.html import el
+from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
+from evenkeel.adapters.page.render import document, fragment
+from evenkeel.adapters.page.theme import PALETTES, Theme
+from evenkeel.adapters.page.widget import theme_of
+from evenkeel.adapters.page.words import duration
+from evenkeel.application.decisions import plan_json, rfc3339
+from evenkeel.cli import reporting
+from evenkeel.cli.main import app
+from evenkeel.cli.remote import CannotAskError
+from evenkeel.config import ConfigError
+from evenkeel.domain.model import Observation
+from evenkeel.domain.plan import ClusterState, plan
+from tests.builders import MINUTE, NOW, in_backoff, key, numbers, zones
+
+EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
+
+
+class Seen(HTMLParser):
+    """Tags, attributes and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.inside: dict[str, str] = {}
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._open = tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in ("script", "style"):
+            self.inside[self._open] = self.inside.get(self._open, "") + data
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+def told_plan() -> dict[str, Any]:
+    """A plan whose zone a is fenced and gives replicas back."""
+    groups = zones([5, 4, 4], [3, 4, 4], [(1, 6), (1, 4), (1, 4)])
+    states = ClusterState(groups={key("a"): in_backoff()})
+    return plan_json(plan(Observation(groups=tuple(groups)), states, numbers(3, 12), NOW))
+
+
+def told_status(**fields: Any) -> dict[str, Any]:
+    """The operator's answer for the same pool, with two decisions."""
+    pool = told_plan()["pools"][0]
+    seen = [{**group, "running": 3, "since": None, "until": None, "held": []} for group in pool["groups"]]
+    failure = {"class": "capacity", "failures": 2, "last": rfc3339(NOW), "message": "no machines left"}
+    seen[0] |= {"since": rfc3339(NOW - MINUTE), "until": rfc3339(NOW + 4 * MINUTE), "failure": failure}
+    decisions = [
+        {"at": rfc3339(NOW - number * MINUTE), "cause": "schedule", "dryRun": number == 1, "pool": pool}
+        for number in (1, 8)
+    ]
+    return {
+        "ok": True,
+        "cluster": "blue",
+        "message": "blue: on",
+        "pools": [{**pool, "groups": seen}],
+        "groups": {},
+        "zones": {"c": {"impairedUntil": rfc3339(NOW + 60 * MINUTE), "impaired": True, "by": "operator"}},
+        "decisions": decisions,
+        **fields,
+    }
+
+
+def told_simulation() -> dict[str, Any]:
+    """Two runs of an hour: zone a is fenced in its second half."""
+
+    def sample(t: int, running: int, state: str) -> dict[str, Any]:
+        group = {"name": "w-a", "zone": "a", "requested": 3, "running": running, "min": 0, "max": 5, "state": state}
+        return {"t": t, "pool": "w", "demand": 4, "groups": [group]}
+
+    run = {
+        "measures": {"worst_seconds": 95, "unmet": 0, "demand": []},
+        "pools": [{"name": "w", "min": 0, "max": 5}],
+        "timeline": [sample(0, 1, "healthy"), sample(600, 3, "healthy"), sample(1800, 2, "fenced")],
+        "decisions": [{"t": 1800, "pool": "w", "reasons": ["a: fenced after capacity"]}],
+    }
+    runs = [{**run, "strategy": name} for name in ("Balanced", "Adaptive")]
+    return {"scenario": "night", "start": rfc3339(NOW), "duration": 3600, "runs": runs}
+
+
+def plan_page() -> str:
+    return document(page_of_plan(json.dumps(told_plan()), "plan.json"))
+
+
+def status_page(**fields: Any) -> str:
+    return document(page_of_status(told_status(**fields), "answer of stack x", NOW))
+
+
+def simulation_page() -> str:
+    return document(page_of_simulation(json.dumps(told_simulation()), "sim.json"))
+
+
+PAGES = {"plan": plan_page, "status": status_page, "simulation": simulation_page}
+every_page = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+
+
+@every_page
+def test_nothing_on_a_page_can_be_loaded_from_anywhere(page: Any) -> None:
+    seen = Seen(page())
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(seen.tags)
+    assert not [one for one in seen.attributes if one[1] in ("src", "href", "xlink:href", "srcset", "action")]
+    assert not re.findall(r"url\(|@import|@font-face", page())
+    assert "http:" not in page()
+    assert "https:" not in page()
+
+
+@every_page
+def test_the_policy_forbids_everything_but_the_pages_own_style_and_script(page: Any) -> None:
+    seen = Seen(page())
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page())
+    told = dict(part.strip().split(" ", 1) for part in policy.replace("&#x27;", "'").split(";"))
+    assert told.pop("default-src") == "'none'"
+    for tag, name in (("style", "style-src"), ("script", "script-src")):
+        assert seen.tags.count(tag) == 1
+        digest = b64encode(sha256(seen.inside[tag].encode()).digest()).decode()
+        assert told.pop(name) == f"'sha256-{digest}'"
+    assert set(told.values()) == {"'none'"}
+    # Neither would run under this policy.
+    assert not [one for one in seen.attributes if one[1] == "style" or one[1].startswith("on")]
+
+
+def test_every_name_and_sentence_is_text_whatever_it_is() -> None:
+    plain = told_status()
+    text = json.dumps(plain)
+    for word in ("workers", "no machines left", "operator", "schedule", "blue", '"a"'):
+        assert word in text
+        text = text.replace(word, json.dumps(EVIL) if word == '"a"' else json.dumps(EVIL)[1:-1])
+    evil = json.loads(text)
+    seen, expected = Seen(document(page_of_status(evil, EVIL, NOW))), Seen(status_page())
+    assert set(seen.tags) == set(expected.tags)
+    assert {(tag, name) for tag, name, _ in seen.attributes} == {(tag, name) for tag, name, _ in expected.attributes}
+    assert seen.text.count(EVIL) > 10
+
+
+@given(st.text(), st.text())
+def test_text_and_attributes_come_back_as_they_were_put_in(text: str, value: str) -> None:
+    seen = Seen(el("p", text, title=value))
+    readable = (text + value).replace("\r", "")
+    if "\x00" not in readable and text + value == readable:
+        assert seen.text == text
+        assert seen.attributes == [("p", "title", value)]
+    assert seen.tags == ["p"]
+
+
+def test_a_plan_shows_each_zone_with_its_numbers_and_what_changes() -> None:
+    text = Seen(plan_page()).text
+    assert "PoolMinimum 3" in text
+    assert "PoolMaximum 12" in text
+    assert "5 → 3" in text  # the fenced zone's two replicas without a machine
+    for group in told_plan()["pools"][0]["groups"]:
+        assert group["zone"] in text
+        for reason in group["reasons"]:
+            assert reason in text
+
+
+def test_a_state_is_a_word_and_a_shape_not_only_a_colour() -> None:
+    states = {"healthy": "●", "fenced": "■", "probing": "▲", "frozen": "◆"}
+    answer = told_status()
+    for state, shape in states.items():
+        answer["pools"][0]["groups"][1]["state"] = state
+        assert f"{shape} {state}" in Seen(document(page_of_status(answer, "x", NOW))).text
+
+
+def test_a_fence_has_an_absolute_end_to_read_and_a_place_to_count_down_in() -> None:
+    page = status_page()
+    seen = Seen(page)
+    for until in (NOW + 4 * MINUTE, NOW + 60 * MINUTE):
+        assert f"until {until:%H:%M:%S} UTC" in seen.text
+        assert ("span", "data-until", rfc3339(until)) in seen.attributes
+    assert "failure 2 in a row, capacity: no machines left" in seen.text
+
+
+def test_bars_say_to_a_screen_reader_what_they_show() -> None:
+    labels = [value for tag, name, value in Seen(status_page()).attributes if (tag, name) == ("svg", "aria-label")]
+    assert "running 3, requested 3, min 1, max 3" in labels
+
+
+@every_page
+def test_tables_are_tables_also_where_their_rows_are_laid_out_as_blocks(page: Any) -> None:
+    seen = Seen(page())
+    roles = [value for _, name, value in seen.attributes if name == "role"]
+    assert {"table", "row", "rowheader", "columnheader", "cell"} <= set(roles)
+    scopes = [value for tag, name, value in seen.attributes if (tag, name) == ("th", "scope")]
+    assert len(scopes) == seen.tags.count("th")
+    assert ("html", "lang", "en") in seen.attributes
+    assert seen.tags.count("h1") == 1
+
+
+def bars(page: str) -> list[tuple[float, float]]:
+    """(x, width) of every rectangle in per cent."""
+    return [(float(x), float(width)) for x, width in re.findall(r'<rect x="([\d.-]+)%" width="([\d.-]+)%"', page)]
+
+
+@every_page
+def test_no_bar_leaves_its_track(page: Any) -> None:
+    assert bars(page())
+    for x, width in bars(page()):
+        assert x >= 0
+        assert width >= 0
+        assert x + width <= 100.02
+
+
+def test_a_live_page_draws_what_the_last_decisions_requested() -> None:
+    text = Seen(status_page()).text
+    assert "workers: requested nodes per zone over time" in text
+    assert "requested nodes" not in Seen(status_page(decisions=told_status()["decisions"][:1])).text
+
+
+def test_a_simulation_shows_measures_demand_and_how_long_each_zone_was_fenced() -> None:
+    page = simulation_page()
+    seen = Seen(page)
+    assert "1 min 35 s" in seen.text
+    assert "a: 1 to 3 nodes, at the end 2, fenced for 30 min" in page
+    assert page.count('class="demand"') == 4  # a line and its entry in the legend, for each of two runs
+    assert "after 30 min" in seen.text
+    assert (50.0, 50.0) in bars(page)  # the second half of the zone's lane
+
+
+def test_a_cluster_that_cannot_be_read_shows_what_the_table_knows() -> None:
+    known = {
+        "state": "fenced",
+        "class": "quota",
+        "failures": 3,
+        "backoffUntil": rfc3339(NOW + MINUTE),
+        "message": "too many",
+    }
+    page = status_page(pools=[], groups={"gardener/ns/w-a": known}, unread="no answer within 10 s")
+    text = Seen(page).text
+    assert "could not be read: no answer within 10 s" in text
+    assert "gardener/ns/w-a ■ fenced until 12:01:00 UTC" in text
+    assert "failure 3 in a row, quota: too many" in text
+    assert "schedule" in text
+
+
+def test_of_many_clusters_a_broken_one_is_told_and_the_others_are_shown() -> None:
+    broken = {"ok": False, "cluster": "grey", "message": "record of cluster grey: flavours is missing"}
+    answer = {"ok": True, "clusters": [broken, told_status()], "message": "2 clusters"}
+    text = Seen(document(page_of_status(answer, "x", NOW))).text
+    assert "record of cluster grey: flavours is missing" in text
+    assert "no machines left" in text
+
+
+@pytest.mark.parametrize("theme", [Theme.LIGHT, Theme.DARK])
+def test_a_widget_has_no_script_and_the_consoles_theme(theme: Theme) -> None:
+    html = fragment(page_of_status(told_status(), "x", NOW), theme_of({"widgetContext": {"theme": theme.value}}))
+    seen = Seen(html)
+    assert not {"script", "iframe", "use", "html", "meta"} & set(seen.tags)
+    assert f"--card:{PALETTES[theme]['card']}" in html
+    assert "prefers-color-scheme" not in html
+    # Rules that are not below .ek would reach the console around the widget.
+    rules = re.sub(r"@media[^{]*\{", "", seen.inside["style"])
+    assert [
+        one for one in re.findall(r"([^{}]+)\{[^}]*\}", rules) for part in one.split(",") if ".ek" not in part
+    ] == []
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", PALETTES)
+def test_every_colour_of_text_can_be_read_on_every_ground(theme: Theme) -> None:
+    palette = PALETTES[theme]
+    for text in ("text", "soft", "healthy", "fenced", "probing", "frozen"):
+        for ground in ("ground", "card"):
+            light, dark = sorted((luminance(palette[text]), luminance(palette[ground])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{text} on {ground}"
+
+
+def test_durations_read_as_people_say_them() -> None:
+    told = [duration(seconds) for seconds in (0, 59, 60, 95, 3600, 3900, 86400, 90000)]
+    assert told == ["0 s", "59 s", "1 min", "1 min 35 s", "1 h", "1 h 05 min", "1 d", "1 d 1 h"]
+
+
+# ------------------------------------------------------------ the command
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(app, ["report", *arguments], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.output
+    return result
+
+
+def test_the_command_writes_one_file_and_says_what_is_in_it(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    result = run("--plan", "-", "-o", str(out), stdin=json.dumps(told_plan()))
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{out}: 1 pool, 1 zone fenced\n"
+    assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_file_does_not_tell_where_it_was_made(tmp_path: Path) -> None:
+    source, out = tmp_path / "sim.json", tmp_path / "report.html"
+    source.write_text(json.dumps(told_simulation()), encoding="utf-8")
+    assert run("--simulation", str(source), "-o", str(out)).exit_code == 0
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
+
+
+def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def ask(stack: str, event: dict[str, Any]) -> dict[str, Any]:
+        asked.append((stack, event))
+        return told_status()
+
+    monkeypatch.setattr(reporting, "ask", ask)
+    out = tmp_path / "report.html"
+    assert run("--stack", "evenkeel", "-o", str(out)).exit_code == 0
+    assert run("--stack", "evenkeel", "--cluster", "blue", "-o", str(out)).exit_code == 0
+    assert asked == [("evenkeel", {"action": "status", "cluster": cluster}) for cluster in ("*", "blue")]
+    assert "no machines left" in out.read_text(encoding="utf-8")
+
+
+def test_a_stack_that_gives_no_answer_is_one_line_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(stack: str, event: dict[str, Any]) -> dict[str, Any]:
+        raise CannotAskError("the AWS credentials have expired: renew them and ask again")
+
+    monkeypatch.setattr(reporting, "ask", ask)
+    out = tmp_path / "report.html"
+    result = run("--stack", "evenkeel", "-o", str(out))
+    assert result.exit_code == 1
+    assert result.stderr == "evenkeel: the AWS credentials have expired: renew them and ask again\n"
+    assert not out.exists()
+
+
+BAD = {
+    "no source": ((), None, "give one of --stack, --plan and --simulation"),
+    "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan and --simulation"),
+    "a cluster without a stack": (("--plan", "-", "--cluster", "x"), "{}", "--cluster goes with --stack"),
+    "no JSON": (("--plan", "-"), "pools: []", "-: not JSON"),
+    "a list": (("--plan", "-"), "[]", "-: the whole is"),
+    "another object": (("--plan", "-"), '{"now": "2026-01-15T12:00:00Z"}', "-: pools is missing"),
+    "a plan for a simulation": (("--simulation", "-"), json.dumps(told_plan()), "-: scenario is missing"),
+    "a state nobody knows": (
+        ("--plan", "-"),
+        json.dumps(told_plan()).replace('"fenced"', '"fencd"'),
+        "-: pools.0.groups.0.state is 'fencd'",
+    ),
+    "a number beyond all": (("--plan", "-"), json.dumps(told_plan()).replace("12", "9" * 400), "-: pools.0.max is"),
+    "a date beyond all": (
+        ("--simulation", "-"),
+        json.dumps({**told_simulation(), "start": "9999-12-31T23:59:59Z"}),
+        "-: start is",
+    ),
+    "no folder": (("--plan", "-", "-o", "nowhere/to/x.html"), json.dumps(told_plan()), "cannot be written"),
+    "no file": (("--plan", "nowhere.json"), None, "nowhere.json: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_told_in_lines_and_leaves_no_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, stdin, line = BAD[name]
+    result = run("-o", "report.html", *arguments, stdin=stdin)
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.splitlines()
+    assert lines
+    assert all(one.startswith("evenkeel: ") for one in lines)
+    assert line in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_character_in_a_name_does_not_stop_the_page(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    broken = json.dumps(told_plan()).replace('"workers"', '"wor\\ud800kers"')
+    assert run("--plan", "-", "-o", str(out), stdin=broken).exit_code == 0
+    assert "wor?kers" in out.read_text(encoding="utf-8")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+def test_whatever_stands_in_an_answer_it_is_drawn_or_refused_with_a_reason(data: st.DataObject) -> None:
+    makers = {
+        "plan": (told_plan, lambda told: page_of_plan(json.dumps(told), "x")),
+        "status": (told_status, lambda told: page_of_status(told, "x", NOW)),
+        "simulation": (told_simulation, lambda told: page_of_simulation(json.dumps(told), "x")),
+    }
+    make, read = makers[data.draw(st.sampled_from(sorted(makers)))]
+    told: Any = make()
+    place: Any = told
+    while True:  # down to some value, which becomes another one
+        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
+            place[step] = data.draw(json_values)
+            break
+        place = place[step]
+    try:
+        page = read(told)
+    except ConfigError:
+        return
+    for x, width in bars(document(page)):
+        assert x >= 0
+        assert 0 <= width <= 100.02
+
+
+def test_a_moment_with_an_offset_is_told_in_utc() -> None:
+    answer = told_status()
+    local = (NOW + 4 * MINUTE).astimezone(UTC) + timedelta(hours=2)
+    answer["pools"][0]["groups"][0]["until"] = local.strftime("%Y-%m-%dT%H:%M:%S+02:00")
+    assert "until 12:04:00 UTC" in Seen(document(page_of_status(answer, "x", datetime(2026, 1, 15, tzinfo=UTC)))).text

@@ -1,0 +1,429 @@
+"""The simulation: what a scenario may say, what machines and autoscaler do in it, what comes out of those that ship."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
+from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Run, Shot, fenced_spans, variants_of
+from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
+from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
+from evenkeel.cli.simulation.world import Agenda, Group, World
+from evenkeel.config import ConfigError
+from evenkeel.domain.model import Bounds, Offer, State
+from tests.unit.test_docs import rows
+
+SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))
+OUT = [{"at": "0s"}, {"at": "10m", "nodes": 0}]
+MINUTE = 60
+
+
+def scenario(**fields: Any) -> Scenario:
+    """Three zones, one pool of 3 to 12 nodes with one in each zone, a demand of 9 from the 20th minute on."""
+    given: dict[str, Any] = {
+        "name": "test",
+        "duration": "1h",
+        "zones": [{"name": name} for name in "abc"],
+        "pools": [{"name": "workers", "min": 3, "max": 12, "start": 3}],
+        "demand": [{"nodes": [{"at": "0s", "nodes": 3}, {"at": "20m", "nodes": 9}]}],
+    }
+    return read_scenario({**given, **fields}, "test.yaml")
+
+
+def zones(**first: Any) -> list[dict[str, Any]]:
+    """Zones a, b and c; what is given is zone a's."""
+    return [{"name": "a", **first}, {"name": "b"}, {"name": "c"}]
+
+
+def run(found: Scenario, strategy: str = "own") -> Record:
+    (variant,) = variants_of(found, strategy)
+    return Run(found, variant)()
+
+
+def measures(found: Scenario, strategy: str = "own") -> Measures:
+    return measure(run(found, strategy))
+
+
+def at(record: Record, second: int) -> Shot:
+    return [shot for shot in record.shots if shot.at <= second][-1]
+
+
+def requested(shot: Shot) -> list[int]:
+    return [group.requested for group in shot.groups]
+
+
+def running(shot: Shot) -> list[int]:
+    return [group.running for group in shot.groups]
+
+
+# Scenarios
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_look_at(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert "# Look at: " in text
+    found = read_scenario(yaml.safe_load(text), file.name)
+    assert found.name == file.stem
+    told = simulation_json([Run(found, variant)() for variant in variants_of(found, "all")])
+    assert [one["strategy"] for one in told["runs"]] == [
+        "Lax-Greedy",
+        "Backward-Compatible",
+        "Adaptive",
+        "Balanced",
+        STATIC,
+        ALONE,
+    ]
+    for one in told["runs"]:
+        assert set(one) == {"strategy", "measures", "pools", "timeline", "decisions", "fenced"}
+        assert {entry["pool"] for entry in one["timeline"]} == {pool["name"] for pool in one["pools"]}
+        for entry in one["timeline"]:
+            assert set(entry) == {"t", "pool", "demand", "groups"}
+            for group in entry["groups"]:
+                assert set(group) == {"name", "zone", "requested", "running", "min", "max", "state"}
+        assert one["measures"]["patches"] == 0 or one["strategy"] != STATIC
+        assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
+
+
+def test_ten_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 10
+
+
+def shipped(name: str) -> Scenario:
+    file = next(file for file in SCENARIOS if file.stem == name)
+    return read_scenario(yaml.safe_load(file.read_text(encoding="utf-8")), name)
+
+
+def test_a_zone_outage_costs_minutes_with_evenkeel_and_hours_without() -> None:
+    night = shipped("zone-outage-at-night")
+    with_it, without = measures(night, "balanced"), measures(night, STATIC)
+    assert with_it.worst_seconds is not None
+    assert without.worst_seconds is not None
+    assert with_it.worst_seconds < 4 * MINUTE
+    assert without.worst_seconds > 120 * MINUTE
+
+
+def test_two_strategies_pass_pool_maximum_in_a_burst_and_balanced_does_not() -> None:
+    race = shipped("overshoot-race")
+    assert measures(race, "lax-greedy").over_requested > 0
+    assert measures(race, "adaptive").over_requested > 0
+    assert measures(race, "balanced").over_requested == 0
+
+
+def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_shares() -> None:
+    bound = shipped("zone-bound-demand")
+    assert measures(bound, "balanced").unmet == 0
+    assert measures(bound, STATIC).unmet == 1
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_gives_others() -> None:
+    def told(seed: int) -> str:
+        slow = [{"name": name, "jitter": "10m"} for name in "abc"]
+        return json.dumps(simulation_json([run(scenario(seed=seed, zones=slow))]))
+
+    assert told(1) == told(1)
+    assert told(1) != told(2)
+
+
+def test_a_launch_takes_equally_long_whoever_orders_it() -> None:
+    slow = scenario(zones=[{"name": name, "jitter": "10m"} for name in "abc"])
+    one, other = run(slow, "balanced"), run(slow, STATIC)
+    assert [running(shot) for shot in one.shots] == [running(shot) for shot in other.shots]
+
+
+# What a scenario may say
+
+
+@pytest.mark.parametrize("text", ["90s", "15m", "3h", "1h30m", "2d", "1d2h3m4s", "0s"])
+def test_a_duration_is_read_and_written_alike(text: str) -> None:
+    assert write_duration(read_duration(text)) == {"90s": "1m30s"}.get(text, text)
+
+
+@pytest.mark.parametrize("row", list(rows("errors.md", "scenario")), ids=lambda row: row[0])
+def test_bad_scenarios_lead_to_the_printed_line(row: list[str]) -> None:
+    field, value, line = row
+    with pytest.raises(ConfigError) as caught:
+        scenario(**{field: json.loads(value)})
+    assert caught.value.faults == [f"test.yaml: {line}"]
+
+
+def test_each_bad_value_is_a_line_of_its_own() -> None:
+    with pytest.raises(ConfigError) as caught:
+        scenario(zones=[{"name": "a", "provison": "1m"}, {"name": "b", "jitter": "-1s"}], seed="x")
+    assert len(caught.value.faults) == 3
+
+
+def test_a_pool_has_its_own_zones_and_nodes_where_it_says_so() -> None:
+    pools = [{"name": "workers", "max": 6, "zones": ["c", "a"], "start_in_zone": {"c": 2}}]
+    shot = run(scenario(pools=pools, demand=[])).shots[0]
+    assert [(group.zone, group.running) for group in shot.groups] == [("a", 0), ("c", 2)]
+
+
+# Machines and zones
+
+
+def test_a_machine_takes_the_clouds_answer_and_the_zones_delay_to_become_a_node() -> None:
+    record = run(scenario(zones=[{"name": name, "answer": "7s", "provision": "100s"} for name in "abc"]))
+    ordered = next(shot.at for shot in record.shots if sum(requested(shot)) == 9)
+    came = next(shot.at for shot in record.shots if sum(running(shot)) == 9)
+    assert came - ordered == 107
+
+
+def test_what_runs_goes_on_running_when_its_zone_runs_out_of_machines() -> None:
+    record = run(scenario(zones=zones(capacity=[{"at": "10m", "nodes": 0}])))
+    assert running(at(record, 15 * MINUTE)) == [1, 1, 1]
+
+
+def test_a_zone_gives_out_no_more_machines_than_it_has() -> None:
+    record = run(scenario(zones=zones(capacity=2)), STATIC)
+    assert max(running(shot)[0] for shot in record.shots) == 2
+    assert record.failed_launches > 0
+
+
+def test_a_quota_counts_the_machines_of_all_zones_and_evenkeel_does_not_hop() -> None:
+    record = run(scenario(quota={"nodes": [{"at": "0s", "nodes": 5}]}))
+    assert max(sum(running(shot)) for shot in record.shots) == 5
+    reasons = [reason for decision in record.decisions for reason in decision.reasons]
+    assert any("another zone would fail the same way" in reason for reason in reasons)
+
+
+def fenced_at(seen: str) -> int:
+    """When zone a is first fenced."""
+    found = scenario(zones=zones(capacity=OUT, failure={"seen": seen}), duration="2h", evenkeel={"event_latency": "4s"})
+    return fenced_spans(run(found), ["workers"])[0][1]
+
+
+def test_an_event_is_faster_than_a_scan_and_a_scan_is_faster_than_the_timeout() -> None:
+    # The autoscaler orders at 20m, the zone refuses after 5 s.
+    assert fenced_at("event") == 20 * MINUTE + 9
+    assert fenced_at("status") == 21 * MINUTE
+    assert fenced_at("never") == 35 * MINUTE
+
+
+# Evenkeel
+
+
+def test_a_move_takes_stuck_replicas_elsewhere_and_the_sum_never_drops() -> None:
+    record = run(scenario(zones=zones(capacity=OUT), pools=[{"name": "workers", "max": 12, "start": 3}]), ALONE)
+    sums = [sum(requested(shot)) for shot in record.shots]
+    assert sums == sorted(sums)
+    assert requested(record.shots[-1])[0] == 1
+    assert sum(running(record.shots[-1])) == 9
+
+
+def test_without_an_autoscaler_demand_is_a_pool_minimum_and_no_node_is_given_back() -> None:
+    falls = [{"nodes": [{"at": "0s", "nodes": 9}, {"at": "30m", "nodes": 3}]}]
+    record = run(scenario(demand=falls), ALONE)
+    assert sum(running(record.shots[-1])) == 9
+    assert sum(running(run(scenario(demand=falls)).shots[-1])) == 3
+
+
+def test_what_was_published_is_read_back_from_the_annotations_of_the_group() -> None:
+    found = scenario(pools=[{"name": "workers", "max": 12, "start_in_zone": {"a": 4}}], demand=[{"nodes": 4}])
+    (variant,) = variants_of(found, "own")
+    made = Run(found, variant)
+    made()
+    seen = made.world.observe(made.world.groups[0])
+    assert seen.bounds is not None
+    assert seen.bounds.max > 4
+    assert seen.publication is not None
+    assert seen.publication.bounds == seen.bounds
+    assert seen.offer == Offer(max=seen.bounds.max, target=4, state=State.HEALTHY)
+    assert seen.adopted == Bounds(0, 4)
+
+
+def test_an_operators_fence_keeps_a_zone_from_growing_until_it_ends() -> None:
+    record = run(scenario(fences=[{"zone": "b", "from": "15m", "until": "40m"}]))
+    assert fenced_spans(record, ["workers"]) == [("b", 15 * MINUTE, 40 * MINUTE)]
+    assert running(at(record, 40 * MINUTE))[1] == 1
+
+
+def test_a_frozen_group_keeps_its_bounds() -> None:
+    found = scenario(frozen=[{"zone": "b", "from": "5m", "until": "50m"}], zones=zones(capacity=OUT))
+    record = run(found)
+    frozen = [shot.groups[1] for shot in record.shots if 6 * MINUTE <= shot.at < 50 * MINUTE]
+    assert len({(group.min, group.max) for group in frozen}) == 1
+    assert {group.state for group in frozen} == {State.FROZEN}
+
+
+def test_one_bad_bound_stops_autoscaler_and_evenkeel_until_it_is_mended() -> None:
+    found = scenario(bad_bounds=[{"zone": "b", "from": "10m", "until": "30m"}])
+    for name in ("balanced", STATIC):
+        record = run(found, name)
+        assert {sum(requested(shot)) for shot in record.shots if 10 * MINUTE <= shot.at < 30 * MINUTE} == {3}
+        assert sum(running(record.shots[-1])) == 9
+    assert at(record, 11 * MINUTE).groups[1].max is None
+
+
+# The autoscaler
+
+
+def autoscaled(nodes: int, *bounds: tuple[int, int], **setup: Any) -> tuple[World, ClusterAutoscaler, list[Group]]:
+    """A world in which so many nodes are wanted and none is there, and the autoscaler before its first loop."""
+    found = scenario(pools=[{"name": "workers", "max": 12}], demand=[])
+    world = World(found, Agenda())
+    world.demand = {("workers", None): nodes}
+    for group, pair in zip(world.groups, bounds, strict=True):
+        group.bounds = Bounds(*pair)
+    return world, ClusterAutoscaler(world, AutoscalerSetup(**setup)), world.groups
+
+
+def sizes(groups: list[Group]) -> list[int]:
+    return [group.requested for group in groups]
+
+
+def wait(world: World, seconds: int) -> None:
+    """Time passes and whatever is due happens."""
+    end = world.now + seconds
+    while (due := world.agenda.next_second()) is not None and due <= end:
+        world.now = due
+        world.agenda.take()()
+    world.now = end
+
+
+def test_the_autoscaler_fills_the_smallest_groups_and_never_passes_a_max() -> None:
+    _, autoscaler, groups = autoscaled(20, (0, 2), (0, 9), (0, 4))
+    groups[1].bounds = Bounds(0, 5)
+    autoscaler.loop()
+    assert sizes(groups) == [2, 5, 4]
+
+
+def test_the_autoscaler_does_not_see_a_group_with_max_zero_and_does_not_raise_to_a_min() -> None:
+    _, autoscaler, groups = autoscaled(3, (0, 0), (0, 9), (2, 9))
+    autoscaler.loop()
+    assert sizes(groups)[0] == 0
+    world, autoscaler, groups = autoscaled(0, (2, 4), (2, 4), (2, 4))
+    autoscaler.loop()
+    assert sizes(groups) == [0, 0, 0]
+    assert world.now == 0
+
+
+def test_without_balancing_a_scale_up_goes_to_one_group() -> None:
+    _, autoscaler, groups = autoscaled(6, (0, 9), (0, 9), (0, 9), balance=False)
+    autoscaler.loop()
+    assert sorted(sizes(groups)) == [0, 0, 6]
+
+
+def test_a_full_group_is_never_chosen() -> None:
+    for seed in range(8):
+        found = scenario(pools=[{"name": "workers", "max": 12}], demand=[], seed=seed)
+        world = World(found, Agenda())
+        world.demand = {("workers", None): 3}
+        for group, most in zip(world.groups, (1, 1, 9), strict=True):
+            group.bounds = Bounds(0, most)
+        world.order(world.groups[0], 1)
+        world.order(world.groups[1], 1)
+        ClusterAutoscaler(world, AutoscalerSetup(balance=False)).loop()
+        assert sizes(world.groups) == [1, 1, 3]
+
+
+def test_replicas_that_somebody_else_ordered_are_ordered_again() -> None:
+    world, autoscaler, groups = autoscaled(3, (0, 9), (0, 9), (0, 9))
+    world.order(groups[0], 3)
+    autoscaler.loop()
+    assert sum(sizes(groups)) == 6
+    autoscaler.loop()
+    assert sum(sizes(groups)) == 6, "its own it does count"
+
+
+def dead_zone() -> Scenario:
+    refusing = zones(capacity=0, failure={"seen": "never", "retry": "10h"})
+    return scenario(zones=refusing, pools=[{"name": "workers", "max": 12, "zones": ["a"]}], demand=[], duration="10h")
+
+
+def test_an_order_that_is_late_is_taken_back_and_backed_off_twice_as_long_each_time() -> None:
+    world = World(dead_zone(), Agenda())
+    world.demand = {("workers", None): 2}
+    autoscaler = ClusterAutoscaler(world, AutoscalerSetup())
+    (group,) = world.groups
+    orders = []
+    for _ in range(900):
+        before = group.requested
+        autoscaler.loop()
+        if group.requested > before:
+            orders.append(world.now)
+        wait(world, 10)
+    gaps = [later - earlier for earlier, later in pairwise(orders)]
+    # 15 min until the timeout, a loop, then 5, 10, 20, 30, 30 min of backoff whose last instant belongs to it
+    assert [gap - 920 for gap in gaps] == [300, 600, 1200, 1800]
+
+
+def test_nodes_that_nobody_needs_go_after_ten_minutes_the_newest_first_and_never_below_min() -> None:
+    world, autoscaler, groups = autoscaled(9, (2, 9), (0, 9), (0, 9))
+    autoscaler.loop()
+    wait(world, 15 * MINUTE)
+    assert sum(group.running for group in groups) == 9
+    world.demand = {("workers", None): 0}
+    autoscaler.loop()
+    wait(world, 10 * MINUTE - 10)
+    autoscaler.loop()
+    assert sizes(groups) == [3, 3, 3]
+    wait(world, 10)
+    autoscaler.loop()
+    assert sizes(groups) == [2, 0, 0]
+
+
+def test_after_a_scale_up_nothing_is_scaled_down_for_ten_minutes() -> None:
+    world, autoscaler, groups = autoscaled(3, (0, 9), (0, 9), (0, 9), unneeded="0s")
+    autoscaler.loop()
+    wait(world, 5 * MINUTE)
+    world.demand = {("workers", None): 0}
+    autoscaler.loop()
+    assert sizes(groups) == [1, 1, 1]
+    wait(world, 5 * MINUTE)
+    autoscaler.loop()
+    assert sizes(groups) == [0, 0, 0]
+
+
+def test_a_group_whose_max_lies_below_its_size_can_not_even_shrink() -> None:
+    world, autoscaler, groups = autoscaled(3, (0, 9), (0, 9), (0, 9), unneeded="0s", delay_after_add="0s")
+    autoscaler.loop()
+    wait(world, 5 * MINUTE)
+    groups[1].bounds = Bounds(0, 0)
+    world.demand = {("workers", None): 0}
+    autoscaler.loop()
+    assert sizes(groups) == [0, 1, 0]
+
+
+def test_one_loop_makes_one_scale_up_for_whom_most_pods_wait() -> None:
+    world, autoscaler, groups = autoscaled(2, (0, 9), (0, 9), (0, 9))
+    world.demand[("workers", "c")] = 5
+    autoscaler.loop()
+    assert sizes(groups) == [0, 0, 5]
+    autoscaler.loop()
+    assert sum(sizes(groups)) == 7
+
+
+# Measures
+
+
+def test_measures_are_those_of_a_run_that_can_be_reckoned_by_hand() -> None:
+    quick = [{"name": name, "answer": "0s", "provision": "60s"} for name in "abc"]
+    found = measures(scenario(zones=quick, duration="30m"), STATIC)
+    # Ordered in the loop at 20m, there at 21m: 6 nodes waited for a minute; 3 nodes for 30 min and 6 for 9 min.
+    assert found.worst_seconds == 60
+    assert found.waiting_node_hours == pytest.approx(0.1)
+    assert found.node_hours == pytest.approx(2.4)
+    assert (found.skew_mean, found.skew_worst, found.failed_launches, found.patches) == (0, 0, 0, 0)
+
+
+def test_a_demand_that_ebbs_before_it_was_met_was_never_met() -> None:
+    ebbs = [{"nodes": [{"at": "0s", "nodes": 3}, {"at": "20m", "nodes": 9}, {"at": "21m", "nodes": 4}]}]
+    found = measures(scenario(demand=ebbs))
+    assert (found.unmet, found.worst_seconds) == (1, None)
+
+
+def test_a_demand_that_goes_on_rising_is_met_step_by_step() -> None:
+    rises = [{"nodes": [{"at": "20m", "nodes": 6}, {"at": "20m30s", "nodes": 9}]}]
+    first, second = measures(scenario(demand=rises)).demand
+    assert first.seconds is not None
+    assert second.seconds is not None
+    assert 90 < first.seconds < 120
+    assert 90 < second.seconds < 120

@@ -1,0 +1,293 @@
+"""`evenkeel simulate`: what is printed and drawn, histories replayed, and bad input as one line per fault."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from evenkeel.application.decisions import decision_json, rfc3339
+from evenkeel.cli import simulating
+from evenkeel.cli.main import app
+from evenkeel.cli.simulation.history import scenario_of
+from evenkeel.config import ConfigError
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.model import NodeGroup
+from tests.builders import MINUTE, NOW, after_backoff, in_backoff, key, numbers, pool_plan, zones
+from tests.unit.test_docs import ROOT, block, blocks
+
+SMALL = """
+name: small
+duration: 30m
+zones: [{name: a}, {name: b, capacity: [{at: 5m, nodes: 1}]}]
+pools: [{name: workers, max: 6, start: 2}]
+demand: [{nodes: [{at: 0s, nodes: 2}, {at: 10m, nodes: 5}]}]
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    return str(file)
+
+
+def simulate(*arguments: str, code: int = 0, stdin: str | None = None) -> Result:
+    result = CliRunner().invoke(app, ["simulate", *arguments], input=stdin, env={"COLUMNS": "110"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.output
+    assert result.exit_code == code, result.output
+    return result
+
+
+def faults(*arguments: str, stdin: str | None = None) -> list[str]:
+    result = simulate(*arguments, code=2, stdin=stdin)
+    assert result.stdout == ""
+    return result.stderr.splitlines()
+
+
+def test_without_a_strategy_the_scenarios_own_is_run(small: str) -> None:
+    told = json.loads(simulate(small, "-o", "json").stdout)
+    assert (told["scenario"], told["duration"]) == ("small", 1800)
+    assert [run["strategy"] for run in told["runs"]] == ["Balanced"]
+
+
+def test_a_strategy_is_named_as_everywhere_else(small: str) -> None:
+    for name, expected in [("equitable", "Backward-Compatible"), ("laxgreedy", "Lax-Greedy"), ("static", "static")]:
+        told = json.loads(simulate(small, "--strategy", name, "-o", "json").stdout)
+        assert [run["strategy"] for run in told["runs"]] == [expected]
+
+
+def test_the_table_has_a_row_per_run_and_fits_a_narrow_terminal(small: str) -> None:
+    result = CliRunner().invoke(app, ["simulate", small, "--strategy", "all"], env={"COLUMNS": "80"})
+    for name in ("Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced", "static", "no-autoscaler"):
+        assert f"\n{name} " in result.stdout
+    assert "…" not in result.stdout
+
+
+def test_a_scenario_comes_from_standard_input_too(small: str) -> None:
+    assert simulate("-", stdin=SMALL).stdout == simulate(small).stdout
+
+
+def test_fences_and_decisions_are_told_with_their_moments(small: str) -> None:
+    (run,) = json.loads(simulate(small, "-o", "json").stdout)["runs"]
+    assert run["fenced"][0]["zone"] == "b"
+    assert 600 < run["fenced"][0]["from"] < run["fenced"][0]["until"] <= 1800
+    assert any("b: fenced: capacity failure 1" in reason for one in run["decisions"] for reason in one["reasons"])
+    assert all(one["pool"] == "workers" for one in run["decisions"])
+
+
+def test_a_scenario_without_an_autoscaler_runs_evenkeels_strategies_only() -> None:
+    alone = SMALL + "autoscaler: {enabled: false}\n"
+    told = json.loads(simulate("-", "--strategy", "all", "-o", "json", stdin=alone).stdout)
+    assert [run["strategy"] for run in told["runs"]] == ["Lax-Greedy", "Backward-Compatible", "Adaptive", "Balanced"]
+    assert faults("-", "--strategy", "static", stdin=alone) == [
+        "evenkeel: --strategy is 'static': small has no autoscaler: leave --strategy out"
+    ]
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_the_same_run_draws_the_same_bytes(small: str, tmp_path: Path, ending: str) -> None:
+    first, second = tmp_path / f"one.{ending}", tmp_path / f"two.{ending}"
+    for file in (first, second):
+        simulate(small, "--plot", str(file))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_picture_names_its_axes_its_zones_and_its_fences(small: str, tmp_path: Path) -> None:
+    import matplotlib
+
+    file = tmp_path / "small.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text
+        simulate(small, "--strategy", "balanced", "--plot", str(file))
+    drawn = file.read_text(encoding="utf-8")
+    for text in ("small", "Balanced", "nodes", "running in a", "running in b", "demand", "PoolMaximum", "b fenced"):
+        assert f">{text}<" in drawn, text
+    assert "(minutes)" in drawn
+    assert "<dc:date>" not in drawn
+
+
+# Bad input
+
+
+def test_a_misspelt_strategy_leads_to_the_nearest(small: str) -> None:
+    (line,) = faults(small, "--strategy", "Balnced")
+    assert line.startswith("evenkeel: --strategy is 'Balnced': no such strategy: choose one of own, all, Lax-Greedy, ")
+    assert line.endswith("; did you mean Balanced?")
+
+
+def test_a_picture_of_another_kind_is_refused_before_anything_runs(small: str) -> None:
+    (line,) = faults(small, "--plot", "small.jpg")
+    assert line == "evenkeel: --plot is 'small.jpg': name a file that ends in .png or .svg"
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(small: str, tmp_path: Path) -> None:
+    (line,) = faults(small, "--plot", str(tmp_path / "nowhere" / "small.svg"))
+    assert line.endswith("small.svg: cannot be written: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "name is missing"),
+        ("[1, 2]", "the whole is '[1, 2]'"),
+        ("name: [", "not YAML"),
+        ("{name: x, duration: 1h, zones: [], pools: []}", "zones is '[]'"),
+        (SMALL.replace("capacity", "capcity"), "zones.1.capcity is not a field of this record"),
+        (SMALL.replace("nodes: 5", "nodes: 5000000"), "demand.0.nodes.1.nodes is '5000000'"),
+        (SMALL.replace("30m", "32d"), "duration is '32d': longer than 31 days"),
+    ],
+)
+def test_a_bad_scenario_is_one_line_per_fault(text: str, says: str) -> None:
+    lines = faults("-", stdin=text)
+    assert all(line.startswith("evenkeel: -: ") for line in lines)
+    assert says in lines[0]
+
+
+def test_a_file_that_is_not_there_or_no_json_is_one_line(tmp_path: Path) -> None:
+    assert faults(str(tmp_path / "none.yaml"))[0].endswith("none.yaml: cannot be read: No such file or directory")
+    broken = tmp_path / "history.json"
+    broken.write_text("{", encoding="utf-8")
+    assert "history.json: not JSON" in faults(str(broken))[0]
+
+
+# Progress
+
+
+def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(patience: float) -> str:
+        error = StringIO()
+        monkeypatch.setattr(simulating, "Console", lambda **_: Console(file=error, force_terminal=True))
+        monkeypatch.setattr(simulating, "_PATIENCE_SECONDS", patience)
+        with simulating._progress(100) as tell:
+            tell(50)
+        return error.getvalue()
+
+    assert "50%" in shown(-1.0)
+    assert shown(3600.0) == ""
+
+
+# Histories
+
+
+def decided(after: timedelta, groups: Sequence[NodeGroup], **state: Any) -> dict[str, Any]:
+    pool = pool_plan(groups, numbers(3, 12), states=state.get("states"), impaired=state.get("impaired", ()))
+    outcomes = {str(change.group.key): "written" for change in pool.changes}
+    return decision_json(pool, id="0", cluster="blue", at=NOW + after, why="scan", dry_run=False, outcomes=outcomes)
+
+
+def history(**changed: Any) -> dict[str, Any]:
+    """Nine nodes are wanted at the fifth minute, zone a fails at the sixth and has recovered by the fortieth."""
+    failed = {key("a"): in_backoff(FailureClass.CAPACITY)}
+    probing = {key("a"): after_backoff(FailureClass.CAPACITY)}
+    return {
+        "cluster": "blue",
+        "from": rfc3339(NOW),
+        "to": rfc3339(NOW + 60 * MINUTE),
+        "decisions": [
+            decided(0 * MINUTE, zones([1, 1, 1])),
+            decided(5 * MINUTE, zones([3, 3, 3], [1, 1, 1])),
+            decided(6 * MINUTE, zones([3, 3, 3], [1, 3, 3]), states=failed),
+            decided(12 * MINUTE, zones([1, 4, 4]), states=probing),
+            decided(40 * MINUTE, zones([2, 4, 4])),
+        ],
+        **changed,
+    }
+
+
+def test_a_history_becomes_zones_that_failed_and_demand_that_was_requested(tmp_path: Path) -> None:
+    found = scenario_of(history(), "history.json")
+    assert (found.name, found.start, found.duration) == ("history of blue", NOW, 3600)
+    (pool,) = found.pools
+    assert (pool.name, pool.min, pool.max) == ("workers", 3, 12)
+    assert found.start_of(pool) == {"a": 1, "b": 1, "c": 1}
+    (demand,) = found.demand
+    assert [(step.at, step.nodes) for step in demand.nodes] == [(0, 3), (300, 9), (360, 9), (720, 9), (2400, 10)]
+    first = found.zones[0]
+    # From the look before the fence to the probe that went well.
+    assert [(step.at, step.nodes) for step in first.capacity] == [(300, 0), (720, None)]
+    assert all(not zone.capacity for zone in found.zones[1:])
+
+
+def test_a_history_is_replayed_by_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "history.json"
+    file.write_text(json.dumps(history()), encoding="utf-8")
+    told = json.loads(simulate(str(file), "-o", "json").stdout)
+    assert told["scenario"] == "history of blue"
+    (run,) = told["runs"]
+    assert run["fenced"][0]["zone"] == "a"
+    assert 300 < run["fenced"][0]["from"] < 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(FailureClass.QUOTA, "VcpuLimitExceeded"), (FailureClass.TIMEOUT, "Timeout")]
+)
+def test_a_failures_class_survives_the_history(kind: FailureClass, code: str) -> None:
+    states = {key("a"): in_backoff(kind)}
+    decisions = [decided(0 * MINUTE, zones([1, 1, 1])), decided(MINUTE, zones([2, 1, 1], [1, 1, 1]), states=states)]
+    first = scenario_of(history(decisions=decisions), "history.json").zones[0]
+    assert first.failure.code == code
+    assert first.failure.seen == ("never" if kind is FailureClass.TIMEOUT else "event")
+    assert [(step.at, step.nodes) for step in first.capacity] == [(0, 0), (3600, None)]
+
+
+def test_a_zone_that_an_operator_fenced_is_fenced_in_the_replay() -> None:
+    decisions = [
+        decided(0 * MINUTE, zones([1, 1, 1])),
+        decided(5 * MINUTE, zones([1, 1, 1]), impaired=("b",)),
+        decided(30 * MINUTE, zones([1, 1, 1])),
+    ]
+    (fence,) = scenario_of(history(decisions=decisions), "history.json").fences
+    assert (fence.zone, fence.start, fence.until) == ("b", 300, 1800)
+
+
+def test_pools_of_one_name_in_two_namespaces_stay_two() -> None:
+    other = [replace(group, key=replace(group.key, namespace="other")) for group in zones([2, 2, 2])]
+    decisions = [decided(0 * MINUTE, zones([1, 1, 1])), decided(MINUTE, other)]
+    found = scenario_of(history(decisions=decisions), "history.json")
+    assert [pool.name for pool in found.pools] == ["default.workers", "other.workers"]
+
+
+def test_a_history_without_a_pool_or_with_a_bad_value_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="decisions holds no valid pool: record a longer time"):
+        scenario_of(history(decisions=[]), "history.json")
+    with pytest.raises(ConfigError, match="to is not after from"):
+        scenario_of(history(to=rfc3339(NOW)), "history.json")
+    with pytest.raises(ConfigError, match=r"history.json: decisions.0.at is missing"):
+        scenario_of(history(decisions=[{"pool": decided(MINUTE, zones([1]))["pool"]}]), "history.json")
+
+
+# What the page says
+
+
+def test_the_scenario_on_the_page_is_valid_and_uses_every_field() -> None:
+    text = block("simulate.md", "yaml", "scenario.yaml")
+    simulate("-", stdin=text)
+    used = set(yaml.safe_load(text))
+    assert used == set(simulating.Scenario.model_fields) - {"about", "start"}
+
+
+@pytest.mark.parametrize("shown", [text for _, text in blocks(ROOT / "docs" / "simulate.md", "console")])
+def test_every_command_on_the_page_prints_what_the_page_shows(
+    shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (tmp_path / "history.json").write_text(json.dumps(history()), encoding="utf-8")
+    command, _, printed = shown.partition("\n")
+    result = simulate(*shlex.split(command)[3:])
+    if printed.strip():
+        assert [line.rstrip() for line in result.stdout.splitlines()] == printed.rstrip("\n").splitlines()
