@@ -405,7 +405,7 @@ class World:
         self,
         *,
         clusters: Iterable[str] = tuple(POOLS),
-        pools: dict[str, Sequence[Pool]] | None = None,
+        pools: Mapping[str, Sequence[Pool]] | None = None,
         clock: Clock | None = None,
         timing: Timing | None = None,
         settings: Settings | None = Settings(),  # noqa: B008 (frozen)

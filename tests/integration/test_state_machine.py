@@ -486,6 +486,6 @@ def test_whatever_happens_every_promise_holds_and_calm_is_found_again() -> None:
     run_state_machine_as_test(
         EveryoneActs,
         settings=settings(
-            max_examples=1000 if exploring else 15, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
+            max_examples=1000 if exploring else 12, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
         ),
     )

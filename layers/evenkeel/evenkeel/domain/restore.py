@@ -52,9 +52,7 @@ def plan_leaving(
     usual = plan(observation, state, policy, now)
     if not pools:
         return usual
-    left = {
-        pool.id: pool for pool in plan_restore(observation, state, policy, now).pools if is_called(pool.id, pools)
-    }
+    left = {pool.id: pool for pool in plan_restore(observation, state, policy, now).pools if is_called(pool.id, pools)}
     kept = tuple(left.pop(pool.id, pool) for pool in usual.pools)
     return replace(usual, pools=kept + tuple(left.values()))
 
