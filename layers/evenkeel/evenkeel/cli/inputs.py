@@ -34,8 +34,9 @@ def read_text(name: str) -> str:
 
 def read_yaml(name: str) -> object:
     """A YAML file; an empty one is an empty object. Raises ConfigError."""
+    text = read_text(name)
     try:
-        return yaml.safe_load(read_text(name)) or {}
+        return yaml.safe_load(text) or {}
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError([f"{name}: not YAML: {' '.join(str(error).split())[:300]}"]) from None
 

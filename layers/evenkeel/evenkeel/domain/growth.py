@@ -99,7 +99,7 @@ def _why_not(target: Target, growth: Growth) -> str:
         return "its pods do not fit here"
     if target.state is not State.HEALTHY:
         return f"it is {target.state.value}"
-    return target.group.closed_because or ""
+    return "it is at zero, and its cpu and memory are unknown" if target.group.closed_because is not None else ""
 
 
 def give_back(targets: Sequence[Target], growth: Growth, minimum: int) -> int:

@@ -302,6 +302,8 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
                 zone_max=target.group.zone_max,
             )
             reasons += cuts
+        if target.group.closed_because is not None and target.requested == 0:
+            reasons.append(target.group.closed_because)
         if share is not None:
             reasons.append(
                 f"rolling update: this zone's share is maxSurge {share.max_surge}, "
