@@ -187,6 +187,17 @@ def test_fenced_and_frozen_zones_are_not_raised() -> None:
     assert requested(found) == (0, 0, 3)
 
 
+def test_where_no_zone_is_healthy_the_minimum_is_what_probing_zones_are_tried_with_one_machine_each() -> None:
+    found = pool_plan(zones((1, 1, 0)), numbers(5, 12), probing=("a", "b", "c"))
+    assert requested(found) == (2, 2, 1)
+    assert found.starved == 0
+    again = pool_plan(zones((2, 2, 1), running=(1, 1, 0)), numbers(9, 12), probing=("a", "b", "c"))
+    assert requested(again) == (2, 2, 1)
+    assert again.starved == 4
+    beside = pool_plan(zones((1, 1, 0)), numbers(5, 12), probing=("a",))
+    assert requested(beside)[0] == 1
+
+
 def test_a_minimum_that_finds_no_room_is_starved() -> None:
     found = pool_plan(zones((0, 0), zone_max=1), numbers(5, 12))
     assert requested(found) == (1, 1)

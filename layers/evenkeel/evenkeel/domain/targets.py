@@ -166,14 +166,23 @@ def probe_the_unseen(targets: Sequence[Target], maximum: int) -> None:
 
 
 def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
-    """Below PoolMinimum, healthy groups are raised, levelled. Returns how many nodes could not be placed."""
+    """Below PoolMinimum, healthy groups are raised, levelled. Returns how many nodes could not be placed.
+
+    What they cannot take is what a probing group is tried with: one machine each.
+    """
     missing = minimum - sum(target.requested for target in targets)
     if missing <= 0:
         return 0
+    why = f"the pool requests less than PoolMinimum {minimum}"
     healthy = [target for target in targets if target.state is State.HEALTHY]
     for target, more in _raise_level(healthy, missing):
         missing -= more
-        target.reasons.append(f"raised by {more}: the pool requests less than PoolMinimum {minimum}")
+        target.reasons.append(f"raised by {more}: {why}")
+    probing = [target for target in targets if target.state is State.PROBING and target.probe and target.room]
+    for target in sorted(probing, key=lambda target: (target.requested, target.tie))[: max(0, missing)]:
+        missing -= 1
+        target.requested += 1
+        target.reasons.append(f"raised by 1 to probe: {why}, and no healthy zone can take it")
     return missing
 
 
