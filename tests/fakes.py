@@ -250,7 +250,7 @@ class FakeCluster:
         going = max(0, len(staying) - (patch.requested or 0))
         return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
 
-    def mark(self, patch: Patch, names: Collection[str]) -> None:
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         self.journal.note("mark")
         self.marked.append(patch)
 

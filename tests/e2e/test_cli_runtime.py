@@ -1,8 +1,9 @@
-"""`evenkeel ACTION --stack` against the built operator function in Lambda's real runtime client."""
+"""`evenkeel ACTION --stack` against the built functions in Lambda's real runtime client."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from evenkeel.cli.main import app
-from sandbox.aws import Deployment
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import Pool, World
 from sandbox.lambda_runtime import HostBuild
 from sandbox.stack import StackEndpoint
+from sandbox.triggers import Triggers
 
 pytestmark = pytest.mark.slow
 
@@ -55,3 +57,49 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
         assert (history["cluster"], history["decisions"]) == ("blue", [])
         assert "did you mean workers?" in run("explain", "--pool", "worker", code=2)
         assert not any(request.method == "PATCH" for request in api.requests)
+
+
+def test_a_first_deployment_records_what_switching_the_cluster_on_then_writes(
+    twin: HostBuild, aws: AwsEndpoints, tmp_path: Path
+) -> None:
+    pools = {"cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))]}
+    with ExitStack() as stack:
+        deployment = stack.enter_context(aws.deploy())  # the template's own defaults
+        world = World(clusters=["cluster-api"], pools=pools, clock=lambda: datetime.now(UTC), settings=None)
+        api = stack.enter_context(world).clusters["cluster-api"].api
+        names = ("OperatorFunction", "RebalanceFunction")
+        processes = {name: stack.enter_context(twin.process(deployment, name)) for name in names}
+        triggers = Triggers(deployment, lambda function, event: processes[function].invoke(event))
+        endpoint = stack.enter_context(
+            StackEndpoint("evenkeel", lambda function, event: processes[function].invoke(event))
+        )
+        secret = f"evenkeel/{deployment.stack}"
+        aws.client("secretsmanager").create_secret(Name=secret, SecretString=json.dumps(api.kubeconfig("evenkeel")))
+        record = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": secret}}
+
+        def run(action: str, *arguments: str) -> Any:
+            command = [action, "--stack", "evenkeel", "--cluster", "blue", *arguments]
+            result = CliRunner().invoke(app, command, env=endpoint.environment())
+            assert result.exit_code == 0, result.output
+            return json.loads(result.stdout)
+
+        def register(**more: Any) -> list[Any]:
+            """What is decided after the record is registered: the pools of the decisions that are new."""
+            known = len(run("record")["decisions"]) if more else 0
+            (tmp_path / "record.json").write_text(json.dumps({**record, **more}))
+            assert run("register", "--record", str(tmp_path / "record.json"), "-o", "json")["ok"]
+            triggers.drain()
+            assert triggers.failures == []
+            return [decision["pool"] for decision in run("record")["decisions"][known:]]
+
+        def outcomes(pools: list[Any]) -> set[str]:
+            return {group.pop("outcome") for pool in pools for group in pool["groups"]}
+
+        recorded = register()
+        planned = run("plan", "-o", "json")["pools"]
+        assert outcomes(recorded) == {"planned"}
+        assert not any(request.method == "PATCH" for request in api.requests)
+        written = register(dry_run=False)
+        assert outcomes(written) == {"written"}
+        assert any(request.method == "PATCH" for request in api.requests)
+        assert planned == recorded == written

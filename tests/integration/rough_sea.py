@@ -36,7 +36,7 @@ from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
 from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, HearZoneShift
-from evenkeel.config import ClusterRecord, ZoneRecord
+from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, PoolId
 from evenkeel.domain.moves import Move
@@ -167,12 +167,14 @@ class WatchedStore(InMemoryStore):
         broken: list[str],
         adopted: Callable[[str, str], None],
         grows: Callable[[str, Move, Move | None], None],
+        grown: Callable[[str, Move, GrowthRecord], None],
     ) -> None:
         super().__init__()
         self.writes = 0
         self._broken = broken
         self._adopted = adopted  # called with a cluster and a group whose bounds are written down
         self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
+        self._grown = grown  # and with one that is over, and the answer to it
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
         before = self._groups.get(cluster, {}).get(key)
@@ -189,6 +191,8 @@ class WatchedStore(InMemoryStore):
         move = before[1].move if before else None
         if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
             self._grows(cluster, state.move, move)
+        if move is not None and move.request and (state.move is None or state.move.request != move.request):
+            self._grown(cluster, move, self._growths[cluster][move.request][1])
 
     def growing(self, cluster: str) -> bool:
         """Whether nodes that somebody asked for are being added."""
@@ -271,7 +275,7 @@ class Queues:
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         for message in self.rebalance:
             if message.id == receipt_handle and not self.away:
-                message.visible_at = self._clock.now() + timedelta(seconds=5 * 4 ** (receives - 1))
+                message.visible_at = self._clock.now() + timedelta(seconds=min(80, 5 * 4 ** (receives - 1)))
 
     def bury(self, body: str, reason: str, message_id: str) -> None:
         self._answers()
@@ -464,15 +468,25 @@ class Vessel:
         """Nodes that somebody asked for are about to be added: so many more are requested, once."""
         more = move.carried
         if before is not None and before.request == move.request:  # a worker died in the middle
-            key = f"{self.name}/{self.cluster.namespace}/{{}}"
-            done = sum(before.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == before.id)
-            more -= before.carried - done
+            more -= self._undone(before)
         self.ledger += more
         self.begun[move.request] += more
         if self.begun[move.request] > self.asked[move.request]:
             self.sea.broken.append(
                 f"{self.name}: {self.begun[move.request]} nodes begun of {self.asked[move.request]} asked for"
             )
+
+    def grown(self, move: Move, record: GrowthRecord) -> None:
+        """What was not added after all, because there was no room any more or it took too long, is told."""
+        undone = self._undone(move)
+        self.ledger -= undone
+        if undone and not (record.done and "could not be placed" in record.result):
+            self.sea.broken.append(f"{self.name}: {undone} nodes not added, and the answer is {record.result!r}")
+
+    def _undone(self, move: Move) -> int:
+        key = f"{self.name}/{self.cluster.namespace}/{{}}"
+        done = sum(move.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == move.id)
+        return move.carried - done
 
     def step(self) -> None:
         """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
@@ -650,6 +664,7 @@ class Sea:
             self.broken,
             lambda cluster, key: self.vessels[cluster].adopted(key.rpartition("/")[2]),
             lambda cluster, move, before: self.vessels[cluster].grows(move, before),
+            lambda cluster, move, record: self.vessels[cluster].grown(move, record),
         )
         self.queues = Queues(self.clock)
         self.bus = FakeBus()

@@ -22,6 +22,7 @@ from sandbox.triggers import InProcess, Triggers
 
 UNEVEN = {"cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))]}
 STACK = "evenkeel"
+RESOURCE = "machinedeployments.cluster.x-k8s.io"
 
 
 class Shell:
@@ -56,12 +57,30 @@ class Shell:
         return line.removeprefix("evenkeel: ")
 
 
+class MovableClock(SystemClock):
+    """The time, and as much of it as a test lets pass at once."""
+
+    passed = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.passed
+
+
 class Laptop(Shell):
     """The same with a real stack behind it, and one cluster that nobody has registered yet."""
 
-    def __init__(self, world: World, triggers: Triggers, endpoint: StackEndpoint, secret: str, folder: Path) -> None:
+    def __init__(
+        self,
+        world: World,
+        triggers: Triggers,
+        endpoint: StackEndpoint,
+        secret: str,
+        folder: Path,
+        clock: MovableClock,
+    ) -> None:
         super().__init__(endpoint, folder)
         self.world = world
+        self.clock = clock
         self.triggers = triggers
         self.api = world.clusters["cluster-api"].api
         self.record = folder / "record.yaml"
@@ -94,16 +113,17 @@ def staged(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Callable[..., Laptop]]
     with ExitStack() as stack:
 
         def made(dry_run: bool = True) -> Laptop:
-            world = World(clusters=("cluster-api",), pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
+            clock = MovableClock()
+            world = World(clusters=("cluster-api",), pools=UNEVEN, clock=clock.now, settings=None)
             stack.enter_context(world)
             deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
             functions = stack.enter_context(InProcess(deployment, log=io.StringIO()))
-            use_clock(SystemClock())
+            use_clock(clock)
             secret = f"evenkeel/{deployment.stack}"
             kubeconfig = json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
             aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
             endpoint = stack.enter_context(StackEndpoint(STACK, functions))
-            return Laptop(world, Triggers(deployment, functions), endpoint, secret, tmp_path)
+            return Laptop(world, Triggers(deployment, functions), endpoint, secret, tmp_path, clock)
 
         yield made
 
@@ -153,7 +173,7 @@ def test_status_shows_zones_and_states(laptop: Laptop) -> None:
 def test_explain_says_why_in_sentences(laptop: Laptop) -> None:
     name = laptop.world.clusters["cluster-api"].groups()[0].name
     told = laptop.ask("explain", "--group", name)
-    assert "Cluster blue is in dry run: nothing of this is written." in told
+    assert "Cluster blue is in dry run: nothing of this is written, and numbers stay as they are." in told
     assert f"{name} in zone eu-central-1a is healthy." in told
     assert "strategy: Balanced: " in told
 
@@ -225,11 +245,57 @@ def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
     assert "cannot be written" in laptop.fault("record", "--cluster", "blue", "-o", str(laptop.folder / "no" / "file"))
 
 
+def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> None:
+    """An outage of zone b, as the stack lived through it, becomes a scenario, and the scenario's run is fenced there."""
+
+    clock, cluster = laptop.clock, laptop.world.clusters["cluster-api"]
+
+    def pass_minutes(minutes: int) -> None:
+        for _ in range(minutes):
+            clock.passed += timedelta(minutes=1)
+            cluster.controllers.step(clock.now())
+            laptop.triggers.tick(clock.now())
+            laptop.look()
+
+    def want(replicas: tuple[int, ...]) -> None:
+        for group, number in zip(cluster.groups(), replicas, strict=True):
+            patch = {"spec": {"replicas": number}}
+            cluster.store.patch(RESOURCE, group.namespace, group.name, patch, manager="autoscaler")
+
+    laptop.register(dry_run=False)
+    laptop.look()
+    pass_minutes(5)
+    cluster.cloud.take_away("eu-central-1b")
+    want((4, 3, 3))
+    pass_minutes(10)
+    requested = [group.requested for group in cluster.groups()]
+    assert requested == [4, 1, 3]
+
+    file = laptop.folder / "history.json"
+    laptop.ask("record", "-o", str(file))
+    history = json.loads(file.read_text())
+    history["to"] = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")  # the laptop's own clock stood still
+    file.write_text(json.dumps(history))
+    result = CliRunner().invoke(app, ["simulate", str(file), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    (run,) = told["runs"]
+    assert told["scenario"] == "history of blue"
+    assert {span["zone"] for span in run["fenced"]} == {"eu-central-1b"}
+    began = min(span["from"] for span in run["fenced"])
+    fenced = next(d for d in history["decisions"] if any(g["state"] == "fenced" for g in d["pool"]["groups"]))
+    lived = datetime.fromisoformat(fenced["at"]) - datetime.fromisoformat(history["from"])
+    assert abs(began - lived.total_seconds()) <= 120
+    running = [[group["running"] for group in shot["groups"]] for shot in run["timeline"]]
+    assert max(nodes[1] for nodes in running) == 1
+    assert max(map(sum, running)) == 10  # what b could not give found another zone
+
+
 def test_a_zone_is_fenced_and_nodes_are_asked_for(laptop: Laptop) -> None:
     until = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert "is fenced until" in laptop.ask("fence-zone", "--zone", "eu-central-1a", "--until", until)
     assert "2 nodes more in workers" in laptop.ask("scale-up", "--pool", "workers", "--nodes", "2")
-    assert "1 nodes less in workers" in laptop.ask("scale-down", "--pool", "workers", "--nodes", "1")
+    assert "1 node less in workers" in laptop.ask("scale-down", "--pool", "workers", "--nodes", "1")
 
 
 class TestErrors:

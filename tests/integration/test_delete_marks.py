@@ -5,6 +5,7 @@ Real use case, real adapter, simulated API whose controllers delete in each flav
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.config import GrowthRecord
+from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model import GroupKey
 from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene
 
 PLURAL = {name: f"machines.{flavour.group}" for name, flavour in FLAVOURS.items()}
@@ -70,6 +73,28 @@ def test_a_worker_that_dies_after_marking_leaves_no_mark_on_a_machine_that_lives
         assert marked(scene) == set()
         assert scene.replicas()[DEAD] == 4
         assert not any(state.marked for state in scene.memory.load("demo").state.groups.values())
+
+
+def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(quiet: Scene) -> None:
+    scene = quiet.again()
+    scene.scale(BUSY, 4)
+    scene._pass(timedelta(minutes=3))
+    scene.settle()
+    key, value = FLAVOURS[scene.flavour].mark
+    oldest = min(of_zone(scene, BUSY), key=lambda name: (machines(scene)[name]["metadata"]["creationTimestamp"], name))
+    annotations = {"metadata": {"annotations": {key: value}}}
+    scene.objects.patch(PLURAL[scene.flavour], scene.namespace, oldest, annotations, manager="test")
+    group = scene.item(BUSY)["metadata"]["name"]
+    remembered = scene.memory.load("demo")
+    id = GroupKey(scene.flavour, scene.namespace, group)
+    state = replace(remembered.state.groups.get(id, GroupState()), marked=(oldest,))
+    scene.memory.save_group("demo", id, state, remembered.versions.get(f"GROUP#{id}"))
+    record = GrowthRecord(id="r", nodes=-1, group=group, only=(group,), at=scene.clock.now())
+    scene.memory.save_growth("demo", record, None)
+    scene.settle()
+    assert len(of_zone(scene, BUSY)) == 3
+    assert oldest in of_zone(scene, BUSY)
+    assert marked(scene) == set()
 
 
 def test_of_nodes_that_are_given_back_the_sick_go_first_and_then_the_newest(quiet: Scene) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.config import GrowthRecord, ZoneRecord
+from sandbox.kube.api import Faults
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
 
 POOL = "workers"
@@ -91,6 +92,55 @@ class TestGrowthOnRequest:
         else:
             pytest.fail("a run of thirty steps: the loop must go on for longer")
         assert found == {}
+
+
+@pytest.mark.parametrize("prepared", [(owner, 100) for owner in OWNERS], indirect=True, ids=OWNERS)
+def test_after_a_crash_the_answer_speaks_of_the_whole_request(prepared: tuple[Scene, int]) -> None:
+    scene, _ = prepared
+    undisturbed = scene.again()
+    undisturbed.run()
+    (answer,) = (record.result for record in undisturbed.memory.load("demo").growths.values())
+    played = scene.again()
+    played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
+    played.settle()
+    (record,) = played.memory.load("demo").growths.values()
+    assert record.result == answer
+    placed = sum(played.replicas().values()) - played.requested
+    assert answer.startswith(f"{placed} nodes in pool")
+    assert answer.endswith(f", {100 - placed} more could not be placed")
+
+
+@pytest.mark.parametrize("prepared", GROWING, indirect=True)
+def test_a_request_that_the_api_refuses_is_told_once_and_ends_after_its_hour(prepared: tuple[Scene, int]) -> None:
+    scene, _ = prepared
+    played = scene.again()
+    played.api.faults = Faults()
+    scalables = f"/{scene.scalables.partition('.')[0]}/"
+    played.api.faults.add(method="PATCH", path_contains=scalables, status=422, message="no", times=10_000)
+    told = 0
+    for _ in range(70):
+        told += len(played.run().decisions)
+        played.clock.at += timedelta(minutes=1)
+    assert played.replicas() == scene.replicas()
+    (record,) = played.memory.load("demo").growths.values()
+    assert record.done
+    assert told <= 3, "the news, its end, and that nothing is to be written any more"
+    assert wrong(played, 0) == []
+
+
+@pytest.mark.parametrize("prepared", GROWING, indirect=True)
+def test_in_dry_run_what_was_begun_is_not_told_at_every_look(prepared: tuple[Scene, int]) -> None:
+    scene, _ = prepared
+    played = scene.again()
+    played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
+    remembered = played.memory.load("demo")
+    played.memory.save_record(remembered.record.model_copy(update={"dry_run": True}), remembered.versions["META"])
+    told = [len(played.run().decisions) for _ in range(5)]
+    assert told[1:] == [0, 0, 0, 0]
+
+
+def _first_patch(scene: Scene) -> int:
+    return min(at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH"))
 
 
 @pytest.mark.parametrize("prepared", GROWING[1:], indirect=True)  # Gardener's Worker would not let the others take it

@@ -274,6 +274,14 @@ class TestTheTableItself:
         assert FAILED.backoff_until is not None
         assert int(items["GROUP"]["expires_at"]["N"]) > (FAILED.backoff_until + timedelta(hours=3)).timestamp()
 
+    def test_a_group_stays_until_our_marks_are_off_its_machines(
+        self, table: DynamoStore, deployment: Deployment
+    ) -> None:
+        table.save_group("demo", KEY, replace(FAILED, marked=("m-1",)), None)
+        assert "expires_at" not in self.items(deployment)["GROUP"]
+        table.save_group("demo", KEY, FAILED, 1)
+        assert "expires_at" in self.items(deployment)["GROUP"]
+
     def test_more_than_one_answer_is_read_to_its_end(self, table: DynamoStore) -> None:
         table.save_record(record(), None)
         long = replace(FAILED, message="x" * 100_000)

@@ -41,8 +41,10 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     requested = sum(one.requested for one in pool.groups)
     known: set[int | None] = {pool.min, pool.max, pool.headroom, requested}
     known |= {requested - pool.max} if pool.max is not None else set()
+    known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
     if plan is not None:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
+        top = min(top, group.limits.max) if group.limits else top
         known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
         for bounds in (group.bounds, plan.bounds, group.limits, pool.adopted.get(str(group.key))):
             known |= {bounds.min, bounds.max} if bounds else set()
@@ -88,6 +90,17 @@ def test_a_changed_number_is_explained_by_a_rule_about_that_number(world: World)
 
 
 @given(pools())
+def test_growth_is_denied_only_where_max_leaves_no_room(world: World) -> None:
+    look = look_of(world)
+    for pool in look.plan.pools:
+        for plan in pool.groups:
+            limits, closed = plan.group.limits, plan.group.closed_because is not None and not plan.requested
+            if "It cannot grow now" in " ".join(explain_group(look, pool, plan)) and not closed:
+                assert plan.bounds is not None
+                assert min(plan.bounds.max, limits.max if limits else plan.bounds.max) <= plan.requested
+
+
+@given(pools())
 def test_growth_is_promised_exactly_where_the_plan_leaves_room(world: World) -> None:
     look = look_of(world)
     for pool in look.plan.pools:
@@ -95,5 +108,7 @@ def test_growth_is_promised_exactly_where_the_plan_leaves_room(world: World) -> 
             promised = re.search(r"It may grow by (\d+), to (\d+)", " ".join(explain_group(look, pool, plan)))
             if promised is not None:
                 assert plan.bounds is not None
-                assert (plan.requested + int(promised[1]), int(promised[2])) == (plan.bounds.max, plan.bounds.max)
+                limits = plan.group.limits
+                top = min(plan.bounds.max, limits.max) if limits else plan.bounds.max
+                assert (plan.requested + int(promised[1]), int(promised[2])) == (top, top)
                 assert int(promised[1]) > 0

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.aws.failure_events import read_event
-from evenkeel.application.errors import BadRequestError, QueueUnavailableError
+from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
 from evenkeel.application.failure import Ignored, Verdict
 from evenkeel.application.growth import Asked, AskForGrowth
 from evenkeel.application.operate import Operate
-from evenkeel.config import ConfigError, GrowthRecord
+from evenkeel.config import GrowthRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 
@@ -46,6 +46,29 @@ def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask:
     assert ask(wanted()).verdict is Verdict.RECORDED
     assert ask.queue.clusters == ["demo"]  # type: ignore[attr-defined]
     assert len(ask.store.load("demo").growths) == 1
+
+
+def test_one_id_is_not_taken_for_two_different_requests(ask: AskForGrowth) -> None:
+    ask(wanted())
+    heard = ask(wanted(nodes=5))
+    assert heard.verdict is Verdict.IGNORED
+    assert "id 'r1' is taken by another request: 3 nodes more in workers" in heard.message
+    assert ask.store.load("demo").growths["r1"].nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"paused": True}, "demo is paused: it waits, for an hour at most"),
+        ({"leaving": True}, "demo is being left: it waits, for an hour at most"),
+        ({"paused_pools": {"workers": None}}, "demo is looked at now"),
+    ],
+)
+def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(
+    ask: AskForGrowth, fields: dict[str, Any], said: str
+) -> None:
+    ask.store.save_record(record(**fields), 1)
+    assert ask(wanted()).message.endswith(said)
 
 
 def test_one_that_is_done_asks_for_nothing_more(ask: AskForGrowth) -> None:
@@ -99,10 +122,16 @@ def test_a_malformed_event_is_ignored_with_the_field_named(change: dict[str, obj
     assert field in word.reason
 
 
+def test_one_id_may_come_again_with_its_groups_in_another_order(ask: AskForGrowth) -> None:
+    ask(wanted(only=("a", "b")))
+    assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).verdict is Verdict.RECORDED
+
+
 class TestOperator:
     @pytest.fixture
     def operate(self, ask: AskForGrowth) -> Operate:
-        return Operate(store=ask.store, clusters=FakeClusters({}), queue=ask.queue, clock=ask.clock, dry_run=False)
+        clusters = FakeClusters({"demo": AccessError("away")})
+        return Operate(store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, dry_run=False)
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
     def test_an_operator_asks_for_nodes_or_gives_them_back(self, operate: Operate, action: str, nodes: int) -> None:
@@ -112,11 +141,24 @@ class TestOperator:
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
         assert "demo is looked at now" in answer["message"]
 
+    def test_status_tells_what_became_of_it(self, operate: Operate) -> None:
+        done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})
+        operate.store.save_growth("demo", done, None)
+        told = operate({"action": "status", "cluster": "demo"}, plenty)["requests"]["r1"]
+        assert told == {
+            "pool": "workers",
+            "group": None,
+            "nodes": 3,
+            "at": "2026-01-15T12:00:00Z",
+            "done": True,
+            "result": "refused: no such pool",
+        }
+
     @pytest.mark.parametrize("nodes", [None, 0, -3, "2", True, 1.5])
     def test_a_number_that_is_none_is_named(self, operate: Operate, nodes: object) -> None:
         with pytest.raises(BadRequestError, match="nodes is"):
             operate({"action": "scale-up", "cluster": "demo", "pool": "workers", "nodes": nodes}, plenty)
 
     def test_pool_or_group_must_be_named(self, operate: Operate) -> None:
-        with pytest.raises(ConfigError, match="name either a pool or one of its groups"):
+        with pytest.raises(BadRequestError, match="scale-up needs a pool or a group"):
             operate({"action": "scale-up", "cluster": "demo", "nodes": 1}, plenty)

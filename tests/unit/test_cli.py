@@ -279,6 +279,56 @@ class TestNodeTemplates:
         assert all("nodes: true" in skipped["reason"] for skipped in by_template["skipped"])
 
 
+class TestGrowth:
+    def test_nodes_are_added_and_given_back_and_the_request_is_told(self, files: Files) -> None:
+        name = files.listed(*pool_of(1, 1, 3))
+        told = json.loads(files.run("-f", name, "--grow", "workers=2", "-o", "json").stdout)
+        assert [group["requested"]["to"] for group in told["pools"][0]["groups"]] == [2, 2, 3]
+        assert told["pools"][0]["growth"] == {"request": "--grow", "nodes": 2, "missing": 0}
+        told = json.loads(files.run("-f", name, "--shrink", "workers=1", "-o", "json").stdout)
+        assert [group["requested"]["to"] for group in told["pools"][0]["groups"]] == [1, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("workers", "write pool=K, or pool=K,only=group,group"),
+            ("=2", "write pool=K"),
+            ("workers=2,", "write pool=K"),
+            ("workers=2,only=", "write pool=K"),
+            ("workers=2,only=a,,b", "write pool=K"),
+            ("workers=2,zones=a", "write pool=K"),
+            ("workers=", "K is '': not an integer"),
+            ("workers = 2", "K is ' 2': not an integer"),
+            ("workers=0", "K is 0: ask for one node or more"),
+            ("workers=-2", "K is '-2': negative"),
+            ("workers=99999999999", "larger than 2147483647"),
+            ("a=b=2", "of 'a=b': no pool here has that name"),
+            ("a/b/c=2", "of 'a/b/c': no pool here has that name"),
+            ("work\ners=2", "of 'work\\ners': no pool here has that name"),
+            ("workers=2,only=a b", "only: 'a b': no group of pool"),
+        ],
+    )
+    def test_a_request_that_cannot_be_is_one_line_and_exit_two(self, files: Files, text: str, says: str) -> None:
+        for option in ("--grow", "--shrink"):
+            result = files.run("-f", files.listed(*pool_of(1, 1, 1)), option, text)
+            assert result.exit_code == 2
+            assert result.stderr.count("\n") == 1
+            assert says in result.stderr
+            assert not result.stdout
+
+    def test_of_two_for_one_pool_the_second_is_not_dropped_in_silence(self, files: Files) -> None:
+        result = files.run("-f", files.listed(*pool_of(1, 1, 1)), "--grow", "workers=2", "--grow", "workers=3")
+        assert result.exit_code == 2
+        assert "3 nodes asked for (request --grow-2): it waits for request --grow-1 of the same pool" in result.stderr
+
+    def test_for_an_invalid_pool_its_problem_is_told_as_well(self, files: Files) -> None:
+        items = pool_of(1, 1, 1, **{"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "3"})
+        result = files.run("-f", files.listed(*items), "--grow", "workers=2")
+        assert result.exit_code == 3
+        assert "PoolMinimum 3 is larger than PoolMaximum 2" in result.stdout
+        assert "is invalid: it waits for that to be mended" in result.stderr
+
+
 class TestBadPools:
     @pytest.mark.parametrize(
         ("annotation", "value", "says"),

@@ -165,6 +165,11 @@ class TestClusterRecord:
             ClusterRecord, {**RECORD, **fields}
         )
 
+    def test_an_empty_value_is_near_to_nothing(self) -> None:
+        for fields in ({"id": ""}, {"pools": [{"name": ""}]}, {"strategy": ""}, {"on_failure": ""}):
+            for line in faults(ClusterRecord, {**RECORD, **fields}):
+                assert not line.endswith("did you mean ?")
+
     @pytest.mark.parametrize(
         "pools",
         [

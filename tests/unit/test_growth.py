@@ -90,6 +90,13 @@ class TestWhoMayGrow:
         assert requested(pool) == (0, 2, 2)
         assert closed in said(pool, "a")
 
+    def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
+        frozen = group("c", 2, bounds=(0, 5), frozen_because="it is paused")
+        pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
+        assert sum(requested(pool)) == 7
+        assert sum(maxima(pool)) == 10
+        assert pool.missing == 3
+
     def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
         first, second = zones((0, 0))
         pool = grown([replace(first, zone_max=1), replace(second, limits=Bounds(0, 2))], asked(5))
@@ -121,6 +128,17 @@ class TestGivingBack:
         pool = grown(zones((6, 3)), asked(-5), groups={key("a"): in_backoff()})
         assert requested(pool) == (4, 0)
 
+    def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
+        # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
+        pool = grown(
+            zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, Strategy.BACKWARD_COMPATIBLE)
+        )
+        assert not any(one.moved and one.requested == one.group.requested for one in pool.groups)
+        unseen = replace(group("b", 0), invisible_at_zero=True)
+        pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
+        assert requested(pool) == (0, 1)
+        assert pool.missing == 1
+
     def test_only_who_gives_back_may_lose_running_nodes(self) -> None:
         pool = grown(zones((1, 6)), asked(-2))
         assert [one.gives_back for one in pool.groups] == [False, True]
@@ -131,6 +149,11 @@ class TestRequests:
         pool = grown(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE))
         assert sum(requested(pool)) == 4
         assert pool.growth == asked(4, at=-2 * MINUTE)
+
+    def test_whoever_waits_is_told_so(self) -> None:
+        (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
+        assert refusal.waits
+        assert refusal.reason == "2 nodes asked for (request r2): it waits for request r4 of the same pool"
 
     def test_two_pools_are_served_in_one_look(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
@@ -147,7 +170,7 @@ class TestRequests:
         [
             (asked(2, pool="nobody"), "no pool here has that name"),
             (asked(2, group="nobody"), "no pool here has that name, or a group of that name"),
-            (asked(2, "nobody"), "nobody is no group of pool cluster-api/default/workers"),
+            (asked(2, "nobody"), "only: 'nobody': no group of pool cluster-api/default/workers"),
             (asked(2, at=-GROWTH_KEPT - MINUTE), "older than an hour"),
         ],
     )
@@ -173,6 +196,7 @@ class TestRequests:
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.growth is None
+        assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in pool.problems
 
 
 class TestAfterACrash:
@@ -211,6 +235,23 @@ class TestAfterACrash:
         )
         assert requested(later.pools[0]) == (0, 0)
         assert later.pools[0].missing == 4
+        assert "growth: 4 nodes asked for (request r): older than an hour: ask again" in later.pools[0].problems
+
+    def test_its_hour_begins_when_it_was_asked_for_however_often_it_was_begun(self) -> None:
+        pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
+        request = Growth(id="r", nodes=4, at=NOW - GROWTH_KEPT - MINUTE, pool=POOL)
+        pool = grown(zones((0, 0)), request, pools=pools)
+        assert requested(pool) == (0, 0)
+        assert pool.missing == 4
+
+    def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
+        pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, carried=4, request="r"))}
+        request = Growth(id="r", nodes=4, at=NOW, group=str(key("a")))
+        found = planned(zones((2, 2)), request, pools=pools)
+        assert requested(found.pools[0]) == (2, 2)
+        (refusal,) = found.refusals
+        assert "begun in pool cluster-api/default/old, which is not here any more" in refusal.reason
+        assert not refusal.waits
 
 
 class TestTheUnseen:

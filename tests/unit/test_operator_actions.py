@@ -6,19 +6,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from io import StringIO
 from itertools import count
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError
 from evenkeel.application.operate import Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.cli.answers import print_answer
 from evenkeel.config import BackoffEntry, ZoneRecord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, PoolId, Publication, Strategy
 from evenkeel.domain.ulids import ulid
+from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, NOW, group, key, zones
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
 
@@ -142,6 +146,7 @@ class TestStatus:
         house.fail("b")
         held = [found["held"] for found in house.ask("status")["pools"][0]["groups"]]
         assert held[0] == ["frozen: rolling out"]
+        assert held[1][0].startswith("fenced: capacity failure 1, in backoff until ")
         assert held[2] == ["no cpu"]
         assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
 
@@ -163,6 +168,38 @@ class TestStatus:
         for passed, words in ((0, "just now"), (1, "1 minute ago"), (7200, "2 hours ago"), (259200, "3 days ago")):
             house.clock.at = NOW + MINUTE + timedelta(seconds=max(passed, 60 * (passed > 0)))
             assert house.ask("status")["message"].endswith(f"last decision {words}")
+
+    def test_the_message_counts_every_group_that_is_fenced_and_says_how_the_cluster_is_held(self) -> None:
+        house = House()
+        # Nothing is remembered of the groups of an impaired zone.
+        impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW, by="operator")
+        house.store.save_zone("demo", "-", "b", impaired, None)
+        assert house.ask("status")["message"] == "demo: on, 1 node group in trouble"
+        house.ask("pause", pool="workers")
+        assert house.ask("status")["message"] == "demo: on, 0 node groups in trouble, 3 frozen"
+        house.ask("pause", until="2026-01-15T13:00:00Z")
+        assert house.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
+        house.ask("restore")
+        assert house.ask("status")["message"].startswith("demo: being restored, ")
+
+    def test_the_table_shows_ages_and_what_came_of_each_decision(self) -> None:
+        house = House()
+        house.fail("a")
+
+        def refuse(patch: Patch) -> None:
+            if patch.plan.group.key == key("c"):
+                raise RejectedError("max is too large")
+
+        house.cluster.before_apply = refuse
+        house.run()
+        answer = house.ask("status")
+        shown = StringIO()
+        print_answer(answer, Console(file=shown, width=160))
+        told = shown.getvalue()
+        assert "fenced  | 1 minute ago" in told.replace("│", "|")
+        assert "a: fenced: capacity failure 1, in backoff until 2026-01-15T12:05:00Z" in told
+        assert "2026-01-15T12:01:00Z (just now) workers: " in told
+        assert "workers-c rejected: max is too large" in told
 
     def test_without_a_cluster_all_of_them_answer(self) -> None:
         house = House()
@@ -372,18 +409,92 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("fields", "says"),
         [
-            ({"frozen_because": "rolling out"}, "it is frozen: rolling out"),
             ({"zone_max": 2}, "evenkeel.dev/zone-max is 2"),
             ({"limits": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
-            ({"pool_max": 6}, "the pool requests 6 of PoolMaximum 6: PoolMaximum has to rise"),
+            (
+                {"pool_max": 6},
+                "the pool requests 6 of PoolMaximum 6: PoolMaximum has to rise, or another zone to shrink.",
+            ),
             ({"pool_max": 5}, "the pool requests 6 of PoolMaximum 5: 1 have to go first, or PoolMaximum has to rise"),
-            ({"pool_max": 1, "pool_min": 4}, "its pool is invalid"),
         ],
     )
     def test_what_would_have_to_change_for_it_to_grow(self, fields: dict[str, Any], says: str) -> None:
         groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
         house = House([replace(groups[0], **fields), *groups[1:]])
         assert f"It cannot grow now: {says}" in self.text(house, group="workers-a")
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"frozen_because": "rolling out"}, "it is frozen: rolling out."),
+            ({"pool_max": 1, "pool_min": 4}, "its pool is invalid."),
+        ],
+    )
+    def test_what_is_left_alone_may_grow_as_far_as_its_bounds_let_it(self, fields: dict[str, Any], says: str) -> None:
+        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
+        house = House([replace(groups[0], **fields), *groups[1:]])
+        told = self.text(house, group="workers-a")
+        assert f"Its bounds leave room for 7 more, to 9, and are left alone: {says}" in told
+        assert "It cannot grow" not in told
+
+    def test_where_maxima_offer_more_than_the_pool_has_room_for_both_numbers_are_told(self) -> None:
+        house = House(strategy="Lax-Greedy")
+        assert (
+            "Its zones request 6 of 12: 6 more may come, and the maxima of its zones leave room for 18."
+            in self.text(house, pool="workers")
+        )
+        house = House(strategy="Backward-Compatible", pools=[{"name": "workers", "max": 6}])
+        house.cluster.change(key("a"), requested=4, running=4)
+        house.cluster.change(key("b"), requested=1, running=1)
+        house.cluster.change(key("c"), requested=1, running=1)
+        assert "It may grow by 1, to 2, although the pool requests 6 of PoolMaximum 6: " in self.text(
+            house, group="workers-b"
+        )
+
+    def test_a_worker_that_allows_less_than_the_max_is_what_counts(self) -> None:
+        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
+        house = House([replace(groups[0], limits=Bounds(0, 3)), *groups[1:]])
+        assert "It may grow by 1, to 3, although its Worker allows 3 in this zone." in self.text(
+            house, group="workers-a"
+        )
+
+    def test_the_last_failure_is_told_in_the_clouds_words(self) -> None:
+        house = House()
+        house.fail("a")
+        house.clock.at += MINUTE
+        told = self.text(house, group="workers-a")
+        assert "Its last failure was at 2026-01-15T12:00:00Z (1 minute ago): no room." in told
+        assert "Its last failure" not in self.text(house, group="workers-b")
+
+    def test_what_is_being_left_is_explained_planned_and_shown_as_the_next_look_writes_it(self) -> None:
+        house = House(two_pools(), dry_run=True)
+        house.ask("restore", pool="workers")
+        house.run()
+        house.ask("resume", pool="workers")
+        house.store.save_record(
+            house.record.model_copy(update={"dry_run": False}), house.store.load("demo").versions["META"]
+        )
+        house.settle()
+        house.ask("restore", pool="workers")
+        told = self.text(house, pool="workers")
+        assert "It is being restored, in dry run too" in told
+        assert "restore: restored: its bounds before us were 1 to 9" in told
+        planned = {pool["name"]: pool for pool in house.ask("plan")["plan"]["pools"]}["workers"]
+        house.run()
+        recorded = house.store.decisions("demo", 1)[0]["pool"]
+        for found in recorded["groups"]:
+            assert found.pop("outcome") == "written"
+        assert planned == recorded
+
+    def test_a_group_that_left_its_pool_is_explained_while_the_cluster_is_being_left(self) -> None:
+        house = House(two_pools())
+        house.settle()
+        house.cluster.change(key("a"), pool_label=None)
+        house.ask("restore")
+        status = house.ask("status")
+        assert status["message"].startswith("demo: being restored, ")
+        name = next(pool["name"] for pool in status["pools"] if len(pool["groups"]) == 1 or pool["name"] == "workers")
+        assert "restored: its bounds before us" in self.text(house, pool=name)
 
     def test_a_group_that_autoscaler_cannot_see_says_which_annotation_opens_it(self) -> None:
         closed = group("a", 0, bounds=(0, 3), closed_because="at zero: annotate cpu and memory")

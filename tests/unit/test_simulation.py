@@ -123,6 +123,28 @@ def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_sha
     assert measures(bound, STATIC).unmet == 1
 
 
+@pytest.mark.parametrize("row", list(rows("simulate.md", "measured")), ids=" ".join)
+def test_what_was_measured_beside_a_real_autoscaler_comes_out_of_the_simulation(row: list[str]) -> None:
+    treatment, pods, there, provision, loop, seconds, simulated = row
+    nodes = int(there)
+    dead = {"capacity": nodes, "failure": {"seen": "event"}}  # told after 5 s, heard of 15 s later
+    healthy = {"provision": provision, "answer": "0s"}
+    pool = {"name": "workers", "max": 12, "start_in_zone": {"a": nodes}}
+    found = measures(
+        scenario(
+            zones=[{"name": "a", "provision": provision, **dead}, {"name": "b", **healthy}, {"name": "c", **healthy}],
+            pools=[pool if treatment == STATIC else {**pool, "on_failure": treatment}],
+            demand=[{"nodes": [{"at": "0s", "nodes": nodes}, {"at": "1m", "nodes": int(pods)}]}],
+            evenkeel={"event_latency": "15s"},
+            autoscaler={"loop": loop, "provision_timeout": "3m"},
+        ),
+        STATIC if treatment == STATIC else "balanced",
+    )
+    assert found.worst_seconds == int(simulated)
+    if seconds.replace(".", "").isdigit():
+        assert abs(found.worst_seconds - float(seconds)) <= 4
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_gives_others() -> None:
     def told(seed: int) -> str:
         slow = [{"name": name, "jitter": "10m"} for name in "abc"]

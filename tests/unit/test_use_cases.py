@@ -315,7 +315,7 @@ class TestRebalanceBesideOthers:
         house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
         house.fail("a")
 
-        def slow(patch: Patch, names: Collection[str]) -> None:
+        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
             house.clock.at += 2 * MINUTE
 
         house.cluster.mark = slow  # type: ignore[method-assign]
@@ -919,8 +919,14 @@ class TestOperate:
             ({"action": "status", "cluster": "demmo"}, "cluster 'demmo' is not registered; did you mean demo?"),
             ({"action": "status", "cluster": "nobody"}, "cluster 'nobody' is not registered"),
             ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
-            ({"action": "pause", "cluster": "demo", "until": "soon"}, "paused_until is 'soon'"),
-            ({"action": "pause", "cluster": "demo", "until": "2026-01-15T13:00:00"}, "paused_until is "),
+            ({"action": "pause", "cluster": "demo", "until": "soon"}, "pause: until is 'soon': no moment with a time zone"),
+            ({"action": "pause", "cluster": "demo", "untill": "2030-01-15T13:00:00Z"}, "did you mean until?"),
+            ({"action": "plan", "cluster": "demo", "dryRun": False}, "'dryRun' is no field of plan: it takes action, "),
+            ({"action": "fence-zone", "cluster": "demo", "zone": "a"}, "fence-zone: until is missing"),
+            ({"action": "scale-up", "cluster": "demo", "nodes": 2}, "scale-up needs a pool or a group: name one of"),
+            ({"action": "scale-up", "cluster": "demo", "nodes": 2, "pool": "workrs"}, "did you mean workers?"),
+            ({"action": "scale-up", "cluster": "demo", "nodes": 2, "group": "workrs-a"}, "did you mean workers-a?"),
+            ({"action": "pause", "cluster": "demo", "until": "2026-01-15T13:00:00"}, "with a time zone"),
             ({"action": "pause", "cluster": "demo", "until": "2020-01-01T00:00:00Z"}, "that is over"),
             ({"action": "register", "cluster": "demo"}, "record is missing"),
             ({"action": "register", "cluster": "demo", "record": "text"}, "record is missing"),

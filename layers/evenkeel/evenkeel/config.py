@@ -71,7 +71,7 @@ def near(word: object, known: Sequence[str]) -> str:
     """A suggestion to end an error with, where one of the known words is close to what was written; else nothing."""
     from difflib import get_close_matches  # only errors need it
 
-    found = get_close_matches(str(word)[:100], known, 1)
+    found = get_close_matches(str(word)[:100], [name for name in known if name], 1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
@@ -107,6 +107,10 @@ _LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
 def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in fault["loc"] if part not in _FORMS) or "the whole"
     problem = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"].startswith(("datetime_", "timezone_")):
+        problem = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
+    if fault["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        problem = "no object: write it with named fields"
     if fault["type"] == "missing":
         return f"{where}: {path} is missing"
     if fault["type"] == "extra_forbidden":

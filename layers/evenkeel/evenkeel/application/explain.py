@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from evenkeel.application.decisions import rfc3339
+from evenkeel.application.leaving import leaves
 from evenkeel.application.looking import Look, ago
 from evenkeel.application.status import span
 from evenkeel.domain.model import State, Strategy
@@ -84,7 +85,12 @@ def explain_pool(look: Look, planned: PoolPlan) -> list[str]:
     if planned.valid and planned.max is not None:
         over = requested - planned.max
         room = f"{over} more than PoolMaximum allows" if over > 0 else f"{planned.headroom} more may come"
+        offered = sum(max(0, plan.bounds.max - plan.requested) for plan in planned.groups if plan.bounds)
+        if offered != planned.headroom:
+            room += f", and the maxima of its zones leave room for {offered}"
         sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
+    if leaves(look.record, planned.id):
+        sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
     return sentences + [f"Problem: {problem}." for problem in planned.problems]
@@ -114,6 +120,9 @@ def explain_group(look: Look, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         *(f"{note[:1].upper()}{note[1:]}." for note in about.get("note", [])),
         _growth(pool, plan, until),
     ]
+    if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
+        failed = f"Its last failure was at {rfc3339(state.last_failure)} ({ago(look.now - state.last_failure)})"
+        sentences.append(f"{failed}: {state.message.rstrip('.') or state.failure_class.value}.")
     if group.publication is not None:
         published = group.publication
         sentences.append(
@@ -166,37 +175,58 @@ def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
-    """What would have to change for the group to grow; where nothing has to, how far it may."""
+    """How far the group may grow, by its max; where it may not, what would have to change."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
-    obstacles = []
-    if not pool.valid:
-        obstacles.append("its pool is invalid")
+    kept = [] if pool.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
-        obstacles.append("it is frozen: " + (group.frozen_because or "resume ends it"))
+        kept.append("it is frozen: " + (group.frozen_because or "resume ends it"))
+    unseen = [] if group.closed_because is None else [group.closed_because]
+    closed = unseen if plan.requested == 0 else []
+    against = _obstacles(pool, plan, until) + ([] if closed else unseen)
+    if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):
+        return f"Nobody can read its bounds: {'; '.join(kept)}."
+    if top is None and not closed:
+        return "It can grow as far as whoever orders machines likes: it has no bounds."
+    top = top if group.limits is None or top is None else min(top, group.limits.max)
+    more = 0 if top is None else top - plan.requested
+    if more <= 0 or closed:
+        spent = closed + kept + against
+        return f"It cannot grow now: {'; '.join(spent) if spent else _spent(plan)}."
+    if kept:
+        return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(kept)}."
+    probe = ", until a new node shows that the zone delivers" if plan.state is State.PROBING else ""
+    although = f", although {'; '.join(against)}" if against else ""
+    return f"It may grow by {more}, to {top}{probe}{although}."
+
+
+def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
+    """What speaks against growth, each with what would have to change."""
+    group, found = plan.group, []
     if plan.state is State.FENCED:
-        obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
-    if group.closed_because is not None:
-        obstacles.append(group.closed_because)
+        found.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
     requested = sum(one.requested for one in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
         over = requested - pool.max
-        obstacles.append(
+        rise = "PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 else "")
+        found.append(
             f"the pool requests {requested} of PoolMaximum {pool.max}: "
-            + (f"{over} have to go first, or PoolMaximum has to rise" if over else "PoolMaximum has to rise")
+            + (f"{over} have to go first, or PoolMaximum has to rise" if over else rise)
         )
     if group.zone_max is not None and plan.requested >= group.zone_max:
-        obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
-    if group.limits is not None and plan.requested >= group.limits.max:
-        obstacles.append(f"its Worker allows {group.limits.max} in this zone")
-    if not obstacles and top is not None and top <= plan.requested:
-        obstacles.append("its max is what it requests: the reasons are above")
-    if obstacles:
-        return f"It cannot grow now: {'; '.join(obstacles)}."
-    if top is None:
-        return "It can grow as far as whoever orders machines likes: it has no bounds."
-    more = top - plan.requested
-    probe = ", until a new node shows that the zone delivers" if plan.state is State.PROBING else ""
-    return f"It may grow by {more}, to {top}{probe}."
+        found.append(f"evenkeel.dev/zone-max is {group.zone_max}")
+    reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
+    if group.limits is not None and reach >= group.limits.max:
+        found.append(f"its Worker allows {group.limits.max} in this zone")
+    return found
+
+
+def _spent(plan: GroupPlan) -> str:
+    """Why max is no more than what is requested, where nothing else says so."""
+    if any(reason.startswith("max is what is requested") for reason in plan.reasons):
+        return "its max rises again once what is on its way has come"
+    if plan.leaves:
+        return "its bounds from before Evenkeel allow no more"
+    return "its max is what it requests: a larger PoolMaximum would raise it"
 
 
 def _step(before: int | None, after: int | None) -> str:

@@ -4,14 +4,16 @@ The request is written to the table before anything else, under its own id: aske
 dies in the middle finds it again. What comes of it stands in the same item, and in the decision.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.failure import Heard, Verdict
 from evenkeel.application.ports import Clock, Queue, Store
+from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ConfigError, GrowthRecord
 from evenkeel.domain.growth import GROWTH_KEPT
+from evenkeel.domain.moves import counted
 from evenkeel.domain.values import shown
 
 _CLOCK_SKEW = timedelta(minutes=2)
@@ -52,7 +54,10 @@ class AskForGrowth:
             raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
         if now - record.at > GROWTH_KEPT:
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
-        known = self.store.load(cluster).growths.get(record.id)
+        remembered = self.store.load(cluster)
+        known = remembered.growths.get(record.id)
+        if known is not None and replace(known.growth(), at=record.at) != record.growth():
+            raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(known)}")
         if known is None:
             try:
                 self.store.save_growth(cluster, record, None)
@@ -62,5 +67,13 @@ class AskForGrowth:
             return Heard(verdict=Verdict.KNOWN, message=f"request {record.id} is known and done: {known.result}")
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
-        what = f"{abs(record.nodes)} nodes {'more' if record.nodes > 0 else 'less'} in {record.pool or record.group}"
-        return Heard(verdict=Verdict.RECORDED, message=f"request {record.id}: {what}: {cluster} is looked at now")
+        held = "being left" if remembered.record.leaving else "paused" if is_paused(remembered.record, now) else None
+        then = f"{held}: it waits, for an hour at most" if held else "looked at now"
+        message = f"request {record.id}: {_what(record)}: {cluster} is {then}"
+        return Heard(verdict=Verdict.RECORDED, message=message)
+
+
+def _what(record: GrowthRecord) -> str:
+    more = "more" if record.nodes > 0 else "less"
+    only = ", in some of its groups only" if record.only else ""
+    return f"{counted(record.nodes)} {more} in {record.pool or record.group}{only}"

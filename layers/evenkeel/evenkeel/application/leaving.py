@@ -1,10 +1,19 @@
 """Which pools of a cluster are being left, and the record once nothing of ours is left in them."""
 
+from datetime import datetime
+
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model import PoolId
+from evenkeel.domain.model import Observation, PoolId
 from evenkeel.domain.pausing import is_called
-from evenkeel.domain.plan import Plan, PoolPlan
-from evenkeel.domain.restore import carries_ours
+from evenkeel.domain.plan import ClusterState, Plan, PoolPlan
+from evenkeel.domain.restore import carries_ours, plan_leaving, plan_restore
+
+
+def plan_for(record: ClusterRecord, observation: Observation, state: ClusterState, now: datetime) -> Plan:
+    """The plan of a run, and of whoever asks what a run would do: the usual one, but for what is being left."""
+    if record.leaving:
+        return plan_restore(observation, state, record.policy(), now)
+    return plan_leaving(observation, state, record.policy(), now, record.leaving_pools)
 
 
 def leaves(record: ClusterRecord, id: PoolId) -> bool:

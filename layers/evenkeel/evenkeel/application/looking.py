@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.leaving import plan_for
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model import PoolId
+from evenkeel.domain.model import Policy, PoolId
 from evenkeel.domain.pausing import hold
-from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan, plan
+from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import Pool, find_pools
 from evenkeel.domain.values import near, shown
 
@@ -37,11 +38,29 @@ def look_at(clusters: Clusters, remembered: Remembered, now: datetime, remaining
     observation = clusters.open(remembered.record, remaining).observe()
     policy = remembered.record.policy()
     pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
+    planned = plan_for(remembered.record, observation, remembered.state, now)
+    known = {pool.id for pool in pools}
+    pools += [_left(pool, policy) for pool in planned.pools if pool.id not in known]
     return Look(
         remembered=remembered,
-        plan=plan(observation, remembered.state, policy, now),
+        plan=planned,
         pools=tuple(hold(pool, policy.paused, now) for pool in pools),
         now=now,
+    )
+
+
+def _left(planned: PoolPlan, policy: Policy) -> Pool:
+    """What a restore finds of a pool that has no members any more."""
+    return Pool(
+        id=planned.id,
+        groups=tuple(plan.group for plan in planned.groups),
+        min=None,
+        max=None,
+        strategy=planned.strategy,
+        on_failure=policy.on_failure,
+        backoff=policy.backoff,
+        provision_timeout=policy.provision_timeout,
+        autoscaler=policy.autoscaler,
     )
 
 

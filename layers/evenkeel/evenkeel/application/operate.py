@@ -9,7 +9,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.application.decisions import plan_json, pool_json, rfc3339
-from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError, UnknownClusterError
+from evenkeel.application.errors import (
+    AccessError,
+    BadRequestError,
+    ClusterUnavailableError,
+    EvenkeelError,
+    StateConflictError,
+    UnknownClusterError,
+)
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.growth import Asked, AskForGrowth
 from evenkeel.application.looking import Look, check_pool, find_group, find_pool, look_at
@@ -33,6 +40,21 @@ _LEAST_SECONDS = 3
 _SECONDS_TO_ANSWER = 2
 _LARGEST_ANSWER = 4_000_000
 _Action = Callable[[str, Mapping[str, Any], Remaining], dict[str, Any]]
+# Beside action and cluster. An `until` with a typo would else be a pause without an end.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "register": ("record",),
+    "plan": (),
+    "status": (),
+    "explain": ("group", "pool"),
+    "validate": ("pool", "fix", "apply"),
+    "record": ("since", "after"),
+    "pause": ("pool", "until"),
+    "resume": ("pool",),
+    "fence-zone": ("zone", "until"),
+    "scale-up": ("nodes", "pool", "group", "only", "id"),
+    "scale-down": ("nodes", "pool", "group", "only", "id"),
+    "restore": ("pool",),
+}
 
 
 class _FenceZone(BaseModel):
@@ -41,6 +63,13 @@ class _FenceZone(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     zone: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     until: Moment
+
+
+class _Pause(BaseModel):
+    """When a pause ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    until: Moment | None = None  # None: when it is resumed
 
 
 class _History(BaseModel):
@@ -79,8 +108,8 @@ class Operate:
             "explain": self._explain,
             "validate": self._validate,
             "record": self._record,
-            "scale-up": lambda cluster, event, _: self._scale(cluster, event, 1),
-            "scale-down": lambda cluster, event, _: self._scale(cluster, event, -1),
+            "scale-up": lambda *asked: self._scale(1, *asked),
+            "scale-down": lambda *asked: self._scale(-1, *asked),
         }
         if not isinstance(event, Mapping):
             raise BadRequestError('event is no object: send {"action": ..., "cluster": ...}')
@@ -88,6 +117,12 @@ class Operate:
         if not isinstance(action, str) or action not in actions:
             guess = near(action, actions) if isinstance(action, str) and len(action) <= _LONGEST_ID else ""
             raise BadRequestError(f"action is {shown(action)}{guess}: choose one of {', '.join(sorted(actions))}")
+        known = ("action", "cluster", *_FIELDS[action])
+        for field in event:
+            if field not in known:
+                raise BadRequestError(
+                    f"{shown(field)} is no field of {action}: it takes {', '.join(known)}{near(str(field), known)}"
+                )
         cluster = event.get("cluster")
         if action in _OF_ALL and cluster in (None, "*"):
             return {"ok": True, "action": action, **self._of_all(actions[action], event, remaining)}
@@ -252,17 +287,14 @@ class Operate:
     def _pause(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
         remembered = self.store.load(cluster)
-        until, pool = event.get("until"), _name(event, "pool")
+        end, pool = read_model(_Pause, {"until": event.get("until")}, "pause").until, _name(event, "pool")
+        if end is not None and end <= now:
+            raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
         if pool is None:
-            record = self._changed(remembered.record, {"paused": True, "paused_until": until})
-            end = record.paused_until
+            record = self._changed(remembered.record, {"paused": True, "paused_until": end})
         else:
             check_pool(self.clusters, remembered, pool, now, remaining)
-            paused = {**remembered.record.paused_pools, pool: until}
-            record = self._changed(remembered.record, {"paused_pools": paused})
-            end = record.paused_pools[pool]
-        if end is not None and end <= now:
-            raise BadRequestError(f"until is {shown(until)}: that is over; name a moment to come, or leave it out")
+            record = self._changed(remembered.record, {"paused_pools": {**remembered.record.paused_pools, pool: end}})
         self.store.save_record(record, remembered.versions["META"])
         how_long = f"until {rfc3339(end)}" if end else "until resumed"
         if pool is None:
@@ -316,7 +348,7 @@ class Operate:
 
     def _fence_zone(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
-        asked = read_model(_FenceZone, {key: event.get(key) for key in ("zone", "until")}, "fence-zone")
+        asked = read_model(_FenceZone, {key: event[key] for key in ("zone", "until") if key in event}, "fence-zone")
         remembered = self.store.load(cluster)
         doubt = check_zone(remembered, asked.zone, lambda: self.clusters.open(remembered.record, remaining).observe())
         shift = ZoneShift(
@@ -330,16 +362,25 @@ class Operate:
             f"growth. To lift it, ask again with a moment that is over{doubt}"
         }
 
-    def _scale(self, cluster: str, event: Mapping[str, Any], sign: int) -> dict[str, Any]:
+    def _scale(self, sign: int, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """Nodes added to a pool, or given back, split evenly over its zones; written by the worker like all else."""
         asked = {key: value for key, value in event.items() if key in ("pool", "group", "only", "id")}
         now = self.clock.now()
         nodes = event.get("nodes")
         if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
             raise BadRequestError(f"nodes is {shown(nodes)}: ask for a whole number of nodes, 1 or more")
+        pool, group = _name(event, "pool"), _name(event, "group")
+        if (group is None) == (pool is None):
+            raise BadRequestError(f"{event['action']} needs a pool or a group: name one of them")
         record = read_model(
             GrowthRecord, {"id": f"hand-{now.timestamp()}", **asked, "nodes": sign * nodes, "at": now}, event["action"]
         )
+        try:
+            look = self._look(cluster, remaining)
+        except (AccessError, ClusterUnavailableError):
+            pass  # it is kept for an hour: whoever can read the cluster by then finds out
+        else:
+            find_pool(look, pool) if pool is not None else find_group(look, str(group))
         heard = AskForGrowth(store=self.store, queue=self.queue, clock=self.clock).ask(
             Asked(cluster=cluster, record=record)
         )
@@ -389,4 +430,5 @@ def _still_paused(record: ClusterRecord, now: datetime) -> str:
 def _held(record: ClusterRecord, now: datetime, dry_run: bool) -> list[str]:
     if is_paused(record, now):
         return [f"Cluster {record.id} is paused: what follows would be so if it were not."]
-    return [f"Cluster {record.id} is in dry run: nothing of this is written."] if dry_run else []
+    said = f"Cluster {record.id} is in dry run: nothing of this is written, and numbers stay as they are."
+    return [said] if dry_run and not record.leaving else []

@@ -123,9 +123,10 @@ class Cluster(Protocol):
         """
         ...
 
-    def mark(self, patch: Patch, names: Collection[str]) -> None:
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Give these machines the flavour's delete mark, so that they go first, and take ours off all others.
 
+        ``ours``: machines that we are remembered to have marked, for flavours whose mark does not say whose it is.
         Raises ConflictError where a machine has changed since the look, RejectedError, ClusterUnavailableError.
         """
         ...

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 
+from evenkeel.application.books import Books, mark, marked_and_staying, unmark
 from evenkeel.application.decisions import decision_json
 from evenkeel.application.errors import (
     AccessError,
@@ -23,17 +23,15 @@ from evenkeel.application.errors import (
     RejectedError,
     StateConflictError,
 )
-from evenkeel.application.leaving import after_leaving, leaves
+from evenkeel.application.leaving import after_leaving, leaves, plan_for
 from evenkeel.application.mend import mend, written
 from evenkeel.application.ports import Bus, Clock, Cluster, Clusters, Lease, Queue, Remaining, Remembered, Store
-from evenkeel.config import ClusterRecord, ConfigError
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import GroupKey, NodeGroup, PoolId, State
-from evenkeel.domain.moves import Move
+from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord
+from evenkeel.domain.model import State
+from evenkeel.domain.moves import Move, counted
 from evenkeel.domain.offer import write_adopted, write_decision
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
-from evenkeel.domain.restore import plan_leaving, plan_restore
 from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import Patch, in_safe_order, patches
 
@@ -135,8 +133,7 @@ class Rebalance:
             except EvenkeelError as error:
                 _not_looked_at(outcome, error)
                 return
-            make = plan_restore if record.leaving else partial(plan_leaving, pools=record.leaving_pools)
-            outcome.plan = make(observation, remembered.state, record.policy(), self.clock.now())
+            outcome.plan = plan_for(record, observation, remembered.state, self.clock.now())
             if record.mending:
                 try:
                     self._mend(outcome, outcome.plan, remembered, api, why, remaining)
@@ -171,7 +168,7 @@ class Rebalance:
     ) -> bool:
         """Write what the plan says. True: something was in the way, look again."""
         cluster = remembered.record.id
-        books = _Books(store=self.store, remembered=remembered, groups={**remembered.state.groups})
+        books = Books(store=self.store, remembered=remembered, groups={**remembered.state.groups})
         for key, state in planned.states.items():
             books.save_group(key, state)
         again = False
@@ -181,11 +178,11 @@ class Rebalance:
                 outcomes: dict[str, str] = {}
                 known = remembered.state.pools.get(pool.id, PoolState())
                 dry_run = outcome.dry_run and not leaves(remembered.record, pool.id)
-                left_over = [] if dry_run else _marked_and_staying(pool, books)
+                left_over = [] if dry_run else marked_and_staying(pool, books)
                 if (pool.changes or left_over) and not dry_run and lease is None:
                     lease = self._take_lease(cluster, remembered, remaining)
                 if lease is not None and left_over:
-                    again |= _unmark(left_over, api, books)
+                    again |= unmark(left_over, api, books)
                 if lease is not None and pool.changes and not dry_run:
                     if pool.moves or not leaves(remembered.record, pool.id):
                         known = self._write_down(pool, known, books)
@@ -196,7 +193,7 @@ class Rebalance:
             for refusal in planned.refusals:
                 if not refusal.waits:
                     _log.error("refused: %s", refusal.reason, extra={"cluster": cluster})
-                    books.end_growth(refusal.growth.id, f"refused: {refusal.reason}")
+                    books.end_growth(remembered.growths[refusal.growth.id], f"refused: {refusal.reason}")
             left = after_leaving(remembered.record, planned)
             if left is not None:
                 record, sentence = left
@@ -241,7 +238,7 @@ class Rebalance:
             cluster, owner, remembered.fence, now, now + timedelta(seconds=max(1.0, remaining()))
         )
 
-    def _write_down(self, pool: PoolPlan, known: PoolState, books: _Books) -> PoolState:
+    def _write_down(self, pool: PoolPlan, known: PoolState, books: Books) -> PoolState:
         """Remember what must not be lost, before the first patch: the bounds before us, and a move that begins."""
         state = known
         if not set(pool.adopted) <= set(known.adopted):
@@ -250,7 +247,7 @@ class Rebalance:
             id = ulid(self.clock.now(), self.chance(10))
             if pool.growth is not None:
                 request, only = pool.growth.id, pool.growth.only
-                move = Move(id=id, carried=sum(pool.moves.values()), steps=pool.moves, request=request, only=only)
+                move = Move(id=id, carried=pool.growth.nodes, steps=pool.moves, request=request, only=only)
             else:
                 owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
                 move = Move(id=id, carried=owed, steps=pool.moves)
@@ -269,7 +266,7 @@ class Rebalance:
         outcomes: dict[str, str],
         settled: dict[str, str],
         remaining: Remaining,
-        books: _Books,
+        books: Books,
     ) -> bool:
         """Patch the groups of one pool in safe order, and stop the pool at the first that fails. True: look again."""
 
@@ -284,7 +281,7 @@ class Rebalance:
             try:
                 for patch in patches(group):
                     if patch.lowers_requested and not late():
-                        _mark(api, patch, books)  # a patch per machine, so the time is looked at again
+                        mark(api, patch, books)  # a patch per machine, so the time is looked at again
                     if late():
                         outcomes[key] = "not tried: no time left"
                         return False
@@ -323,7 +320,7 @@ class Rebalance:
         pool: PoolPlan,
         known: PoolState,
         api: Cluster,
-        books: _Books,
+        books: Books,
         why: str,
         outcomes: dict[str, str],
         dry_run: bool,
@@ -336,13 +333,18 @@ class Rebalance:
         if move is not None and not failed and not dry_run and pool.valid:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
-        if pool.growth is not None and not failed and pool.valid:
-            # Before its journal is closed: what is in neither would be carried out again.
-            books.end_growth(pool.growth.id, _result(pool, outcome))
-        elif not outcomes and digest == known.digest and move == known.move:
+        ended = pool.growth is not None and not failed and pool.valid
+        if pool.growth is not None and ended:
+            # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
+            request = books.remembered.growths.get(pool.growth.id)
+            answered = request is None or request.done
+            if request is not None and not answered:
+                books.end_growth(request, _result(pool, request, dry_run=dry_run))
+            ended = not (answered and dry_run)
+        if not ended and not outcomes and digest == known.digest and move == known.move:
             return
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        news = wrote or digest != known.digest or pool.growth is not None
+        news = wrote or digest != known.digest or ended
         if news:
             now = self.clock.now()
             id = ulid(now, self.chance(10))
@@ -367,79 +369,12 @@ class Rebalance:
             books.save_pool(pool.id, replace(known, digest=digest, move=move))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Books:
-    """What is remembered of the cluster, kept as it is written, each write on the version of the one before."""
-
-    store: Store
-    remembered: Remembered
-    groups: dict[GroupKey, GroupState]
-    ours: dict[str, int] = field(default_factory=dict)  # versions that this run has written
-
-    def save_group(self, key: GroupKey, state: GroupState) -> None:
-        self.store.save_group(self.remembered.record.id, key, state, self._version(f"GROUP#{key}"))
-        self._written(f"GROUP#{key}")
-        self.groups[key] = state
-
-    def save_pool(self, id: PoolId, state: PoolState) -> None:
-        self.store.save_pool(self.remembered.record.id, id, state, self._version(f"POOL#{id}"))
-        self._written(f"POOL#{id}")
-
-    def end_growth(self, id: str, result: str) -> None:
-        """A request is answered. One that is not remembered any more needs no answer."""
-        record = self.remembered.growths.get(id)
-        if record is not None and not record.done:
-            done = record.model_copy(update={"done": True, "result": result[:1000]})
-            self.store.save_growth(self.remembered.record.id, done, self._version(f"GROWTH#{id}"))
-
-    def _version(self, key: str) -> int | None:
-        return self.ours.get(key, self.remembered.versions.get(key))
-
-    def _written(self, key: str) -> None:
-        self.ours[key] = (self._version(key) or 0) + 1
-
-
-def _mark(api: Cluster, patch: Patch, books: _Books) -> None:
-    """Mark the machines that are to go, and remember which before the first is: a mark left behind kills a node."""
-    key = patch.plan.group.key
-    names = api.going(patch)
-    state = books.groups.get(key, GroupState())
-    if names and not set(names) <= set(state.marked):
-        books.save_group(key, replace(state, marked=tuple(sorted({*state.marked, *names}))))
-    api.mark(patch, names)
-
-
-def _marked_and_staying(pool: PoolPlan, books: _Books) -> list[NodeGroup]:
-    """Groups with machines of which a run of ours marked some, and that nobody is about to shrink now."""
-    return [
-        plan.group
-        for plan in pool.groups
-        if plan.group.key in books.groups
-        and books.groups[plan.group.key].marked
-        and plan.group.frozen_because is None
-        and plan.requested >= plan.group.requested
-    ]
-
-
-def _unmark(groups: list[NodeGroup], api: Cluster, books: _Books) -> bool:
-    """Take our marks off the machines that stayed. True: one has changed meanwhile, look again."""
-    try:
-        for group in groups:
-            state = books.groups[group.key]
-            if api.unmark(group, state.marked):
-                books.save_group(group.key, replace(state, marked=()))
-    except ConflictError:
-        return True
-    except (RejectedError, ClusterUnavailableError, AccessError) as error:  # the next look tries again
-        _log.error("marks not taken off: %s", error, extra={"cluster": books.remembered.record.id})
-    return False
-
-
-def _result(pool: PoolPlan, outcome: Outcome) -> str:
-    """What became of a request, for people who ask for the status."""
-    missing = f", {pool.missing} more found no room" if pool.missing else ""
-    placed = sum(abs(step) for step in pool.moves.values())
-    return f"{'dry run: ' if outcome.dry_run else ''}{placed} nodes in pool {pool.id}{missing}"
+def _result(pool: PoolPlan, record: GrowthRecord, *, dry_run: bool) -> str:
+    """What became of a whole request, also where it took several runs, for people who ask for the status."""
+    left = "could not be placed" if record.nodes > 0 else "have to stay"
+    missing = f", {pool.missing} more {left}" if pool.missing else ""
+    done = counted(abs(record.nodes) - pool.missing)
+    return f"{'dry run: ' if dry_run else ''}{done} in pool {pool.id}{missing}"
 
 
 _TROUBLE = (State.FENCED, State.PROBING)

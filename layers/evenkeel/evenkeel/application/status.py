@@ -14,6 +14,8 @@ from evenkeel.domain.model import BackoffPolicy, GroupKey, Policy, State
 from evenkeel.domain.plan import GroupPlan, PoolPlan
 from evenkeel.domain.pools import rule_of
 
+_REQUESTS_SHOWN = 10  # the newest, as of decisions
+
 
 def status_json(
     remembered: Remembered,
@@ -42,8 +44,15 @@ def status_json(
             "message": group.message,
             "contestedBy": group.contested_by or None,
         }
-    trouble = sum(group["state"] != State.HEALTHY for group in groups.values())
+    states = (
+        [plan.state for plan in planned.values()] if look else [State(str(one["state"])) for one in groups.values()]
+    )
+    trouble, frozen = sum(state in (State.FENCED, State.PROBING) for state in states), states.count(State.FROZEN)
+    mode = "paused" if paused else "being restored" if record.leaving else "dry run" if dry_run else "on"
+    if paused and record.paused_until is not None:
+        mode += f" until {rfc3339(record.paused_until)}"
     return {
+        "now": rfc3339(now),
         "dryRun": dry_run,
         "paused": paused,
         "leaving": record.leaving,
@@ -59,11 +68,23 @@ def status_json(
             }
             for zone, said in remembered.zones.items()
         },
+        "requests": {
+            asked.id: {
+                "pool": asked.pool or None,
+                "group": asked.group or None,
+                "nodes": asked.nodes,
+                "at": rfc3339(asked.at),
+                "done": asked.done,
+                "result": asked.result or None,
+            }
+            for asked in sorted(remembered.growths.values(), key=lambda asked: (asked.at, asked.id))[-_REQUESTS_SHOWN:]
+        },
         "pools": [_pool(pool, look, told) for pool in look.plan.pools] if look else [],
         **({} if unread is None else {"unread": unread}),
         "decisions": list(decisions),
-        "message": f"{record.id}: {'paused' if paused else 'dry run' if dry_run else 'on'}, "
-        f"{trouble} node group{'' if trouble == 1 else 's'} in trouble{_last(decisions, now)}"
+        "message": f"{record.id}: {mode}, {trouble} node group{'' if trouble == 1 else 's'} in trouble"
+        + (f", {frozen} frozen" if frozen else "")
+        + _last(decisions, now)
         + ("" if unread is None else f"; not read: {unread}"),
     }
 
@@ -104,7 +125,8 @@ def _group(
 
 def held(plan: GroupPlan) -> list[str]:
     """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
-    found = [text for text in plan.reasons if text.startswith(("frozen:", "not restored")) or "replicas stay" in text]
+    held_by = ("fenced:", "probing:", "frozen:", "not restored")
+    found = [text for text in plan.reasons if text.startswith(held_by) or "replicas stay" in text]
     closed = plan.group.closed_because
     return found if closed is None or closed in found else [*found, closed]
 

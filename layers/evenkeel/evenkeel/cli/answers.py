@@ -1,6 +1,7 @@
 """The operator function's answers for people: tables where there are pools, else the message."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -8,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.application.looking import ago
 from evenkeel.cli.table import STYLES, span
 from evenkeel.domain.model import State
 
 _Json = Mapping[str, Any]
+_OUTCOMES = {"written": "changed", "planned": "would change"}
 
 
 class Output(StrEnum):
@@ -39,13 +42,25 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
 
 
 def _status(console: Console, answer: _Json) -> None:
+    now = datetime.fromisoformat(answer["now"])
     for pool in answer["pools"]:
-        _pool(console, pool)
+        _pool(console, pool, now=now)
     for decision in answer["decisions"]:
-        pool = decision.get("pool") or {}
-        changed = [group["name"] for group in pool.get("groups", []) if group.get("outcome") != "left alone"]
-        what = f"{', '.join(changed) or 'nothing'} {'would change' if decision.get('dryRun') else 'changed'}"
-        _line(console, f"{decision.get('at')} {pool.get('name', '')}: {what} ({decision.get('cause')})", "dim")
+        age = ago(now - datetime.fromisoformat(decision["at"]))
+        what = "; ".join(_came_of(decision)) or "nothing changed"
+        _line(console, f"{decision['at']} ({age}) {decision['pool']['name']}: {what} ({decision['cause']})", "dim")
+
+
+def _came_of(decision: _Json) -> Iterator[str]:
+    """What a decision did: to which groups, and what stopped it."""
+    outcomes: dict[str, list[str]] = {}
+    for group in decision["pool"]["groups"]:
+        outcomes.setdefault(group["outcome"], []).append(group["name"])
+    for change in decision.get("mended", []):
+        outcomes.setdefault(change["outcome"], []).append(f"PoolMaximum of {change['object']}")
+    for outcome, names in outcomes.items():
+        if outcome != "left alone":
+            yield f"{', '.join(names)} {_OUTCOMES.get(outcome, outcome)}"
 
 
 def _plan(console: Console, plan: _Json) -> None:
@@ -55,21 +70,20 @@ def _plan(console: Console, plan: _Json) -> None:
         _line(console, f"skipped {skipped['namespace']}/{skipped['name']}: {skipped['reason']}", "dim")
 
 
-def _pool(console: Console, pool: _Json, *, reasons: bool = False) -> None:
+def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
+    """A pool as it is planned; with ``now`` also what runs, and how long each state has lasted."""
     numbers = f"min {_shown(pool['min'])}, max {_shown(pool['max'])}"
     table = Table(title=f"{pool['name']}: {pool['strategy']}, {numbers}", title_justify="left")
-    live = any("running" in group for group in pool["groups"])
-    counts = (*(("running",) if live else ()), "requested", "min", "max")
-    for heading in ("zone", "node group", "state", *counts, *(("until",) if live else ())):
+    counts = (*(("running",) if now else ()), "requested", "min", "max")
+    for heading in ("zone", "node group", "state", *(("since",) if now else ()), *counts):
         table.add_column(heading, justify="right" if heading in counts else "left")
     for group in pool["groups"]:
         table.add_row(
             Text(group["zone"] or "?"),
             Text(f"{group['namespace']}/{group['name']}"),
             Text(group["state"], style=STYLES[State(group["state"])]),
-            *([Text(str(group["running"]))] if live else []),
+            *([Text(_age(group["since"], now)), Text(str(group["running"]))] if now else []),
             *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
-            *([Text(group["until"] or "")] if live else []),
         )
     console.print(table)
     for group in pool["groups"]:
@@ -98,6 +112,10 @@ def _of_groups(answer: _Json) -> list[str]:
 def _line(console: Console, text: str, style: str = "") -> None:
     if text:
         console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _age(since: str | None, now: datetime) -> str:
+    return "" if since is None else ago(now - datetime.fromisoformat(since))
 
 
 def _shown(number: int | None) -> str:

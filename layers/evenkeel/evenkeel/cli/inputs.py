@@ -60,10 +60,10 @@ def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> lis
     """``pool=K`` or ``pool=K,only=group,group``, each a request of its own. Raises ConfigError."""
     found = []
     for number, text in enumerate(texts, 1):
-        wanted, _, rest = text.partition(",")
+        wanted, comma, rest = text.partition(",")
         pool, _, nodes = wanted.rpartition("=")
-        only = [name.removeprefix("only=") for name in rest.split(",")] if rest else []
-        if not pool or (rest and not rest.startswith("only=")) or not all(only if rest else ["-"]):
+        only = [name.removeprefix("only=") for name in rest.split(",")] if comma else []
+        if not pool or (comma and not rest.startswith("only=")) or not all(only):
             raise ConfigError([f"{option} is {shown(text)}: write pool=K, or pool=K,only=group,group"])
         try:
             count = read_count(nodes)

@@ -9,7 +9,16 @@ import typer
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.cli.answers import Output
-from evenkeel.cli.inputs import CANNOT_READ, INVALID_POOL, fail, read_growths, read_moment, read_text, read_yaml
+from evenkeel.cli.inputs import (
+    BAD_INPUT,
+    CANNOT_READ,
+    INVALID_POOL,
+    fail,
+    read_growths,
+    read_moment,
+    read_text,
+    read_yaml,
+)
 from evenkeel.cli.objects import read_objects
 from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
@@ -32,7 +41,9 @@ def plan_command(
     grow: Annotated[
         list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
     ] = None,
-    shrink: Annotated[list[str] | None, typer.Option(help="Give K nodes of a pool back: pool=K.")] = None,
+    shrink: Annotated[
+        list[str] | None, typer.Option(help="Give K nodes of a pool back, written in the same way.")
+    ] = None,
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
@@ -56,14 +67,17 @@ def plan_command(
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
     planned = plan(observation, remembered, policy.policy(), at)
-    if planned.refusals:
-        fail([refusal.reason for refusal in planned.refusals])
+    if refused := [refusal.reason for refusal in planned.refusals if not refusal.waits]:
+        fail(refused)
     if output is Output.JSON:
         typer.echo(json.dumps(plan_json(planned), indent=2, ensure_ascii=False))
     else:
         print_plan(planned)
-    if any(not pool.valid for pool in planned.pools):
-        raise typer.Exit(INVALID_POOL)
+    code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
+    if planned.refusals:  # they wait: for an invalid pool, or for another request of their pool
+        fail([refusal.reason for refusal in planned.refusals], code or BAD_INPUT)
+    if code:
+        raise typer.Exit(code)
 
 
 def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, context: str | None) -> Observation:

@@ -68,8 +68,9 @@ def _read(file: str) -> Scenario:
 
 
 def _read_json(file: str) -> object:
+    text = read_text(file)
     try:
-        return json.loads(read_text(file))  # a long history: many times as fast as YAML
+        return json.loads(text)  # a long history: many times as fast as YAML
     except (ValueError, RecursionError) as error:
         raise ConfigError([f"{file}: not JSON: {error}"]) from None
 

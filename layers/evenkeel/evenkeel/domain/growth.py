@@ -5,18 +5,20 @@ time to the smallest group below its max, in closed form. Giving back is the mir
 never got (kubernetes/autoscaler#3693): one at a time from the largest group above its min.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.levelling import Vessel, level
 from evenkeel.domain.model import PoolId, State
 from evenkeel.domain.moves import Growth, group_names
-from evenkeel.domain.pools import Pool
+from evenkeel.domain.pools import Pool, PoolState
 from evenkeel.domain.targets import Target
+from evenkeel.domain.values import shown
 
 # Whoever still needs the nodes after that will have asked again.
 GROWTH_KEPT = timedelta(hours=1)
+TOO_OLD = "older than an hour: ask again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,34 +31,42 @@ class Refusal:
 
 
 def share_out(
-    growths: Iterable[Growth], pools: Sequence[Pool], now: datetime
+    growths: Iterable[Growth], pools: Sequence[Pool], states: Mapping[PoolId, PoolState], now: datetime
 ) -> tuple[dict[PoolId, Growth], list[Refusal]]:
     """Which pool takes which request: one each, the oldest first. What a crash left undone goes first.
 
-    Whoever is not first in its pool waits for the next look, and is in neither of the two.
+    Whoever is not first in its pool waits for the next look.
     """
     taken = {pool.id: pool.growth for pool in pools if pool.growth is not None}
-    begun = {growth.id for growth in taken.values()}
+    begun = {known.move.request: id for id, known in states.items() if known.move is not None and known.move.request}
     refused = []
     for growth in sorted(growths, key=lambda growth: (growth.at, growth.id)):
-        if growth.id in begun:
+        where = begun.get(growth.id)
+        if where in taken:
+            # Its hour began when it was asked for, however often it was begun.
+            taken[where] = replace(taken[where], at=growth.at)
             continue
         found = [pool for pool in pools if _concerns(growth, pool)]
         if now - growth.at > GROWTH_KEPT:
-            refused.append(Refusal(growth=growth, reason=f"{growth.what}: older than an hour: ask again"))
+            refused.append(Refusal(growth=growth, reason=f"{growth.what}: {TOO_OLD}"))
+        elif where is not None:
+            # Relabelled or deleted meanwhile: nobody can say any more how much of it was done.
+            problem = f"begun in pool {where}, which is not here any more: ask again for what is missing"
+            refused.append(Refusal(growth=growth, reason=f"{growth.what}: {problem}"))
         elif len(found) != 1:
-            named = growth.pool or growth.group
+            named = shown(growth.pool or growth.group)
             which = ", ".join(str(pool.id) for pool in found)
             problem = f"which of {which}? Name one" if found else "no pool here has that name, or a group of that name"
             refused.append(Refusal(growth=growth, reason=f"{growth.what} of {named}: {problem}"))
         elif unknown := growth.only - set().union(*(group_names(group.key) for group in found[0].groups)):
-            problem = f"{', '.join(sorted(unknown))} is no group of pool {found[0].id}"
+            problem = f"only: {', '.join(shown(name) for name in sorted(unknown))}: no group of pool {found[0].id}"
             refused.append(Refusal(growth=growth, reason=f"{growth.what}: {problem}"))
         elif found[0].problems:
             reason = f"{growth.what}: pool {found[0].id} is invalid: it waits for that to be mended"
             refused.append(Refusal(growth=growth, reason=reason, waits=True))
-        else:
-            taken.setdefault(found[0].id, growth)
+        elif (first := taken.setdefault(found[0].id, growth)) is not growth:
+            reason = f"{growth.what}: it waits for request {first.id} of the same pool"
+            refused.append(Refusal(growth=growth, reason=reason, waits=True))
     return taken, refused
 
 
@@ -128,5 +138,7 @@ def give_back(targets: Sequence[Target], growth: Growth, minimum: int) -> int:
 
 
 def _spare(target: Target) -> int:
+    if target.requested > target.group.requested:
+        return 0  # this very look raises it: there is nothing yet to give back
     bounds = target.group.bounds
     return max(0, target.requested - max(target.least, 0 if bounds is None else bounds.min))

@@ -49,12 +49,16 @@ class Growth:
     @property
     def what(self) -> str:
         """For sentences."""
-        nodes = "1 node" if abs(self.nodes) == 1 else f"{abs(self.nodes)} nodes"
-        return f"{nodes} {'asked for' if self.nodes >= 0 else 'to be given back'} (request {self.id})"
+        return f"{counted(self.nodes)} {'asked for' if self.nodes >= 0 else 'to be given back'} (request {self.id})"
 
     def fits(self, group: NodeGroup) -> bool:
         """Whether the request says that its pods fit the group's nodes."""
         return not self.only or bool(self.only & group_names(group.key))
+
+
+def counted(nodes: int) -> str:
+    """So many nodes, in words."""
+    return "1 node" if abs(nodes) == 1 else f"{abs(nodes)} nodes"
 
 
 def group_names(key: GroupKey) -> frozenset[str]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from evenkeel.domain.backoff import GroupState, state_at
 from evenkeel.domain.distribute import distribute_rolling, pool_rolling
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.growth import GROWTH_KEPT, Refusal, give_back, grow, share_out
+from evenkeel.domain.growth import GROWTH_KEPT, TOO_OLD, Refusal, give_back, grow, share_out
 from evenkeel.domain.model import (
     Bounds,
     GroupKey,
@@ -181,7 +181,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             if seen is not None and seen is not known:
                 news[group.key] = seen
     remembered = replace(state, groups={**state.groups, **news}) if news else state
-    growths, refusals = share_out(state.growths, pools, now)
+    growths, refusals = share_out(state.growths, pools, state.pools, now)
     return Plan(
         now=now,
         pools=tuple(_plan_pool(pool, growths.get(pool.id), remembered, now) for pool in pools),
@@ -257,8 +257,9 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
     take_back_overshoot(targets, pool.max)
     if pool.autoscaler:
         probe_the_unseen(targets, pool.max)
-    if growth is not pool.growth and (owed or pool.owed or any(target.moved for target in targets)):
-        growth = None  # it waits for the move to be over: one journal tells one story
+    waits = None
+    if pool.growth is None and (owed or pool.owed or any(target.moved for target in targets)):
+        growth, waits = None, growth  # one journal tells one story
 
     def sized() -> list[Size]:
         seats = [_seat(target, count, pool.strategy) for target, count in zip(targets, counted, strict=True)]
@@ -333,9 +334,14 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
     if starved:
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
+    if waits is not None:
+        problems.append(f"growth: {waits.what}: it waits for the end of a move between zones")
     if growth is not None and unplaced:
         what = "find no room" if growth.nodes > 0 else "have to stay"
-        problems.append(f"growth: {unplaced} of {growth.what} {what}")
+        too_old = now - growth.at > GROWTH_KEPT
+        problems.append(
+            f"growth: {growth.what}: {TOO_OLD}" if too_old else f"growth: {unplaced} of {growth.what} {what}"
+        )
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -374,7 +380,12 @@ def _carry_out_growth(
         fresh = [size.max for size in sized()]
         ours = [_ordered_by_us(target.group, pool, now) for target in targets]
         caps = [new if own else old for own, new, old in zip(ours, fresh, caps, strict=True)]
-    return grow(targets, growth, caps, pool.max)
+    kept = 0
+    if pool.strategy is Strategy.BALANCED:
+        # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
+        frozen = [target.group for target in targets if target.state is State.FROZEN]
+        kept = sum(max(0, group.bounds.max - group.requested) for group in frozen if group.bounds is not None)
+    return grow(targets, growth, caps, pool.max - kept)
 
 
 def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: datetime) -> Target:

@@ -16,10 +16,10 @@ _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
 _LARGEST_DETAIL = 240_000
 _SOURCE = "evenkeel"
-# Seconds until a message that failed comes back for the first time; each further time four times as long: 5, 20, 80,
-# 320. A table or queue that was away for a moment costs little, and a dead worker's lease (60 s) has ended in time.
+# Seconds until a message that failed comes back for the first time, then four times as long, at most 80: 5, 20, 80, 80.
+# A table that was away for a moment costs little, and a dead worker's lease (60 s) has ended in time.
 _TRY_AGAIN_SECONDS = 5
-_LONGEST_WAIT_SECONDS = 360  # the queue's own visibility timeout
+_LONGEST_WAIT_SECONDS = 80
 
 
 class Request(BaseModel):

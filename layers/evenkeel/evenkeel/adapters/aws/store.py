@@ -177,13 +177,15 @@ class DynamoStore:
         self._put(_pk(record.id), "META", record.model_dump_json(exclude_none=True), version, due={"S": _DUE})
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
-        """Kept until a day after the failure is forgotten, and at least for the longest possible while."""
+        """Kept until a day after the failure is forgotten, and while machines carry marks of ours."""
         last = max(state.backoff_until or _NEVER, state.last_failure or _NEVER, state.waiting_since or _NEVER)
         if state.contested_since is not None:
             last = max(last, state.contested_since + _CONTESTED_KEPT)
         expires = last + timedelta(days=1) + _GROUP_KEPT
         record = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
-        self._put(_pk(cluster), f"GROUP#{key}", record, version, expires_at={"N": str(int(expires.timestamp()))})
+        # A group may stay frozen for longer than its failure counts; its marks must be found again all the same.
+        ends = {} if state.marked else {"expires_at": {"N": str(int(expires.timestamp()))}}
+        self._put(_pk(cluster), f"GROUP#{key}", record, version, **ends)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
         """Never expires: the adopted bounds are what ``restore`` puts back."""

@@ -226,7 +226,7 @@ class KubernetesCluster:
         going = max(0, len(staying) - (patch.requested or 0))
         return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
 
-    def mark(self, patch: Patch, names: Collection[str]) -> None:
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
 
         The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
@@ -236,8 +236,9 @@ class KubernetesCluster:
         flavour = FLAVOURS[group.key.flavour]
         _, value = flavour.mark
         for machine, item in self._staying(group):
-            # Gardener's mark does not say whose it is; what is remembered of it is taken off at a later look.
-            if machine.name not in names and flavour.mark_is_ours and _mark_of(flavour, item) == value:
+            # Gardener's mark does not say whose it is. Left on a node, it would go in the place of the named ones.
+            is_ours = flavour.mark_is_ours or machine.name in ours
+            if machine.name not in names and is_ours and _mark_of(flavour, item) == value:
                 self._set_mark(flavour, item, None)
         for machine, item in self._staying(group):
             if machine.name in names:

@@ -26,7 +26,7 @@ class Kind:
     versions: tuple[str, ...]  # preferred first
     kind: str
     plural: str
-    optional: bool = False  # not every cluster serves it, or lets us read it
+    optional: bool = False  # not every cluster serves it
 
 
 @dataclass(frozen=True, kw_only=True)
