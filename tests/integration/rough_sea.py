@@ -391,6 +391,8 @@ class Vessel:
     def others(self) -> Iterator[None]:
         """Somebody else than Evenkeel writes: what that does to the sum of replicas is theirs."""
         before = self.requested
+        if self.ledger < (now := self._requested_or_owed()) <= MINIMUM:
+            self.ledger = now  # we have raised it to PoolMinimum since the last look at the ledger
         yield
         self.ledger += self.requested - before
         self.touched = True
@@ -603,13 +605,17 @@ class Vessel:
             elif word is not None and word.by != "operator" and word.impaired_until > said_at + LONGEST:
                 self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.impaired_until}, since {said_at}")
 
+    def _requested_or_owed(self) -> int:
+        groups = self.groups()
+        carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
+        return sum(group.requested for group in groups) + self.sea.store.owed(self.name, carried.get)
+
     def check_ledger(self) -> None:
         """A move takes as much as it gives: what is requested and what is still owed add up."""
         if not self.moving:
             return
         groups = self.groups()
-        carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
-        now = sum(group.requested for group in groups) + self.sea.store.owed(self.name, carried.get)
+        now = self._requested_or_owed()
         overshoot = now < self.ledger and now >= min(self.ledger, self.lowest_maximum)
         minimum = now > self.ledger and now <= MINIMUM
         if now != self.ledger and not overshoot and not minimum:

@@ -1,6 +1,7 @@
 """Anything may happen in any order: what Evenkeel promises holds after every step, and calm is found again.
 
-`pytest tests/integration/test_state_machine.py --hypothesis-profile=explore` looks further, with new stories each time.
+`pytest tests/integration/test_state_machine.py --hypothesis-profile=explore -o faulthandler_timeout=0` looks further, with new
+stories each time, for as long as it is let.
 """
 
 from __future__ import annotations
@@ -489,3 +490,19 @@ def test_whatever_happens_every_promise_holds_and_calm_is_found_again() -> None:
             max_examples=1000 if exploring else 12, stateful_step_count=30, deadline=None, suppress_health_check=_SLOW
         ),
     )
+
+
+@pytest.mark.usefixtures("as_deployed")
+def test_a_scale_right_after_a_raise_to_the_minimum_is_told_apart_from_it() -> None:
+    """Found by exploring: the ledger took the raise and the scale together for replicas from nowhere."""
+    story = EveryoneActs()
+    try:
+        story.two_clusters(second="openshift")
+        story.the_operator_leaves(dry_run=False, moving=False, resumes=False)
+        story.somebody_scales(delta=-2, moving=True, zone="eu-central-1a")
+        story.somebody_scales(delta=-2, moving=True, zone="eu-central-1b")
+        disturbed = [("killed", 1, "before", None, 0), ("lease ends", 5, "after", None, 1)]
+        story.a_run_is_disturbed(moving=True, incidents=disturbed, zone="eu-central-1a", nodes=1, fresh=True)
+        story.promises_hold()
+    finally:
+        story.teardown()
