@@ -81,9 +81,12 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 bench: setup build-host ## cold start, quiet scans and planning, as ratios and counts
 	@$(BIN)/python -m bench
 
+# These keep their state in memory and ask no AWS endpoint: `make test` has run them already.
+WITHOUT_AWS = test_crashes.py test_growth_crashes.py test_delete_marks.py test_state_machine.py test_state_machine_bites.py
+
 # LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## the integration suite against LocalStack (needs Python 3.13, Java, npm)
-	$(BIN)/python -m sandbox.localstack $(BIN)/pytest tests/integration
+	$(BIN)/python -m sandbox.localstack $(BIN)/pytest tests/integration $(addprefix --ignore=tests/integration/,$(WITHOUT_AWS))
 
 .PHONY: can-localstack
 can-localstack:
