@@ -246,8 +246,6 @@ def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
 
 
 def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> None:
-    """An outage of zone b, as the stack lived through it, becomes a scenario, and the scenario's run is fenced there."""
-
     clock, cluster = laptop.clock, laptop.world.clusters["cluster-api"]
 
     def pass_minutes(minutes: int) -> None:

@@ -189,9 +189,12 @@ def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones
     assert replicas["eu-central-1a"] == 4
     assert sorted([replicas["eu-central-1b"], replicas["eu-central-1c"]]) == [2, 3]
     answer = stage.operator("scale-up", name, pool="nobody", nodes=1)
-    assert answer["ok"]
-    stage.triggers.drain()
-    assert "no pool here has that name" in stage.store.load(name).growths[answer["request"]].result
+    assert not answer["ok"]
+    assert f"{name} has no such pool" in answer["message"]
+    lost = json.dumps({"cluster": name, "pool": "nobody", "nodes": 1, "id": "lost"})  # nobody waits for an answer
+    stage.deployment.aws.client("events").put_events(Entries=[{**entry, "Detail": lost}])
+    stage.triggers.drain(until=lambda: "lost" in stage.store.load(name).growths)
+    assert "no pool here has that name" in stage.store.load(name).growths["lost"].result
 
 
 def answered(stage: Stage, name: str) -> bool:

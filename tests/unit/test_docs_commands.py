@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import EvenkeelError
@@ -155,4 +157,15 @@ def test_no_command_hides_in_a_block_that_nobody_runs() -> None:
         text = page.read_text(encoding="utf-8")
         for language, body in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.S | re.M):
             if language not in ("console", "sh"):
-                assert not re.search(r"^\$? ?evenkeel [a-z]", body, re.M), page.name
+                assert not re.search(r"^(\$ ?)?([\w./]*/)?evenkeel [a-z]", body, re.M), page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_a_command_that_is_named_in_a_sentence_exists_with_its_options(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    known = get_command(cli.app)
+    assert isinstance(known, TyperGroup)
+    for name, rest in re.findall(r"`(?:\.venv/bin/)?evenkeel ([a-z][a-z-]*)([^`]*)`", text):
+        command = known.commands[name]
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= options, f"{page.name}: evenkeel {name}{rest}"

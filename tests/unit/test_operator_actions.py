@@ -415,7 +415,10 @@ class TestExplain:
                 {"pool_max": 6},
                 "the pool requests 6 of PoolMaximum 6: PoolMaximum has to rise, or another zone to shrink.",
             ),
-            ({"pool_max": 5}, "the pool requests 6 of PoolMaximum 5: 1 have to go first, or PoolMaximum has to rise"),
+            (
+                {"pool_max": 5},
+                "the pool requests 6 of PoolMaximum 5: what is beyond it has to go first, or PoolMaximum has to rise.",
+            ),
         ],
     )
     def test_what_would_have_to_change_for_it_to_grow(self, fields: dict[str, Any], says: str) -> None:
@@ -465,6 +468,11 @@ class TestExplain:
         told = self.text(house, group="workers-a")
         assert "Its last failure was at 2026-01-15T12:00:00Z (1 minute ago): no room." in told
         assert "Its last failure" not in self.text(house, group="workers-b")
+        state = record_failure(
+            GroupState(), house.clock.at, FailureClass.CAPACITY, "no room.\n  request: 7", BackoffPolicy()
+        )
+        house.store.save_group("demo", key("b"), state, None)
+        assert "(just now): no room. request: 7." in self.text(house, group="workers-b")
 
     def test_what_is_being_left_is_explained_planned_and_shown_as_the_next_look_writes_it(self) -> None:
         house = House(two_pools(), dry_run=True)
@@ -478,6 +486,7 @@ class TestExplain:
         house.ask("restore", pool="workers")
         told = self.text(house, pool="workers")
         assert "It is being restored, in dry run too" in told
+        assert house.ask("status")["message"].endswith("; being restored: pool workers")
         assert "restore: restored: its bounds before us were 1 to 9" in told
         planned = {pool["name"]: pool for pool in house.ask("plan")["plan"]["pools"]}["workers"]
         house.run()
@@ -512,6 +521,10 @@ class TestExplain:
         assert len(answer["history"]) == 1
         assert answer["history"][0].startswith("At 2026-01-15T12:01:00Z (3 minutes ago, a test): workers-a: max goes")
         assert answer["history"][0].endswith(": written.")
+
+    def test_a_plan_for_a_paused_cluster_says_that_nothing_comes_of_it(self) -> None:
+        assert House(paused=True).ask("plan")["message"].endswith("none of this happens until it is resumed")
+        assert "paused" not in House().ask("plan")["message"]
 
     def test_dry_run_and_a_pause_are_said_first(self) -> None:
         assert self.text(House(dry_run=True), pool="workers").startswith("Cluster demo is in dry run: nothing")

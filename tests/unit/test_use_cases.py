@@ -919,7 +919,10 @@ class TestOperate:
             ({"action": "status", "cluster": "demmo"}, "cluster 'demmo' is not registered; did you mean demo?"),
             ({"action": "status", "cluster": "nobody"}, "cluster 'nobody' is not registered"),
             ({"action": "status", "cluster": "y" * 300_000}, "cluster"),
-            ({"action": "pause", "cluster": "demo", "until": "soon"}, "pause: until is 'soon': no moment with a time zone"),
+            (
+                {"action": "pause", "cluster": "demo", "until": "soon"},
+                "pause: until is 'soon': no moment with a time zone",
+            ),
             ({"action": "pause", "cluster": "demo", "untill": "2030-01-15T13:00:00Z"}, "did you mean until?"),
             ({"action": "plan", "cluster": "demo", "dryRun": False}, "'dryRun' is no field of plan: it takes action, "),
             ({"action": "fence-zone", "cluster": "demo", "zone": "a"}, "fence-zone: until is missing"),

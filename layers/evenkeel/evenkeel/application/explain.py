@@ -122,7 +122,8 @@ def explain_group(look: Look, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     ]
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
         failed = f"Its last failure was at {rfc3339(state.last_failure)} ({ago(look.now - state.last_failure)})"
-        sentences.append(f"{failed}: {state.message.rstrip('.') or state.failure_class.value}.")
+        words = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
+        sentences.append(f"{failed}: {words}.")
     if group.publication is not None:
         published = group.publication
         sentences.append(
@@ -194,7 +195,8 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
         return f"It cannot grow now: {'; '.join(spent) if spent else _spent(plan)}."
     if kept:
         return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(kept)}."
-    probe = ", until a new node shows that the zone delivers" if plan.state is State.PROBING else ""
+    probing = plan.state is State.PROBING and not plan.leaves
+    probe = ", until a new node shows that the zone delivers" if probing else ""
     although = f", although {'; '.join(against)}" if against else ""
     return f"It may grow by {more}, to {top}{probe}{although}."
 
@@ -207,10 +209,10 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     requested = sum(one.requested for one in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
         over = requested - pool.max
-        rise = "PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 else "")
+        rise = "PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 and not over else "")
         found.append(
             f"the pool requests {requested} of PoolMaximum {pool.max}: "
-            + (f"{over} have to go first, or PoolMaximum has to rise" if over else rise)
+            + (f"what is beyond it has to go first, or {rise}" if over else rise)
         )
     if group.zone_max is not None and plan.requested >= group.zone_max:
         found.append(f"evenkeel.dev/zone-max is {group.zone_max}")

@@ -193,11 +193,12 @@ class Operate:
     def _plan(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         look = self._look(cluster, remaining)
         invalid = sum(not pool.valid for pool in look.plan.pools)
+        paused = f"; {cluster} is paused: none of this happens until it is resumed"
         return {
             "dryRun": self._dry_run(look.record),
             "plan": plan_json(look.plan),
             "message": f"pools: {len(look.plan.pools)}, invalid: {invalid}; node groups that would change: "
-            f"{len(look.plan.changes)}",
+            f"{len(look.plan.changes)}{paused if is_paused(look.record, look.now) else ''}",
         }
 
     def _status(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def status_json(
         "message": f"{record.id}: {mode}, {trouble} node group{'' if trouble == 1 else 's'} in trouble"
         + (f", {frozen} frozen" if frozen else "")
         + _last(decisions, now)
+        + (f"; being restored: pool {', '.join(record.leaving_pools)}" if record.leaving_pools else "")
         + ("" if unread is None else f"; not read: {unread}"),
     }
 
