@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -188,9 +188,9 @@ class _Hooked:
             self._before(patch)
             apply(patch, *more)
 
-        def marked(patch: Patch, names: Collection[str]) -> None:
+        def marked(patch: Patch, *more: Any) -> None:
             self._before(patch)
-            mark(patch, names)
+            mark(patch, *more)
 
         cluster.apply, cluster.mark = applied, marked  # type: ignore[method-assign]
         return cluster

@@ -15,6 +15,7 @@ import pytest
 from evenkeel.adapters.kubernetes import readers
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.application import failure, rebalance, zones
+from evenkeel.application.books import Books
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import Lease
 from evenkeel.application.rebalance import Outcome, Rebalance
@@ -186,7 +187,7 @@ BUGS = {
         in_place_of(restore, "adopted_bounds", lambda *_: None), the_operator_leaves, ".*left with"
     ),
     "an answered request stays open": Bug(
-        in_place_of(rebalance._Books, "end_growth", lambda *_: None), nodes_are_asked_for, ".*begun of 2 asked for"
+        in_place_of(Books, "end_growth", lambda *_: None), nodes_are_asked_for, ".*begun of 2 asked for"
     ),
     "a fenced zone grows": Bug(
         in_place_of(plan, "state_at", lambda state, now, _, policy: state_at(state, now, None, policy)),
