@@ -11,7 +11,7 @@ import contextlib
 import copy
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -393,6 +393,42 @@ class Scene:
 def _entries(cluster: Object) -> list[Object]:
     found: list[Object] = cluster["spec"]["topology"]["workers"]["machineDeployments"]
     return found
+
+
+def steps_of(scene: Scene) -> list[str]:
+    """What an undisturbed run does, step by step."""
+    life = Life()
+    scene.again().run(life)
+    return life.steps
+
+
+def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
+    """What is wrong once all is quiet after a run that came to harm, by the step that it happened at."""
+    found = {}
+    for how in hows:
+        for at, step in enumerate(steps_of(scene)):
+            played = scene.again()
+            played.troubled(Life(at=at, how=how))
+            played.settle()
+            if problems := wrong(played):
+                found[f"{at} {step}: {how.value}"] = problems
+    return found
+
+
+def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
+    """The same after a run that died before its step ``first``, and a second one that dies at every step of its own."""
+    found = {}
+    for at in range(30):
+        played = scene.again()
+        played.troubled(Life(at=first, how=How.BEFORE))
+        mending = Life(at=at, how=How.AFTER)
+        played.troubled(mending)
+        if not mending.dead:
+            return found
+        played.settle()
+        if problems := wrong(played):
+            found[f"{at} {mending.steps[-1]}"] = problems
+    raise AssertionError("a run of thirty steps: the loop must go on for longer")
 
 
 def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:

@@ -13,7 +13,18 @@ import random
 import pytest
 
 from evenkeel.adapters.kubernetes.access import RecordedClusters
-from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene, random_crash
+from tests.crashing import (
+    BUSY,
+    DEAD,
+    OWNERS,
+    How,
+    Life,
+    Scene,
+    dying_again,
+    dying_at_every_step,
+    random_crash,
+    steps_of,
+)
 
 CASES = [pytest.param((owner, "move", "none"), id=f"{owner}-move") for owner in OWNERS] + [
     pytest.param((owner, "release", "cluster-autoscaler"), id=f"{owner}-release") for owner in OWNERS
@@ -31,13 +42,6 @@ def scene(request: pytest.FixtureRequest) -> tuple[Scene, int]:
     owner, on_failure, autoscaler = request.param
     made = Scene(owner, on_failure=on_failure, autoscaler=autoscaler)
     return made, made.requested if on_failure == "move" else made.requested - made.stuck
-
-
-def steps_of(scene: Scene) -> list[str]:
-    """What an undisturbed run does, step by step."""
-    life = Life()
-    scene.again().run(life)
-    return life.steps
 
 
 @pytest.mark.parametrize("scene", CASES, indirect=True)
@@ -58,16 +62,8 @@ class TestOneCrash:
     ) -> None:
         # To die after a step is to die before the next; before the first, nothing has happened.
         prepared, expected = scene
-        steps = steps_of(prepared)
-        assert sum(step.startswith("PATCH") for step in steps) >= 3
-        wrong = {}
-        for at, step in enumerate(steps):
-            played = prepared.again()
-            played.troubled(Life(at=at, how=how))
-            played.settle()
-            if found := played.wrong(expected):
-                wrong[f"{at} {step}"] = found
-        assert wrong == {}
+        assert sum(step.startswith("PATCH") for step in steps_of(prepared)) >= 3
+        assert dying_at_every_step(prepared, [how], lambda played: played.wrong(expected)) == {}
 
 
 @pytest.mark.parametrize("scene", CASES[: len(OWNERS)], indirect=True)
@@ -76,20 +72,7 @@ class TestTwoCrashes:
         prepared, expected = scene
         # The worst place: what is given up has been written, what is taken on has not.
         first = max(at for at, step in enumerate(steps_of(prepared)) if step.startswith("PATCH"))
-        wrong = {}
-        for at in range(30):
-            played = prepared.again()
-            played.troubled(Life(at=first, how=How.BEFORE))
-            mending = Life(at=at, how=How.AFTER)
-            played.troubled(mending)
-            if not mending.dead:
-                break
-            played.settle()
-            if found := played.wrong(expected):
-                wrong[f"{at} {mending.steps[-1]}"] = found
-        else:
-            pytest.fail("a run of thirty steps: the loop must go on for longer")
-        assert wrong == {}
+        assert dying_again(prepared, first, lambda played: played.wrong(expected)) == {}
 
 
 @pytest.mark.parametrize("scene", BESIDE_AN_AUTOSCALER, indirect=True)

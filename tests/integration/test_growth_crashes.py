@@ -11,7 +11,7 @@ import pytest
 
 from evenkeel.config import GrowthRecord, ZoneRecord
 from sandbox.kube.api import Faults
-from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
+from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, steps_of
 
 POOL = "workers"
 
@@ -28,12 +28,6 @@ def prepared(request: pytest.FixtureRequest) -> tuple[Scene, int]:
 
 GROWING = [pytest.param((owner, 5), id=owner) for owner in OWNERS]
 SHRINKING = [pytest.param((owner, -2), id=owner) for owner in OWNERS]
-
-
-def steps_of(scene: Scene) -> list[str]:
-    life = Life()
-    scene.again().run(life)
-    return life.steps
 
 
 def wrong(played: Scene, nodes: int) -> list[str]:
@@ -64,34 +58,13 @@ class TestGrowthOnRequest:
     @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
     def test_whatever_step_the_worker_dies_at_it_is_done_once(self, prepared: tuple[Scene, int], how: How) -> None:
         scene, nodes = prepared
-        steps = steps_of(scene)
-        assert sum(step.startswith("PATCH") for step in steps) >= 2
-        found = {}
-        for at, step in enumerate(steps):
-            played = scene.again()
-            played.troubled(Life(at=at, how=how))
-            played.settle()
-            if problems := wrong(played, nodes):
-                found[f"{at} {step}"] = problems
-        assert found == {}
+        assert sum(step.startswith("PATCH") for step in steps_of(scene)) >= 2
+        assert dying_at_every_step(scene, [how], lambda played: wrong(played, nodes)) == {}
 
     def test_dying_in_the_run_that_goes_on_does_no_harm_either(self, prepared: tuple[Scene, int]) -> None:
         scene, nodes = prepared
         last = max(at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH"))
-        found = {}
-        for at in range(30):
-            played = scene.again()
-            played.troubled(Life(at=last, how=How.BEFORE))
-            going_on = Life(at=at, how=How.AFTER)
-            played.troubled(going_on)
-            if not going_on.dead:
-                break
-            played.settle()
-            if problems := wrong(played, nodes):
-                found[f"{at} {going_on.steps[-1]}"] = problems
-        else:
-            pytest.fail("a run of thirty steps: the loop must go on for longer")
-        assert found == {}
+        assert dying_again(scene, last, lambda played: wrong(played, nodes)) == {}
 
 
 @pytest.mark.parametrize("prepared", [(owner, 100) for owner in OWNERS], indirect=True, ids=OWNERS)

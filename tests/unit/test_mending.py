@@ -9,7 +9,7 @@ import pytest
 
 from evenkeel.application.operate import Operate
 from sandbox.kube.store import Object
-from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters
+from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters, dying_at_every_step
 from tests.fakes import FakeQueue, plenty
 
 POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
@@ -66,16 +66,8 @@ def test_it_is_written_where_it_stands_and_nowhere_else(small: Small) -> None:
 
 
 def test_wherever_the_worker_dies_it_is_written_once_and_the_pool_is_as_it_should_be(small: Small) -> None:
-    life = Life()
-    small.scene.again().run(life)
-    found = []
-    for how in (How.BEFORE, How.AFTER, How.LOST):
-        for at, step in enumerate(life.steps):
-            played = small.scene.again()
-            played.troubled(Life(at=at, how=how))
-            played.settle()
-            found += [f"{step}: {how}: {fault}" for fault in wrong(small, played)]
-    assert found == []
+    hows = (How.BEFORE, How.AFTER, How.LOST)
+    assert dying_at_every_step(small.scene, hows, lambda played: wrong(small, played)) == {}
 
 
 def test_somebody_who_edits_it_meanwhile_is_not_overwritten(small: Small) -> None:

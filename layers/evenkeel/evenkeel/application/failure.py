@@ -24,7 +24,7 @@ from evenkeel.domain.values import shown
 _log = logging.getLogger("evenkeel.failure")
 
 # Clocks of clusters and of AWS differ by seconds. A failure from the future would fence a group for longer than it may.
-_CLOCK_SKEW = timedelta(minutes=2)
+CLOCK_SKEW = timedelta(minutes=2)
 # The longest scan_interval: whatever happened before has been looked at since.
 _LOOKED_AT_SINCE = timedelta(hours=1)
 # A zone without room makes every controller try every machine again and again; each try is an event.
@@ -99,7 +99,7 @@ class HearFailure:
             StateConflictError: somebody else kept writing the same group; try again.
         """
         now = self.clock.now()
-        if failure.occurred_at > now + _CLOCK_SKEW:
+        if failure.occurred_at > now + CLOCK_SKEW:
             return self._ignored(
                 failure, f"it says it happened at {failure.occurred_at:%Y-%m-%dT%H:%M:%SZ}, in the future"
             )

@@ -5,18 +5,15 @@ dies in the middle finds it again. What comes of it stands in the same item, and
 """
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
-from evenkeel.application.failure import Heard, Verdict
+from evenkeel.application.failure import CLOCK_SKEW, Heard, Verdict
 from evenkeel.application.ports import Clock, Queue, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ConfigError, GrowthRecord
 from evenkeel.domain.growth import GROWTH_KEPT
 from evenkeel.domain.moves import counted
 from evenkeel.domain.values import shown
-
-_CLOCK_SKEW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +47,7 @@ class AskForGrowth:
     def ask(self, asked: Asked) -> Heard:
         """Raises UnknownClusterError, BadRequestError and ConfigError as well."""
         cluster, record, now = asked.cluster, asked.record, self.clock.now()
-        if record.at > now + _CLOCK_SKEW:
+        if record.at > now + CLOCK_SKEW:
             raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
         if now - record.at > GROWTH_KEPT:
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")

@@ -66,7 +66,7 @@ def _left(planned: PoolPlan, policy: Policy) -> Pool:
 
 def find_pool(look: Look, name: str) -> PoolPlan:
     """The pool of that name or id. Raises BadRequestError where there is none, or more than one."""
-    found = [pool for pool in look.plan.pools if name in (pool.id.name, str(pool.id))]
+    found = [pool for pool in look.plan.pools if name in pool.id.names]
     if len(found) == 1:
         return found[0]
     names = sorted({pool.id.name for pool in look.plan.pools})
@@ -75,12 +75,7 @@ def find_pool(look: Look, name: str) -> PoolPlan:
 
 def find_group(look: Look, name: str) -> tuple[PoolPlan, GroupPlan]:
     """The node group of that name or key, with its pool. Raises BadRequestError, with the reason of a skipped one."""
-    found = [
-        (pool, group)
-        for pool in look.plan.pools
-        for group in pool.groups
-        if name in (group.group.key.name, str(group.group.key))
-    ]
+    found = [(pool, group) for pool in look.plan.pools for group in pool.groups if name in group.group.key.names]
     if len(found) == 1:
         return found[0]
     for skipped in look.plan.skipped:
@@ -98,7 +93,7 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
     What the record and the state know is not looked for in the cluster: a pool can be paused while it cannot be read.
     """
     known = {rule.name for rule in remembered.record.policy().pools}
-    known |= {text for id in remembered.state.pools for text in (id.name, str(id))}
+    known |= {text for id in remembered.state.pools for text in id.names}
     known |= {*remembered.record.paused_pools, *remembered.record.leaving_pools}
     if name in known:
         return
@@ -108,7 +103,7 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
         raise BadRequestError(
             f"pool is {shown(name)}: no such pool is known{near(name, known)}, and the cluster cannot be read: {error}"
         ) from None
-    if not any(name in (pool.id.name, str(pool.id)) for pool in look.plan.pools):
+    if not any(name in pool.id.names for pool in look.plan.pools):
         find_pool(look, name)
 
 

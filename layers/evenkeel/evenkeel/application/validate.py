@@ -33,7 +33,7 @@ def validate(look: Look, name: str | None = None) -> Findings:
     """Every pool with a problem or a warning; of one name or id, if given."""
     found, changes = [], []
     for pool in look.pools:
-        if name is not None and name not in (pool.id.name, str(pool.id)):
+        if name is not None and name not in pool.id.names:
             continue
         warnings = [*pool.warnings, *_overshoot(pool)]
         if not pool.problems and not warnings:

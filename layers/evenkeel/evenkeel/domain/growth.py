@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.levelling import Vessel, level
 from evenkeel.domain.model import PoolId, State
-from evenkeel.domain.moves import Growth, group_names
+from evenkeel.domain.moves import Growth
 from evenkeel.domain.pools import Pool, PoolState
 from evenkeel.domain.targets import Target
 from evenkeel.domain.values import shown
@@ -58,7 +58,7 @@ def share_out(
             which = ", ".join(str(pool.id) for pool in found)
             problem = f"which of {which}? Name one" if found else "no pool here has that name, or a group of that name"
             refused.append(Refusal(growth=growth, reason=f"{growth.what} of {named}: {problem}"))
-        elif unknown := growth.only - set().union(*(group_names(group.key) for group in found[0].groups)):
+        elif unknown := growth.only - set().union(*(group.key.names for group in found[0].groups)):
             problem = f"only: {', '.join(shown(name) for name in sorted(unknown))}: no group of pool {found[0].id}"
             refused.append(Refusal(growth=growth, reason=f"{growth.what}: {problem}"))
         elif found[0].problems:
@@ -71,9 +71,9 @@ def share_out(
 
 
 def _concerns(growth: Growth, pool: Pool) -> bool:
-    if growth.pool and growth.pool not in (pool.id.name, str(pool.id)):
+    if growth.pool and growth.pool not in pool.id.names:
         return False
-    return not growth.group or any(growth.group in group_names(group.key) for group in pool.groups)
+    return not growth.group or any(growth.group in group.key.names for group in pool.groups)
 
 
 def grow(targets: Sequence[Target], growth: Growth, caps: Sequence[int | None], maximum: int) -> int:

@@ -81,6 +81,11 @@ class GroupKey:
     def __str__(self) -> str:
         return f"{self.flavour}/{self.namespace}/{self.name}"
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What people may call it: by its name or by its whole key."""
+        return frozenset({self.name, str(self)})
+
     @classmethod
     def read(cls, text: str) -> Self:
         """Raises BadValueError where the text has not three parts."""
@@ -101,6 +106,11 @@ class PoolId:
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What people may call it: by its name, or by its whole id where several share the name."""
+        return frozenset({self.name, str(self)})
 
 
 @dataclass(frozen=True)

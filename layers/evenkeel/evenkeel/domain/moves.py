@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from evenkeel.domain.model import GroupKey, NodeGroup
+from evenkeel.domain.model import NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,9 @@ class Growth:
 
     def fits(self, group: NodeGroup) -> bool:
         """Whether the request says that its pods fit the group's nodes."""
-        return not self.only or bool(self.only & group_names(group.key))
+        return not self.only or bool(self.only & group.key.names)
 
 
 def counted(nodes: int) -> str:
     """So many nodes, in words."""
     return "1 node" if abs(nodes) == 1 else f"{abs(nodes)} nodes"
-
-
-def group_names(key: GroupKey) -> frozenset[str]:
-    """What a request may call a group: by its name or by its whole key."""
-    return frozenset({key.name, str(key)})

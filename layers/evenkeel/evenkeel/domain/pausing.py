@@ -9,8 +9,8 @@ from evenkeel.domain.pools import Pool
 
 
 def is_called(id: PoolId, names: Iterable[str]) -> bool:
-    """Whether one of the names means this pool: its own name, or the whole id where several share it."""
-    return any(name in (id.name, str(id)) for name in names)
+    """Whether one of the names means this pool."""
+    return not id.names.isdisjoint(names)
 
 
 def hold(pool: Pool, paused: Mapping[str, datetime | None], now: datetime) -> Pool:

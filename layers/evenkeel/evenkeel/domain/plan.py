@@ -176,8 +176,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     for pool in pools:
         for group in pool.groups:
             known = state.groups.get(group.key)
-            of_sets = [of_set for name in group.sets if (of_set := state.groups.get(replace(group.key, name=name)))]
-            seen = see(group, known, now, pool.backoff, pool.provision_timeout, of_sets)
+            seen = see(group, known, now, pool.backoff, pool.provision_timeout, _of_sets(group, state))
             if seen is not None and seen is not known:
                 news[group.key] = seen
     remembered = replace(state, groups={**state.groups, **news}) if news else state
@@ -189,6 +188,14 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         states=news,
         refusals=tuple(refusals),
     )
+
+
+def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
+    """What is remembered under the names of the MachineSets that the group owns."""
+    if not state.groups:
+        return []
+    keys = [GroupKey(group.key.flavour, group.key.namespace, name) for name in group.sets]
+    return [state.groups[key] for key in keys if key in state.groups]
 
 
 def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) -> State:
@@ -375,11 +382,10 @@ def _carry_out_growth(
     if growth.nodes <= 0:
         return give_back(targets, growth, pool.min) if growth.nodes else 0
     caps = [None if target.group.bounds is None else target.group.bounds.max for target in targets]
-    if any(_ordered_by_us(target.group, pool, now) for target in targets):
+    ours = [_ordered_by_us(target.group, pool, now) for target in targets]
+    if any(ours):
         # There the max was cut to what was requested, so that nothing is ordered twice; it is no limit for us.
-        fresh = [size.max for size in sized()]
-        ours = [_ordered_by_us(target.group, pool, now) for target in targets]
-        caps = [new if own else old for own, new, old in zip(ours, fresh, caps, strict=True)]
+        caps = [size.max if own else cap for own, size, cap in zip(ours, sized(), caps, strict=True)]
     kept = 0
     if pool.strategy is Strategy.BALANCED:
         # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
