@@ -236,7 +236,7 @@ class FakeCluster:
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
-    def observe(self) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
         self.journal.note("observe")
         self.looks += 1
         if self.unreadable is not None:

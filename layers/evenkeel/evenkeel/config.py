@@ -281,6 +281,7 @@ class ClusterPolicy(_Strict):
     strategy: StrategyName = Strategy.BALANCED
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
+    autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: Pools = ()
     backoff: BackoffEntry = BackoffEntry()
@@ -311,6 +312,7 @@ class ClusterPolicy(_Strict):
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             backoff=self.backoff.policy(),
             provision_timeout=timedelta(seconds=self.provision_timeout),
+            autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
         )
 
 

@@ -112,8 +112,11 @@ class Store(Protocol):
 class Cluster(Protocol):
     """One cluster's machine objects."""
 
-    def observe(self) -> Observation:
-        """A complete look. Raises ClusterUnavailableError or AccessError, never returns half of it."""
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+        """A complete look. Raises ClusterUnavailableError or AccessError, never returns half of it.
+
+        ``closely``: groups whose machines are listed in any case; those of others only where a node is missing.
+        """
         ...
 
     def going(self, patch: Patch) -> tuple[str, ...]:

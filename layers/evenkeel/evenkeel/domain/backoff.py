@@ -49,11 +49,18 @@ class GroupState:
 
 
 def record_failure(
-    state: GroupState, at: datetime, failure_class: FailureClass, message: str, policy: BackoffPolicy
+    state: GroupState,
+    at: datetime,
+    failure_class: FailureClass,
+    message: str,
+    policy: BackoffPolicy,
+    *,
+    now: datetime | None = None,
 ) -> GroupState:
     """The state after a failure that happened ``at``, which may be long ago or already known.
 
-    A failure that is older than the last success, or that falls into a known backoff, changes nothing.
+    A failure that is older than the last success, or that falls into a known backoff, changes nothing. One from the
+    future of ``now`` counts as now, once.
     """
     if state.last_success is not None and at <= state.last_success:
         return state

@@ -136,10 +136,12 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """The bounds that we last wrote to an object, and when."""
+    """What we last wrote to an object, and when."""
 
     at: datetime
     bounds: Bounds
+    requested: int | None = None  # replicas that stood on the object after that write; None: it does not say
+    before: int | None = None  # replicas before it, where the write changed them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,8 @@ class Machine:
     name: str
     has_node: bool
     created_at: datetime
+    launched_at: datetime | None = None  # when the provider last made it, where that was tried again; None: created_at
+    preserved: bool = False  # Gardener keeps it although it has failed: it holds a slot, and goes last
     ready: bool = True  # nothing says that its node is unwell
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
@@ -196,11 +200,14 @@ class NodeGroup:
     offer: Offer | None = None
     publication: Publication | None = None
     bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
+    replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     floor_max: int = 0  # least max that the owner of the bounds accepts
     limits: Bounds | None = None  # replicas that the owner of the replicas lets stand
     two_objects: bool = False  # bounds and replicas live on two objects
+    copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
+    provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
     frozen_because: str | None = None
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
     template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
@@ -289,3 +296,4 @@ class Policy:
     backoff: BackoffPolicy = BackoffPolicy()
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)
+    autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval

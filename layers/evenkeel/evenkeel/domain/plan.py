@@ -154,6 +154,8 @@ class Plan:
     skipped: tuple[Skipped, ...]
     states: Mapping[GroupKey, GroupState]  # only those that the look has changed
     refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
+    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
+    look_at: datetime | None = None  # the first moment at which this plan could change by time alone
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

@@ -68,7 +68,7 @@ class KubernetesCluster:
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
 
-    def observe(self) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:  # noqa: ARG002
         """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there."""
         self._found, self._machines, self._newer = {}, {}, {}
         skipped: list[Skipped] = []
