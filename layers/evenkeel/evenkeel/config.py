@@ -25,11 +25,13 @@ from pydantic import (
 )
 
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.balanced import Publication
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Policy, PoolRule, Strategy
-from evenkeel.domain.moves import Growth
+from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
+from evenkeel.domain.moves import Growth, Move
 from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.pools import PoolState, Sighting
 from evenkeel.domain.similarity import GARDENER, Similarity
 from evenkeel.domain.values import LARGEST_COUNT, BadValueError, shown
 
@@ -391,8 +393,13 @@ class GroupRecord(_Strict):
     reverts: tuple[Moment, ...] = ()
     contested_since: Moment | None = None
     contested_by: str = ""
+    contested_replicas: bool = False
     reports: tuple[Moment, ...] = ()
     marked: tuple[str, ...] = ()
+    arrived_at: Moment | None = None
+    ended: tuple[Moment, ...] = ()
+    refused: tuple[str, ...] = ()
+    ahead: tuple[Moment, ...] = ()
 
     def state(self) -> GroupState:
         """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
@@ -442,11 +449,96 @@ class GrowthRecord(_Strict):
         )
 
 
+class BoundsRecord(_Strict):
+    """Bounds as they are stored."""
+
+    min: Count
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
+class MoveRecord(_Strict):
+    """A move between zones, or growth on request, from before its first patch until after its last."""
+
+    id: str
+    carried: int = 0
+    steps: dict[str, int] = {}
+    request: str = ""
+    only: tuple[str, ...] = ()
+
+
+class SightingRecord(_Strict):
+    """What was requested in a pool, and since when it has been seen so."""
+
+    since: Moment
+    requested: dict[str, Count] = {}
+    planned: dict[str, Count] = {}
+    few_since: Moment | None = None
+
+
+class PublicationRecord(_Strict):
+    """What Balanced has dealt out last."""
+
+    at: Moment
+    basis: str
+    targets: dict[str, Count] = {}
+    maxima: dict[str, int] = {}
+    grower: str = ""
+    turn: Count = 0
+    lent: bool = False
+
+
+class PoolRecord(_Strict):
+    """A pool's memory as it is stored, and as ``--state`` files have it."""
+
+    adopted: dict[str, BoundsRecord | None] = {}
+    digest: str = ""
+    move: MoveRecord | None = None
+    seen: SightingRecord | None = None
+    published: PublicationRecord | None = None
+    in_trouble: tuple[str, ...] = ()
+
+    def state(self) -> PoolState:
+        """The same in the domain's words."""
+        return PoolState(
+            adopted={key: Bounds(b.min, b.max) if b else None for key, b in self.adopted.items()},
+            digest=self.digest,
+            move=Move(**{**dict(self.move), "only": frozenset(self.move.only)}) if self.move else None,
+            seen=Sighting(**dict(self.seen)) if self.seen else None,
+            published=Publication(**dict(self.published)) if self.published else None,
+            in_trouble=self.in_trouble,
+        )
+
+    @classmethod
+    def of(cls, state: PoolState) -> Self:
+        """The record of a state."""
+        return cls(
+            adopted={key: BoundsRecord(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
+            digest=state.digest,
+            move=MoveRecord(**{**_fields_of(state.move), "only": tuple(sorted(state.move.only))})
+            if state.move
+            else None,
+            seen=SightingRecord(**_fields_of(state.seen)) if state.seen else None,
+            published=PublicationRecord(**_fields_of(state.published)) if state.published else None,
+            in_trouble=state.in_trouble,
+        )
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
 class StateFile(_Strict):
     """What ``evenkeel plan --state`` reads."""
 
     groups: dict[str, GroupRecord] = {}
     zones: dict[str, ZoneRecord] = {}
+    pools: dict[str, PoolRecord] = {}
 
     @model_validator(mode="after")
     def _keys(self) -> Self:
@@ -455,11 +547,17 @@ class StateFile(_Strict):
                 GroupKey.read(key)
             except BadValueError as error:
                 raise ValueError(f"groups has key {shown(key)}: {error}") from None
+        for key in self.pools:
+            try:
+                PoolId.read(key)
+            except BadValueError as error:
+                raise ValueError(f"pools has key {shown(key)}: {error}") from None
         return self
 
     def state(self) -> ClusterState:
         """The same in the domain's words."""
         return ClusterState(
             groups={GroupKey.read(key): record.state() for key, record in self.groups.items()},
+            pools={PoolId.read(key): record.state() for key, record in self.pools.items()},
             zones={zone: record.impaired_until for zone, record in self.zones.items()},
         )

@@ -10,9 +10,12 @@ The state is a fold over the *set* of failure times. Whatever order they arrive 
        |  5 min    |  probing   failure: healthy  3 h of silence
     ---*===========|------------...---------------------------->
     healthy  fenced  at most one more machine
+
+A machine that was launched after the last failure and has become a node ends the fence before its time: the zone
+delivers again. One that was under way already when the failure happened says nothing of that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,6 +24,7 @@ from evenkeel.domain.model import BackoffPolicy, State
 
 # 3 h of backoffs of at least 5 min are 36, so this holds every start and plenty of reports between them.
 _KEPT = 64
+_AHEAD_KEPT = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +38,16 @@ class GroupState:
     message: str = ""
     last_success: datetime | None = None
     running_seen: int | None = None  # running when we last looked while the group was in trouble
+    arrived_at: datetime | None = None  # when a node last came while the group was fenced, whenever it was launched
+    ended: tuple[datetime, ...] = ()  # fences that a success has ended before their time
+    refused: tuple[str, ...] = ()  # machines that failed since the last success: running, they were launched again
+    ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted, as of the moment of sight
     waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
     waiting_running: int | None = None  # running then
     reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
     contested_since: datetime | None = None  # put back too often: not written until an operator resumes
     contested_by: str = ""
+    contested_replicas: bool = False  # what is put back are the replicas, not the bounds
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
@@ -46,6 +55,16 @@ class GroupState:
     def in_trouble(self) -> bool:
         """Whether there is a failure that no success has answered yet."""
         return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
+
+    @property
+    def fence_ended(self) -> bool:
+        """Whether a machine that was launched after the last failure runs."""
+        return bool(self.ended) and self.last_failure is not None and self.ended[-1] >= self.last_failure
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether any node has come since the last failure."""
+        return self.arrived_at is not None and self.last_failure is not None and self.arrived_at > self.last_failure
 
 
 def record_failure(
@@ -56,42 +75,56 @@ def record_failure(
     policy: BackoffPolicy,
     *,
     now: datetime | None = None,
+    overrides: bool = False,
 ) -> GroupState:
     """The state after a failure that happened ``at``, which may be long ago or already known.
 
     A failure that is older than the last success, or that falls into a known backoff, changes nothing. One from the
-    future of ``now`` counts as now, once.
+    future of ``now`` counts as now, once. A timeout or an unknown failure does not take the place of a quota or a
+    configuration failure that no success has answered, unless it ``overrides``: the machines no longer say so.
     """
-    if state.last_success is not None and at <= state.last_success:
+    ahead = state.ahead
+    if at in ahead:
         return state
+    if now is not None and at > now:
+        ahead, at = (*ahead, at)[-_AHEAD_KEPT:], now
+    answered = max((moment for moment in (state.last_success, *state.ended[-1:]) if moment is not None), default=None)
+    if answered is not None and at <= answered:
+        return state if ahead == state.ahead else replace(state, ahead=ahead)
     known = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
     if at in known:
-        return state
+        return state if ahead == state.ahead else replace(state, ahead=ahead)
     # Failures that are counted but whose reports are not kept (too many, or a record written by hand) came before.
-    before = max(0, state.failures - _fold(known, 0, policy)[0]) if known else 0
-    failures, until, reports = _fold({*known, at}, before, policy)
+    before = max(0, state.failures - _fold(known, 0, policy, state.ended)[0]) if known else 0
+    failures, until, reports = _fold({*known, at}, before, policy, state.ended)
     if state.backoff_until is not None:
         until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
     newest = state.last_failure is None or at > state.last_failure
+    stays = not overrides and state.in_trouble and failure_class.is_vague and not state.failure_class.moves_elsewhere
+    said = newest and not stays
     return replace(
         state,
         failures=failures,
         backoff_until=until,
         last_failure=at if newest else state.last_failure,
-        failure_class=failure_class if newest else state.failure_class,
-        message=message[:1024] if newest else state.message,
+        failure_class=failure_class if said else state.failure_class,
+        message=message[:1024] if said else state.message,
         reports=reports,
+        ahead=ahead,
     )
 
 
 def _fold(
-    times: Iterable[datetime], failures: int, policy: BackoffPolicy
+    times: Iterable[datetime], failures: int, policy: BackoffPolicy, ended: Sequence[datetime] = ()
 ) -> tuple[int, datetime, tuple[datetime, ...]]:
     """Number of failures in a row, end of the last backoff, and the reports worth keeping."""
     until = last = None
     starts: list[datetime] = []
     inside: list[datetime] = []
     for at in sorted(times):
+        if until is not None:
+            start = starts[-1]
+            until = min((end for end in ended if start <= end <= until and end < at), default=until)
         if until is not None and at <= until:  # the end belongs to the backoff, as in Cluster Autoscaler
             inside.append(at)
             last = at
@@ -109,13 +142,27 @@ def _fold(
     return failures, until, tuple(sorted(starts + (inside[-spare:] if spare else [])))
 
 
-def observe_running(state: GroupState, running: int, now: datetime) -> GroupState:
-    """The state after a look that found ``running`` machines with a node. One more than before is a success."""
-    if not state.in_trouble:
+def observe_running(
+    state: GroupState, running: int, fresh: int | None, now: datetime, policy: BackoffPolicy
+) -> GroupState:
+    """The state after a look that found ``running`` machines with a node.
+
+    ``fresh`` of them were launched after the last failure; None: the machines were not listed. One such ends a fence
+    before its time, and the group is tried; one more running machine is a success, and the trouble is over.
+    """
+    if state_at(state, now, None, policy) is State.HEALTHY:
         return state
-    if state.running_seen is not None and running > state.running_seen:
-        return replace(state, last_success=now, running_seen=None)
-    return state if running == state.running_seen else replace(state, running_seen=running)
+    arrived = max(0, running - state.running_seen) if state.running_seen is not None else 0
+    seen = state if running == state.running_seen else replace(state, running_seen=running)
+    if arrived:
+        seen = replace(seen, arrived_at=now)
+    fenced = state_at(state, now, None, policy) is State.FENCED
+    if fenced and fresh:
+        seen = replace(seen, ended=(*seen.ended, now)[-_KEPT:])
+        return replace(seen, last_success=now, running_seen=None, refused=()) if fresh > 1 else seen
+    if not fenced and arrived and fresh != 0:
+        return replace(seen, last_success=now, running_seen=None, refused=())
+    return seen
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
@@ -124,6 +171,6 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
         return State.FENCED
     if state is None or state.last_failure is None or now > state.last_failure + policy.forget_after:
         return State.HEALTHY
-    if state.backoff_until is not None and now <= state.backoff_until:
+    if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
         return State.FENCED
     return State.PROBING if state.in_trouble else State.HEALTHY

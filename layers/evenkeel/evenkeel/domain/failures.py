@@ -23,6 +23,11 @@ class FailureClass(StrEnum):
         """Whether other zones may take what this group could not get: the failure's scope is the zone."""
         return self in (FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN)
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether it says that no node came, and not why."""
+        return self in (FailureClass.TIMEOUT, FailureClass.UNKNOWN)
+
 
 # In this order: a message that names a limit is a quota, even where it also speaks of capacity.
 _PATTERNS = (

@@ -107,6 +107,17 @@ class PoolId:
     def __str__(self) -> str:
         return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
 
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """From ``<flavour>/<namespace>/<cluster>/<name>``; the cluster is left out where there is none.
+
+        Raises BadValueError where the text has not three or four parts.
+        """
+        parts = text.split("/")
+        if len(parts) not in (3, 4) or not all(parts):
+            raise BadValueError("a pool is written <flavour>/<namespace>/<name>, or with its cluster before the name")
+        return cls(parts[0], parts[1], parts[2] if len(parts) == 4 else "", parts[-1])
+
     @property
     def names(self) -> frozenset[str]:
         """What people may call it: by its name, or by its whole id where several share the name."""
@@ -227,6 +238,21 @@ class NodeGroup:
     def waiting(self) -> int:
         """Requested replicas that have no node yet."""
         return max(0, self.requested - self.running)
+
+    def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
+        """Machines without a node that have not failed and are younger than the provision timeout.
+
+        One that Gardener preserves counts as well: it holds its replica, and a healthy node would go in its place.
+        """
+        if not self.waiting or self.machines is None:
+            return 0
+        timeout = self.provision_timeout or provision_timeout
+        coming = sum(
+            machine.preserved or (machine.failure is None and now - machine.created_at < timeout)
+            for machine in self.machines
+            if not machine.has_node and not machine.deleting
+        )
+        return min(coming, self.waiting)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,12 @@ reason for every group, written or left alone.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.backoff import GroupState, state_at
+from evenkeel.domain.balanced import Dealt, deal
 from evenkeel.domain.distribute import distribute_rolling, pool_rolling
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.growth import GROWTH_KEPT, TOO_OLD, Refusal, give_back, grow, share_out
@@ -29,7 +30,7 @@ from evenkeel.domain.model import (
 )
 from evenkeel.domain.moves import Growth
 from evenkeel.domain.pausing import hold
-from evenkeel.domain.pools import Pool, PoolState, adopted_bounds, find_pools, tie_of
+from evenkeel.domain.pools import Pool, PoolState, Sighting, adopted_bounds, find_pools, tie_of
 from evenkeel.domain.safety import safe_bounds
 from evenkeel.domain.seeing import CONTEST_REVERTS, see
 from evenkeel.domain.sizing import FORMULAS, Seat, Size
@@ -42,6 +43,11 @@ from evenkeel.domain.targets import (
     take_back_overshoot,
 )
 from evenkeel.domain.ulids import time_of
+
+# Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
+SECOND_LOOK = timedelta(seconds=15)
+# How long a look that found fewer than half of a pool's groups waits for another one.
+FEW_LAST = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,8 @@ class PoolPlan:
     starved: int
     overcommitted: bool
     groups: tuple[GroupPlan, ...]
-    remembered: PoolState
+    remembered: PoolState  # what is to be remembered of it from now on
+    known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
     owed: int = 0  # replicas that an interrupted move gave up and that still find no place
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     growth: Growth | None = None  # what somebody asked for, as far as it is not done yet
@@ -168,7 +175,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
 
     Args:
         observation: One complete look at the cluster.
-        state: Backoffs, impaired zones and adopted bounds, as remembered.
+        state: Backoffs, impaired zones and what is remembered of the pools.
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is.
     """
@@ -178,17 +185,23 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     for pool in pools:
         for group in pool.groups:
             known = state.groups.get(group.key)
-            seen = see(group, known, now, pool.backoff, pool.provision_timeout, _of_sets(group, state))
+            timeout = group.provision_timeout or pool.provision_timeout
+            seen = see(group, known, now, pool.backoff, timeout, _of_sets(group, state))
             if seen is not None and seen is not known:
                 news[group.key] = seen
     remembered = replace(state, groups={**state.groups, **news}) if news else state
     growths, refusals = share_out(state.growths, pools, state.pools, now)
+    planned = [_plan_pool(pool, growths.get(pool.id), remembered, now) for pool in pools]
     return Plan(
         now=now,
-        pools=tuple(_plan_pool(pool, growths.get(pool.id), remembered, now) for pool in pools),
+        pools=tuple(pool for pool, _ in planned),
         skipped=observation.skipped + tuple(in_none),
         states=news,
         refusals=tuple(refusals),
+        pool_states={
+            pool.id: pool.remembered for pool, _ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
+        },
+        look_at=min((moment for _, moments in planned for moment in moments), default=None),
     )
 
 
@@ -201,41 +214,73 @@ def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
 
 
 def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) -> State:
-    remembered = state.groups.get(group.key)
-    if group.frozen_because is not None or (remembered is not None and remembered.contested_since is not None):
+    known = state.groups.get(group.key)
+    contested = known is not None and known.contested_since is not None and not known.contested_replicas
+    if group.frozen_because is not None or contested:
         return State.FROZEN
-    return state_at(remembered, now, state.zones.get(group.zone or ""), pool.backoff)
+    return state_at(known, now, state.zones.get(group.zone or ""), pool.backoff)
+
+
+def _states_of(pool: Pool, state: ClusterState, now: datetime) -> list[State]:
+    """What each group may do now. Where none is healthy, a fenced one is tried to which a node has come.
+
+    So a hiccup that all zones had at once is over as soon as one delivers; a trial that fails fences it anew, and only
+    another node that comes gives it another.
+    """
+    states = [_state_of(pool, group, state, now) for group in pool.groups]
+    if State.HEALTHY in states or State.FENCED not in states:
+        return states
+    return [
+        State.PROBING if found is State.FENCED and _may_be_tried(group, state, now) else found
+        for group, found in zip(pool.groups, states, strict=True)
+    ]
+
+
+def _may_be_tried(group: NodeGroup, state: ClusterState, now: datetime) -> bool:
+    known = state.groups.get(group.key)
+    impaired = state.zones.get(group.zone or "")
+    by_zone = impaired is not None and now < impaired
+    return known is not None and known.has_arrivals and not by_zone and group.running >= group.requested > 0
 
 
 def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
     """Why a group is not healthy, in one sentence."""
+    known = state.groups.get(group.key)
+    if known is not None and known.contested_replicas and group.frozen_because is None:
+        told = [
+            f"replicas stay as they are: {known.contested_by} put them back {CONTEST_REVERTS} times within an hour; "
+            "operator resume tries again"
+        ]
+    else:
+        told = []
     if found is State.HEALTHY:
-        return []
-    if found is State.FROZEN and group.frozen_because is None and (contested := state.groups.get(group.key)):
+        return told
+    if found is State.FROZEN and group.frozen_because is None and known is not None:
         return [
-            f"frozen: {contested.contested_by} put our bounds back {CONTEST_REVERTS} times within an hour; "
+            f"frozen: {known.contested_by} put our bounds back {CONTEST_REVERTS} times within an hour; "
             "operator resume tries again"
         ]
     if found is State.FROZEN:
         return [f"frozen: {group.frozen_because}"]
     impaired = state.zones.get(group.zone or "")
     if found is State.FENCED and impaired is not None and now < impaired:
-        return [f"fenced: zone {group.zone} is impaired until {impaired:%Y-%m-%dT%H:%M:%SZ}"]
-    backoff = state.groups.get(group.key)
-    if backoff is None:
-        return []
-    what = f"{backoff.failure_class.value} failure {backoff.failures}"
+        return [f"fenced: zone {group.zone} is impaired until {impaired:%Y-%m-%dT%H:%M:%SZ}", *told]
+    if known is None:
+        return told
+    what = f"{known.failure_class.value} failure {known.failures}"
     if found is State.FENCED:
-        return [f"fenced: {what}, in backoff until {backoff.backoff_until:%Y-%m-%dT%H:%M:%SZ}"]
-    return [f"probing: backoff after {what} is over, no new node seen yet"]
+        return [f"fenced: {what}, in backoff until {known.backoff_until:%Y-%m-%dT%H:%M:%SZ}", *told]
+    if known.backoff_until is not None and now <= known.backoff_until:
+        return [f"probing: a node has come since {what}, so its backoff is over", *told]
+    return [f"probing: backoff after {what} is over, no new node seen yet", *told]
 
 
-def _untouched(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
-    """An invalid pool: every group stays as it is."""
+def _untouched(pool: Pool, state: ClusterState, now: datetime, why: str) -> PoolPlan:
+    """Every group stays as it is: the pool is invalid, or too few of its groups are there to be judged."""
     groups = []
     for group in pool.groups:
         found = _state_of(pool, group, state, now)
-        reasons = [*_why_state(group, found, state, now), "left alone: its pool is invalid"]
+        reasons = [*_why_state(group, found, state, now), f"left alone: {why}"]
         groups.append(
             GroupPlan(group=group, state=found, requested=group.requested, bounds=group.bounds, reasons=tuple(reasons))
         )
@@ -244,74 +289,111 @@ def _untouched(pool: Pool, state: ClusterState, now: datetime) -> PoolPlan:
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
-        valid=False,
+        valid=not pool.problems,
         problems=pool.problems + pool.warnings,
         starved=0,
         overcommitted=False,
         groups=tuple(groups),
-        remembered=state.pools.get(pool.id, PoolState()),
+        remembered=pool.state,
+        known_as=pool.state_of,
     )
 
 
-def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: datetime) -> PoolPlan:
+def _sighting(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:
+    """What is requested now and since when, whether others changed it, and the group that they let grow most."""
+    requested = {str(group.key): group.requested for group in pool.groups}
+    before = pool.state.seen
+    if before is None:
+        return Sighting(since=now, requested=requested), False, ""
+    expected = {**before.requested, **before.planned}
+    if requested in (before.requested, expected):
+        planned = before.planned if requested == before.requested else {}
+        return replace(before, requested=requested, planned=planned, few_since=None), False, ""
+    grown = {
+        str(group.key): more
+        for group in pool.groups
+        if (more := group.requested - expected.get(str(group.key), group.requested)) > 0
+    }
+    ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
+    grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
+    return Sighting(since=now, requested=requested), True, grower
+
+
+def _few_of_them(pool: Pool) -> bool:
+    """Whether fewer than half of the groups are here that were here at the last look: half a list, perhaps."""
+    known = set(pool.state.seen.requested) if pool.state.seen else set()
+    return 2 * len(known & {str(group.key) for group in pool.groups}) < len(known)
+
+
+def _plan_pool(
+    pool: Pool, growth: Growth | None, state: ClusterState, now: datetime
+) -> tuple[PoolPlan, list[datetime]]:
+    """The pool's plan, and the moments at which time alone may change it."""
     if pool.problems or pool.min is None or pool.max is None:
-        return _untouched(pool, state, now)
+        return _untouched(pool, state, now, "its pool is invalid"), []
+    if _few_of_them(pool) and pool.state.seen is not None:
+        since = pool.state.seen.few_since or now
+        if now < since + FEW_LAST:
+            held = replace(pool, state=replace(pool.state, seen=replace(pool.state.seen, few_since=since)))
+            why = "fewer than half of the pool's groups were found: a second look must find the same"
+            return _untouched(held, state, now, why), [since + FEW_LAST]
+    seen, others_changed, grower = _sighting(pool, now)
+    moments = [now + SECOND_LOOK] if others_changed else []
     name = str(pool.id)
-    targets = [_target(pool, name, group, state, now) for group in pool.groups]
-    counted = [
-        min(target.group.running, target.group.requested) if target.state is State.FENCED else target.group.requested
-        for target in targets
-    ]
-    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed, waits=pool.growth is not None)
-    take_back_overshoot(targets, pool.max)
+    states = _states_of(pool, state, now)
+    targets = [_target(pool, name, group, found, state, now) for group, found in zip(pool.groups, states, strict=True)]
+    counted = [target.alive if target.state is State.FENCED else target.group.requested for target in targets]
+    ceiling = pool.max - _spoken_for(pool, targets)
+    owed = redistribute(targets, pool.on_failure, ceiling, pool.owed, waits=pool.growth is not None)
+    take_back_overshoot(targets, pool.max, pool.on_failure)
     if pool.autoscaler:
-        probe_the_unseen(targets, pool.max)
+        probe_the_unseen(targets, ceiling)
     waits = None
     if pool.growth is None and (owed or pool.owed or any(target.moved for target in targets)):
         growth, waits = None, growth  # one journal tells one story
+    stood_since = now if any(target.requested < target.group.requested for target in targets) else seen.since
+    # What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
+    first_seen = pool.state.seen is None and stood_since == seen.since
+    raises = not pool.autoscaler or first_seen or now >= stood_since + pool.still
+    dealt: Dealt | None = None
 
     def sized() -> list[Size]:
+        nonlocal dealt
         seats = [_seat(target, count, pool.strategy) for target, count in zip(targets, counted, strict=True)]
-        return FORMULAS[pool.strategy](pool.min or 0, pool.max or 0, seats)
+        minimum, maximum = pool.min or 0, pool.max or 0
+        if pool.strategy is not Strategy.BALANCED:
+            return FORMULAS[pool.strategy](minimum, maximum, seats)
+        dealt = deal(
+            minimum,
+            maximum,
+            seats,
+            pool.state.published,
+            grower=grower,
+            stood_since=seen.since,
+            still=pool.still,
+            now=now,
+        )
+        return dealt.sizes
 
+    missing = 0
     if pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE):
         # In this order: nodes levelled first would mostly stand elsewhere than the minima want them, and be paid twice.
         sizes = sized()
-        raise_to_own_minimum(targets, [size.min for size in sizes], pool.max)
-        missing = raise_to_minimum(targets, pool.min)
+        if raises:
+            raise_to_own_minimum(targets, [size.min for size in sizes], ceiling)
+            missing = raise_to_minimum(targets, pool.min, ceiling)
         unplaced = _carry_out_growth(growth, targets, sized, pool, now)
     else:
-        missing = raise_to_minimum(targets, pool.min)
+        missing = raise_to_minimum(targets, pool.min, ceiling) if raises else 0
         unplaced = _carry_out_growth(growth, targets, sized, pool, now)
         sizes = sized()
+    if not raises and sum(target.requested for target in targets) < pool.min:
+        moments.append(stood_since + pool.still)
 
-    rolling = _rolling(pool)
     groups = []
-    for target, size, share in zip(targets, sizes, rolling, strict=True):
-        reasons = _why_state(target.group, target.state, state, now) + target.reasons
-        if target.state is State.FROZEN:
-            bounds = target.group.bounds
-        else:
-            maximum = size.max
-            if target.state is State.FENCED and target.group.fence:
-                maximum = target.requested
-                reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
-            elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
-                maximum = target.requested
-                reasons.append("max is what is requested: Cluster Autoscaler would order what is on its way again")
-            else:
-                reasons.append(size.why)
-                if target.state is State.PROBING and target.group.fence and maximum > target.requested + target.probe:
-                    maximum = target.requested + target.probe
-                    reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
-            bounds, cuts = safe_bounds(
-                size.min,
-                maximum,
-                target=target.requested,
-                floor_max=target.group.floor_max,
-                zone_max=target.group.zone_max,
-            )
-            reasons += cuts
+    for target, size, share in zip(targets, sizes, _rolling(pool), strict=True):
+        bounds, reasons = _bounds_of(target, size, pool, now)
+        reasons = _why_state(target.group, target.state, state, now) + target.reasons + reasons
         if target.group.closed_because is not None and target.requested == 0:
             reasons.append(target.group.closed_because)
         if share is not None:
@@ -351,6 +433,11 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
         problems.append(
             f"growth: {growth.what}: {TOO_OLD}" if too_old else f"growth: {unplaced} of {growth.what} {what}"
         )
+    planned = {str(t.group.key): t.requested for t in targets if t.requested != t.group.requested}
+    seen = replace(seen, planned=planned, since=now if planned and planned != seen.planned else seen.since)
+    moments += [moment + timedelta(seconds=1) for moment in _ends(targets, state, now)]
+    if dealt is not None and dealt.look_at is not None:
+        moments.append(dealt.look_at)
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
@@ -361,7 +448,8 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
         starved=starved,
         overcommitted=requested > pool.max,
         groups=tuple(groups),
-        remembered=state.pools.get(pool.id, PoolState()),
+        remembered=replace(pool.state, seen=seen, published=dealt.publication if dealt else None),
+        known_as=pool.state_of,
         owed=owed,
         contested=tuple(
             str(group.key)
@@ -370,7 +458,61 @@ def _plan_pool(pool: Pool, growth: Growth | None, state: ClusterState, now: date
         ),
         growth=growth,
         missing=unplaced,
+    ), moments
+
+
+def _bounds_of(target: Target, size: Size, pool: Pool, now: datetime) -> tuple[Bounds | None, list[str]]:
+    """What is published for a group: what its strategy says, less every cap on growth, and then made safe."""
+    group = target.group
+    if target.state is State.FROZEN:
+        return group.bounds, []
+    maximum, reasons = size.max, []
+    if target.state is State.FENCED and group.fence:
+        maximum = target.requested
+        reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
+    elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
+        maximum = target.requested
+        reasons.append("max is what is requested: Cluster Autoscaler would order what is on its way again")
+    else:
+        reasons.append(size.why)
+        if target.state is State.PROBING and group.fence and maximum > target.requested + target.probe:
+            maximum = target.requested + target.probe
+            reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
+    bounds, cuts = safe_bounds(
+        size.min, maximum, target=target.requested, floor_max=group.floor_max, zone_max=group.zone_max
     )
+    return bounds, reasons + cuts
+
+
+def _spoken_for(pool: Pool, targets: Sequence[Target]) -> int:
+    """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and the floors of owners.
+
+    A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
+    itself.
+    """
+    kept = sum(
+        max(0, target.group.bounds.max - target.group.requested)
+        for target in targets
+        if target.state is State.FROZEN and target.group.bounds is not None
+    )
+    if pool.strategy is not Strategy.BALANCED:
+        return kept
+    return kept + sum(
+        max(0, target.group.floor_max - target.requested)
+        for target in targets
+        if target.state is not State.FROZEN and not (target.state is State.HEALTHY and target.room)
+    )
+
+
+def _ends(targets: Sequence[Target], state: ClusterState, now: datetime) -> Iterator[datetime]:
+    """When the fences of these groups end by themselves."""
+    for target in targets:
+        if target.state is not State.FENCED:
+            continue
+        known, impaired = state.groups.get(target.group.key), state.zones.get(target.group.zone or "")
+        ends = [end for end in (known.backoff_until if known else None, impaired) if end is not None and end > now]
+        if ends:
+            yield max(ends)
 
 
 def _carry_out_growth(
@@ -388,25 +530,24 @@ def _carry_out_growth(
     if any(ours):
         # There the max was cut to what was requested, so that nothing is ordered twice; it is no limit for us.
         caps = [size.max if own else cap for own, size, cap in zip(ours, sized(), caps, strict=True)]
-    kept = 0
-    if pool.strategy is Strategy.BALANCED:
-        # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
-        frozen = [target.group for target in targets if target.state is State.FROZEN]
-        kept = sum(max(0, group.bounds.max - group.requested) for group in frozen if group.bounds is not None)
+    # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
+    kept = _spoken_for(pool, targets) if pool.strategy is Strategy.BALANCED else 0
     return grow(targets, growth, caps, pool.max - kept)
 
 
-def _target(pool: Pool, name: str, group: NodeGroup, state: ClusterState, now: datetime) -> Target:
+def _target(pool: Pool, name: str, group: NodeGroup, found: State, state: ClusterState, now: datetime) -> Target:
     backoff = state.groups.get(group.key)
     impaired = state.zones.get(group.zone or "")
     by_zone = impaired is not None and now < impaired
     kind = backoff.failure_class if backoff is not None else FailureClass.UNKNOWN
     return Target(
         group=group,
-        state=_state_of(pool, group, state, now),
+        state=found,
         requested=group.requested,
         moves_elsewhere=by_zone or kind.moves_elsewhere,
         tie=tie_of(name, group),
+        coming=group.on_its_way(now, pool.provision_timeout),
+        replicas_are_ours=backoff is None or not backoff.contested_replicas,
     )
 
 
@@ -441,31 +582,18 @@ def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
         # evenkeel.dev/fence is "false": its autoscaler backs off by itself, so it is sized as if it were healthy.
         state = State.HEALTHY
     return Seat(
+        key=str(group.key),
         counted=counted,
         target=target.requested,
         running=group.running,
         probe=target.probe,
         state=state,
         bounds=group.bounds,
-        at_bound=_at_bound(target),
         weight=group.weight,
         zone_max=group.zone_max,
         floor_max=group.floor_max,
         tie=target.tie,
     )
-
-
-def _at_bound(target: Target) -> bool:
-    """Whether the group has used up the headroom that it was last offered.
-
-    A group that was offered none has used up nothing: else the last free node of a pool would wander from zone to
-    zone at every scan. Before we have published anything, its own bounds stand in for our offer.
-    """
-    group, requested = target.group, target.requested
-    if group.offer is not None:
-        offered = group.offer.state is State.HEALTHY and group.offer.max > group.offer.target
-        return offered and requested >= group.offer.max
-    return group.bounds is not None and 0 < group.bounds.max <= requested
 
 
 def _rolling(pool: Pool) -> list[Rolling | None]:

@@ -6,12 +6,14 @@ any member, else the record, else the sums of the bounds found at adoption.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
 
+from evenkeel.domain.balanced import Publication
 from evenkeel.domain.model import (
     BackoffPolicy,
     Bounds,
@@ -32,12 +34,30 @@ from evenkeel.domain.values import LARGEST_COUNT
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolState:
-    """What is remembered of a pool: the bounds each member had before us (None: it had none), and the last digest."""
+class Sighting:
+    """What was requested when a pool was last looked at, and since when it has been seen so. Groups by key."""
 
-    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)
-    digest: str = ""
+    since: datetime
+    requested: Mapping[str, int] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)  # what we wanted then, where that is something else
+    few_since: datetime | None = None  # when fewer than half of the groups were found for the first time
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolState:
+    """What is remembered of a pool."""
+
+    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before us, per member; None: it had none
+    digest: str = ""  # of the last news
     move: Move | None = None  # the last move, until nothing of it is owed any more
+    seen: Sighting | None = None
+    published: Publication | None = None  # under Balanced
+    in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The groups that were ever found in it, as far as it is known."""
+        return frozenset(self.adopted) | frozenset(self.seen.requested if self.seen else ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +73,9 @@ class Pool:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
+    still: timedelta = timedelta(seconds=15)  # for how long others must stand still: one and a half autoscaler loops
+    state: PoolState = PoolState()
+    state_of: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     owed: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
     growth: Growth | None = None  # what was begun on request and not ended
     problems: tuple[str, ...] = ()
@@ -75,7 +98,8 @@ def find_pools(
     """All pools, by id, and the groups that are in none, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
     left: list[NodeGroup] = []
-    for group in groups:
+    everybody = list(groups)
+    for group in everybody:
         name = group.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
             left.append(group)
@@ -87,11 +111,12 @@ def find_pools(
             _in_none(group, "label it evenkeel.dev/pool, or select it in the cluster's record") for group in left
         ]
     else:
-        alike, skipped = _by_similarity(left, policy.similarity, members.keys())
+        alike, skipped = _by_similarity(left, policy.similarity, members.keys(), states)
         members |= alike
     pools = []
+    known = _states_of(members, states)
     for id, found in sorted(members.items()):
-        pool_or_reason = _pool(id, found, policy, states.get(id, PoolState()))
+        pool_or_reason = _pool(id, found, policy, *known.get(id, (PoolState(), None)), everybody)
         if isinstance(pool_or_reason, Pool):
             pools.append(pool_or_reason)
         else:
@@ -101,14 +126,38 @@ def find_pools(
     return pools, skipped
 
 
+def _states_of(
+    members: Mapping[PoolId, Sequence[NodeGroup]], states: Mapping[PoolId, PoolState]
+) -> dict[PoolId, tuple[PoolState, PoolId | None]]:
+    """What is remembered of each pool: under its own name, else under a former one, found again by its members.
+
+    A former name is one that no pool has now. What stands there goes to the pool with most of its members.
+    """
+    known: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
+    if len(known) == len(members):
+        return known
+    pool_of = {str(group.key): id for id, groups in members.items() for group in groups}
+    for former, state in sorted(states.items()):
+        if former in members or not (state.members or state.move):
+            continue
+        heirs = Counter(pool_of[key] for key in state.members if key in pool_of and pool_of[key] not in known)
+        if heirs:
+            heir = min(heirs, key=lambda id: (-heirs[id], id))
+            known[heir] = (state, former)
+    return known
+
+
 def _in_none(group: NodeGroup, why: str) -> Skipped:
     return Skipped(namespace=group.key.namespace, name=group.key.name, reason=f"in no pool: {why}")
 
 
 def _by_similarity(
-    groups: Iterable[NodeGroup], rule: Similarity, taken: Collection[PoolId]
+    groups: Iterable[NodeGroup], rule: Similarity, taken: Collection[PoolId], states: Mapping[PoolId, PoolState]
 ) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
-    """The pools of groups whose nodes are alike, each called after its first member, and the groups in none."""
+    """The pools of groups whose nodes are alike, and the groups in none.
+
+    A pool is called after its first member, and keeps that name while a member is left that was in it.
+    """
     places: dict[tuple[str, str, str], dict[GroupKey, NodeGroup]] = {}
     skipped = []
     for group in groups:
@@ -122,6 +171,16 @@ def _by_similarity(
         for keys in find_sets(templates, rule):
             id = PoolId(*place, keys[0].name)
             members = [found[key] for key in keys]
+            former = [
+                (-len(state.members & {str(key) for key in keys}), known)
+                for known, state in states.items()
+                if (known.flavour, known.namespace, known.cluster) == place
+                and known not in taken
+                and known not in pools
+                and not state.members.isdisjoint([str(key) for key in keys])
+            ]
+            if id not in states and former:
+                id = min(former)[1]
             if id in taken:
                 why = f"another pool is called {id.name}, as this one would be: label it evenkeel.dev/pool"
                 skipped += [_in_none(group, why) for group in members]
@@ -188,7 +247,14 @@ def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
     )
 
 
-def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) -> Pool | str:
+def _pool(
+    id: PoolId,
+    found: list[NodeGroup],
+    policy: Policy,
+    state: PoolState,
+    state_of: PoolId | None,
+    everybody: Iterable[NodeGroup],
+) -> Pool | str:
     """The pool, or the reason why these groups are none of ours."""
     groups = _by_zone(found)
     problems = [str(fault) for group in groups for fault in group.faults]
@@ -233,8 +299,12 @@ def _pool(id: PoolId, found: list[NodeGroup], policy: Policy, state: PoolState) 
         backoff=rule.backoff or policy.backoff,
         provision_timeout=rule.provision_timeout or policy.provision_timeout,
         autoscaler=policy.autoscaler,
-        owed=state.move.owed(groups) if state.move and not state.move.request else 0,
-        growth=_begun(state.move, groups) if state.move and state.move.request else None,
+        still=policy.autoscaler_loop * 1.5,
+        state=state,
+        state_of=state_of,
+        # From all groups of the cluster: a step that was done counts also where the group has left the pool since.
+        owed=state.move.owed(everybody) if state.move and not state.move.request else 0,
+        growth=_begun(state.move, everybody) if state.move and state.move.request else None,
         problems=tuple(problems),
         warnings=tuple(warnings),
     )

@@ -23,10 +23,10 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
     """
     # Paused or not: whoever asks to leave asks for writes.
     usual = plan(observation, replace(state, growths=()), replace(policy, paused={}), now)
-    pools = {}
+    pools: dict[PoolId, PoolPlan] = {}
     for pool in usual.pools:
-        known = state.pools.get(pool.id, PoolState())
-        owed = known.move.owed(planned.group for planned in pool.groups) if known.move else 0
+        known = pool.remembered
+        owed = known.move.owed(observation.groups) if known.move else 0
         begun = pool.growth is not None
         if (pool.moves if begun else pool.owed < owed) and pool.valid:
             pools[pool.id] = pool

@@ -11,11 +11,13 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.backoff import GroupState, observe_running, record_failure, state_at
 from evenkeel.domain.failures import FailureClass, classify
-from evenkeel.domain.model import BackoffPolicy, NodeGroup, State
+from evenkeel.domain.model import BackoffPolicy, MachineFailure, NodeGroup, State
 
 # Three times within an hour is no edit but an owner: a GitOps tool, a controller.
 CONTEST_REVERTS = 3
 CONTEST_WITHIN = timedelta(hours=1)
+# Names of machines that have failed, per group: enough to know most of those that are launched again.
+_REFUSED_KEPT = 100
 
 
 def see(
@@ -30,7 +32,7 @@ def see(
 
     ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
     """
-    put_back = group.publication is not None and group.bounds not in (None, group.publication.bounds)
+    put_back = _is_put_back(group)
     news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
@@ -40,48 +42,104 @@ def see(
     before = after = state or GroupState()
     if put_back:
         after = _put_back(group, after, now)
-    if state_at(before, now, None, backoff) is not State.HEALTHY:
-        after = observe_running(after, group.running, now)
+    after = observe_running(after, group.running, _launched_since(group, after, now), now, backoff)
     after = _time_waited(group, after, now, backoff, provision_timeout)
-    failures = [
-        (machine.failure, machine.failure.at or machine.created_at)
-        for machine in group.machines or ()
-        if machine.failure is not None and not machine.has_node and not machine.deleting
-    ]
+    failures = [(failure, failure.at or created_at) for failure, created_at in _machine_failures(group)]
     if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
         failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
-    for failure, said_at in failures:
-        # A clock that runs ahead must not fence the group for longer than it may.
-        at = min(said_at, now)
+    for failure, at in failures:
         if at >= now - backoff.forget_after:
-            kind = classify(failure.code, failure.message)
-            after = record_failure(after, at, kind, f"{failure.code}: {failure.message}", backoff)
+            text = f"{failure.code}: {failure.message}"
+            after = record_failure(after, at, _class_of(failure), text, backoff, now=now)
     for of_set in of_sets:
         for at in of_set.reports:
             if at >= now - backoff.forget_after:
-                after = record_failure(after, at, of_set.failure_class, of_set.message, backoff)
+                after = record_failure(after, at, of_set.failure_class, of_set.message, backoff, now=now)
+    if after.in_trouble and state_at(after, now, None, backoff) is not State.HEALTHY:
+        after = _with_refused(group, after)
     return state if after == before else after
 
 
+def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
+    """The failures that machines without a node tell, each with the time of the machine's creation."""
+    return [
+        (machine.failure, machine.created_at)
+        for machine in group.machines or ()
+        if machine.failure is not None and not machine.has_node and not machine.deleting
+    ]
+
+
+def _class_of(failure: MachineFailure) -> FailureClass:
+    return classify(failure.code, failure.message)
+
+
+def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
+    """How many machines with a node were launched, or launched again, after the last failure; None: not listed.
+
+    A machine that is known to have failed and runs was launched again. Of the others only the time of their creation
+    counts: when the provider was done with one says nothing of when it was asked.
+    """
+    if group.machines is None or state.last_failure is None:
+        return None
+    launches = [
+        (machine.launched_at or now) if machine.name in state.refused else machine.created_at
+        for machine in group.machines
+        if machine.has_node and not machine.deleting
+    ]
+    return sum(launch > state.last_failure for launch in launches)
+
+
+def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
+    names = {
+        machine.name
+        for machine in group.machines or ()
+        if machine.failure is not None and not machine.has_node and not machine.deleting
+    }
+    if names <= set(state.refused):
+        return state
+    return replace(
+        state, refused=tuple(sorted(names) + [name for name in state.refused if name not in names])[:_REFUSED_KEPT]
+    )
+
+
+def _is_put_back(group: NodeGroup) -> bool:
+    return group.publication is not None and (_bounds_put_back(group) or _replicas_put_back(group))
+
+
+def _bounds_put_back(group: NodeGroup) -> bool:
+    return group.publication is not None and group.bounds not in (None, group.publication.bounds)
+
+
+def _replicas_put_back(group: NodeGroup) -> bool:
+    """Whether the replicas are again what they were before we wrote them."""
+    wrote = group.publication
+    return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
+
+
 def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
-    """The state after somebody wrote other bounds over ours. Each publication is counted once, however often seen."""
+    """The state after somebody wrote other values over ours. Each publication is counted once, however often seen."""
     publication = group.publication
     if publication is None or publication.at in state.reverts or state.contested_since is not None:
         return state
     reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)
     contested = len(reverts) >= CONTEST_REVERTS and now - reverts[0] < CONTEST_WITHIN
+    replicas = contested and not _bounds_put_back(group)
     return replace(
         state,
         reverts=reverts,
         contested_since=now if contested else None,
-        contested_by=group.bounds_by if contested else "",
+        contested_by=(group.replicas_by if replicas else group.bounds_by) if contested else "",
+        contested_replicas=replicas,
     )
 
 
 def _time_waited(
     group: NodeGroup, state: GroupState, now: datetime, backoff: BackoffPolicy, provision_timeout: timedelta
 ) -> GroupState:
-    """The state with its clock of waiting replicas: started at first sight, started anew by every node that comes."""
+    """The state with its clock of waiting replicas: started at first sight, started anew by every node that comes.
+
+    What the machines say of a quota or of their configuration stays the reason, however long it lasts.
+    """
     if not group.waiting:
         return state if state.waiting_since is None else _not_waiting(state)
     if state.waiting_since is None or state.waiting_running is None or group.running > state.waiting_running:
@@ -89,9 +147,11 @@ def _time_waited(
     if now - state.waiting_since < provision_timeout:
         return state
     minutes = int(provision_timeout.total_seconds() // 60)
-    late = record_failure(
-        state, now, FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas", backoff
-    )
+    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
+    for failure, _ in _machine_failures(group):
+        if not _class_of(failure).moves_elsewhere:
+            kind, message = _class_of(failure), f"{failure.code}: {failure.message}"
+    late = record_failure(state, now, kind, message, backoff, overrides=True)
     return replace(late, waiting_since=now, waiting_running=group.running)
 
 

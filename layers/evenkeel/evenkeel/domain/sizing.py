@@ -1,10 +1,10 @@
-"""The four sizing strategies: from a pool's numbers and its groups' counts to (min, max) per group.
+"""The sizing strategies of GEP-24: from a pool's numbers and its groups' counts to (min, max) per group.
 
-GEP-24's three formulas work on the counted nodes, so that its published scans come out as published. Balanced works on
-targets. None of them is published as it is: the fence and the safety pass come after (:mod:`evenkeel.domain.plan`).
+They work on the counted nodes, so that the published scans come out as published. None of them is published as it is:
+the fence and the safety pass come after (:mod:`evenkeel.domain.plan`). Balanced, which works on targets and remembers
+what it has published, has a module of its own.
 
-Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible);
-Balanced: docs/strategies.md.
+Sources: GEP-24 section 3.1 (Lax-Greedy; Adaptive in its last revision) and 3.2 (Backward-Compatible).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from evenkeel.domain.model import Bounds, State, Strategy
 class Seat:
     """A node group as the formulas see it. Seats come in zone order."""
 
-    counted: int  # requested; running where fenced
+    key: str = ""
+    counted: int  # requested; running and on its way where fenced
     target: int  # requested after release, take-back and the raise to PoolMinimum
     running: int
     state: State
     probe: int = 1  # how far it may grow while probing
     bounds: Bounds | None = None  # as Cluster Autoscaler reads them now
-    at_bound: bool = False  # has grown to the max it was offered
     weight: int = 1
     zone_max: int | None = None
     floor_max: int = 0
@@ -44,15 +44,17 @@ class Size(NamedTuple):
 Formula = Callable[[int, int, Sequence[Seat]], list[Size]]
 
 
-def _others(seats: Sequence[Seat], i: int) -> int:
-    return sum(seat.counted for seat in seats) - seats[i].counted
+def _others(seats: Sequence[Seat]) -> list[int]:
+    """What all the others hold, for each seat."""
+    total = sum([seat.counted for seat in seats])
+    return [total - seat.counted for seat in seats]
 
 
 def lax_greedy(_minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
     """Every zone may take all that the others do not hold. GEP-24 3.1, first revisions. PoolMinimum is not in it."""
     return [
-        Size(0, maximum - _others(seats, i), f"Lax-Greedy: PoolMaximum {maximum} less {_others(seats, i)} elsewhere")
-        for i in range(len(seats))
+        Size(0, maximum - others, f"Lax-Greedy: PoolMaximum {maximum} less {others} elsewhere")
+        for others in _others(seats)
     ]
 
 
@@ -93,9 +95,10 @@ def adaptive(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
             for seat in seats
         ]
     shares = [distribute_over_zones(i, minimum, zones) for i in range(zones)]
-    fenced = [i for i in range(zones) if i not in good]
+    fenced = set(range(zones)) - set(good)
     carried = max(0, sum(shares[i] for i in fenced) - sum(seats[i].running for i in fenced))
-    maxima = [maximum - _others(seats, i) for i in range(zones)]
+    others = _others(seats)
+    maxima = [maximum - elsewhere for elsewhere in others]
     minima = [0] * zones
     for place, i in enumerate(good):
         minima[i] = shares[i] + distribute_over_zones(place, carried, len(good))
@@ -108,95 +111,10 @@ def adaptive(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
         Size(
             cut[i],
             maxima[i],
-            f"Adaptive: PoolMaximum {maximum} less {_others(seats, i)} elsewhere"
+            f"Adaptive: PoolMaximum {maximum} less {others[i]} elsewhere"
             + ("; min 0 while fenced" if i in fenced else ""),
         )
         for i in range(zones)
-    ]
-
-
-def balanced(minimum: int, maximum: int, seats: Sequence[Seat]) -> list[Size]:
-    """Headroom dealt out once: the maxima add up to PoolMaximum, so no number of autoscaler loops can pass it.
-
-    The steps are numbered as in docs/strategies.md.
-    """
-    live = [i for i, seat in enumerate(seats) if seat.state is not State.FROZEN]
-    healthy = [i for i in live if seats[i].state is State.HEALTHY]
-    extra = [0] * len(seats)
-    minima = [0] * len(seats)
-    why = [""] * len(seats)
-    # 1. What is left of PoolMaximum. A frozen group keeps its bounds, so its room is spoken for.
-    if len(live) < len(seats):
-        for i, seat in enumerate(seats):
-            if seat.state is State.FROZEN and seat.bounds is not None:
-                extra[i] = max(0, seat.bounds.max - seat.target)
-                minima[i] = seat.bounds.min
-    left = spoken_for = max(0, maximum - sum([seat.target for seat in seats]) - sum(extra))
-    # How far the operator lets each grow beyond its target. Without a cap, never less than what is left.
-    caps = [maximum if seat.zone_max is None else seat.zone_max - seat.target for seat in seats]
-
-    def give(i: int, nodes: int, reason: str) -> None:
-        nonlocal left
-        given = min(nodes, left, caps[i] - extra[i])
-        if given > 0:
-            extra[i] += given
-            left -= given
-            why[i] = f"{why[i]}; {reason}" if why[i] else reason
-
-    # An owner that accepts no max of 0 takes its one node of headroom first, or the sum would pass PoolMaximum.
-    for i in live:
-        short = seats[i].floor_max - seats[i].target
-        if short > 0:
-            taken = min(short, left)
-            extra[i] += taken
-            left -= taken
-    # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
-    smallest_first = sorted(live, key=lambda i: (seats[i].target, seats[i].tie))
-    if len(healthy) < len(live):
-        for i in smallest_first:
-            if seats[i].state is State.PROBING and not extra[i]:
-                give(i, seats[i].probe, "one node to probe whether the zone delivers again")
-    # 3. Half of the rest to groups that used up what they were offered: maybe only their zone can serve the demand.
-    at_bound = [i for i in healthy if seats[i].at_bound]
-    if at_bound:
-        vessels = [Vessel(level=0, room=caps[i] - extra[i], tie=seats[i].tie) for i in at_bound]
-        for i, more in zip(at_bound, level(vessels, -(-left // 2)), strict=True):
-            give(i, more, "at its bound, so it shares half of the headroom")
-    # 4. No healthy zone is left without room while there is any.
-    for i in smallest_first:
-        if not extra[i] and i in healthy and i not in at_bound:
-            give(i, 1, "one node of headroom")
-    # 5. The rest makes zones even.
-    if left:
-        vessels = [
-            Vessel(
-                level=seats[i].target + extra[i],
-                room=caps[i] - extra[i],
-                weight=seats[i].weight,
-                tie=seats[i].tie,
-            )
-            for i in healthy
-        ]
-        for i, more in zip(healthy, level(vessels, left), strict=True):
-            give(i, more, "levelled with the other zones")
-    # 6. PoolMinimum, levelled, never above what is there.
-    vessels = [
-        Vessel(
-            level=0,
-            room=min(seats[i].running, seats[i].target) if seats[i].state is State.FENCED else seats[i].target,
-            tie=seats[i].tie,
-        )
-        for i in live
-    ]
-    for i, share in zip(live, level(vessels, minimum - sum(minima)), strict=True):
-        minima[i] = share
-    return [
-        Size(
-            minima[i],
-            seat.target + extra[i],
-            f"Balanced: {extra[i]} of the pool's {spoken_for} nodes of headroom" + (f" ({why[i]})" if why[i] else ""),
-        )
-        for i, seat in enumerate(seats)
     ]
 
 
@@ -204,5 +122,4 @@ FORMULAS: dict[Strategy, Formula] = {
     Strategy.LAX_GREEDY: lax_greedy,
     Strategy.BACKWARD_COMPATIBLE: backward_compatible,
     Strategy.ADAPTIVE: adaptive,
-    Strategy.BALANCED: balanced,
 }

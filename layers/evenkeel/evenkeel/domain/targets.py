@@ -21,6 +21,8 @@ class Target:
     requested: int
     moves_elsewhere: bool  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int
+    coming: int = 0  # machines without a node that are on their way
+    replicas_are_ours: bool = True  # False: somebody keeps putting them back
     moved: int = 0  # replicas taken on from another zone or on request (negative: given up)
     gives_back: bool = False  # on request: running nodes may go as well
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
@@ -29,6 +31,8 @@ class Target:
     @property
     def room(self) -> int:
         """How far the group may be raised: the operator's cap, and what the owner of the replicas lets stand."""
+        if not self.replicas_are_ours:
+            return 0
         cap = LARGEST_COUNT if self.group.zone_max is None else self.group.zone_max
         if self.group.limits is not None:
             cap = min(cap, self.group.limits.max)
@@ -42,7 +46,24 @@ class Target:
     @property
     def least(self) -> int:
         """The least that the owner of the replicas lets stand."""
+        if not self.replicas_are_ours:
+            return self.requested
         return self.group.limits.min if self.group.limits else 0
+
+    @property
+    def alive(self) -> int:
+        """Replicas that have a node, or a machine on its way to one."""
+        return min(self.group.requested, self.group.running + self.coming)
+
+    @property
+    def stuck(self) -> int:
+        """Replicas that neither run nor are on their way."""
+        return self.group.requested - self.alive
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its replicas stay although its machines fail: another zone would fail the same way."""
+        return self.state is State.FENCED and not self.moves_elsewhere
 
 
 def _raise_level(targets: Sequence[Target], amount: int) -> list[tuple[Target, int]]:
@@ -64,10 +85,11 @@ def redistribute(
 
     Release: Cluster Autoscaler forgets its order and places the pods in its next loop within the new bounds: measured,
     13 s from the patch to running pods, and nothing ordered twice. Move: the machines are ordered elsewhere by us, as
-    many as there is room for. Either way, only replicas that have no machine running leave a group. A move ``waits``
-    where growth on request is under way in the pool: one journal tells one story.
+    many as there is room for. Either way, only replicas whose machine neither runs nor is on its way leave a group: one
+    refused launch says nothing against those that boot beside it. A move ``waits`` where growth on request is under way
+    in the pool: one journal tells one story.
     """
-    if not owed and not any(target.state is State.FENCED and target.group.waiting for target in targets):
+    if not owed and not any(target.state is State.FENCED and target.stuck for target in targets):
         return 0
     takers = [target for target in targets if target.state is State.HEALTHY and target.room > 0]
     room = sum(target.room for target in takers)
@@ -90,53 +112,62 @@ def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None,
     takers = any(target.state is State.HEALTHY and target.room > 0 for target in targets)
     given = 0
     for target in targets:
-        stuck = target.group.waiting
+        stuck = target.stuck
         if target.state is not State.FENCED or not stuck:
             continue
         if on_failure is OnFailure.HOLD:
             target.reasons.append(f"{stuck} stuck replicas stay: evenkeel.dev/on-failure is hold")
+        elif not target.moves_elsewhere:
+            target.stuck_kept = stuck
+            target.reasons.append(f"{stuck} stuck replicas stay: another zone would fail the same way")
         elif waits:
             target.reasons.append(f"{stuck} stuck replicas stay for now: growth on request is under way in the pool")
-        elif not target.moves_elsewhere:
-            target.reasons.append(f"{stuck} stuck replicas stay: another zone would fail the same way")
         elif not takers or (room is not None and given >= room):
             target.stuck_kept = stuck
             target.reasons.append(f"{stuck} stuck replicas stay: no healthy zone can take them")
         else:
-            lowest = max(target.group.running, min(target.least, target.requested))
-            if lowest > target.group.running:
-                target.reasons.append(
-                    f"{lowest - target.group.running} stuck replicas stay: the Worker wants {lowest} in this zone"
-                )
+            lowest = max(target.alive, min(target.least, target.requested))
+            if lowest > target.alive:
+                owner = f"the Worker wants {lowest} in this zone" if target.replicas_are_ours else "they are put back"
+                target.reasons.append(f"{lowest - target.alive} stuck replicas stay: {owner}")
             if room is not None and target.requested - lowest > room - given:
                 target.stuck_kept = target.requested - lowest - (room - given)
                 lowest += target.stuck_kept
                 target.reasons.append(f"{target.stuck_kept} stuck replicas stay: no healthy zone can take them")
             if lowest < target.requested:
                 word = "moved" if on_failure is OnFailure.MOVE else "released"
-                target.reasons.append(
-                    f"{word} {target.requested - lowest} stuck replicas: the {target.group.running} running stay"
-                )
-                given += target.requested - lowest
+                coming = f" and the {target.coming} on their way" if target.coming else ""
+                less = target.requested - lowest
+                target.reasons.append(f"{word} {less} stuck replicas: the {target.group.running} running{coming} stay")
+                given += less
                 if on_failure is OnFailure.MOVE:
                     target.moved = lowest - target.requested
                 target.requested = lowest
     return given
 
 
-def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:
-    """Above PoolMaximum, replicas without a running machine go, the newest first. What runs is left to scale-down."""
+def take_back_overshoot(targets: Sequence[Target], maximum: int, on_failure: OnFailure) -> None:
+    """Above PoolMaximum, replicas without a running machine go, the newest first. What runs is left to scale-down.
+
+    Those of fenced groups as well, unless they are held.
+    """
     surplus = sum(target.requested for target in targets) - maximum
     if surplus <= 0:
         return
+    before = [target.requested for target in targets]
     waiting: list[tuple[float, int, int]] = []
     for i, target in enumerate(targets):
-        if target.state not in (State.HEALTHY, State.PROBING):
+        held = target.is_held or (target.state is State.FENCED and on_failure is OnFailure.HOLD)
+        if target.state is State.FROZEN or held:
             continue
         spare = max(0, target.requested - max(target.group.running, target.least))
         machines = target.group.machines or ()
         ages = sorted(
-            (machine.created_at.timestamp() for machine in machines if not machine.has_node and not machine.deleting),
+            (
+                machine.created_at.timestamp()
+                for machine in machines
+                if not machine.has_node and not machine.deleting and not machine.preserved
+            ),
             reverse=True,
         )
         # A replica that has not even a Machine object yet is the newest of all.
@@ -144,10 +175,10 @@ def take_back_overshoot(targets: Sequence[Target], maximum: int) -> None:
         waiting += [(age, target.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         targets[i].requested -= 1
-    for target in targets:
-        if target.state in (State.HEALTHY, State.PROBING) and target.requested < target.group.requested:
+    for target, requested in zip(targets, before, strict=True):
+        if target.requested < requested:
             target.reasons.append(
-                f"took back {target.group.requested - target.requested} replicas without a machine: "
+                f"took back {requested - target.requested} replicas without a machine: "
                 f"the pool requests more than PoolMaximum {maximum}"
             )
 
@@ -165,21 +196,25 @@ def probe_the_unseen(targets: Sequence[Target], maximum: int) -> None:
             target.reasons.append("raised to 1 to probe: at zero, Cluster Autoscaler does not see this group")
 
 
-def raise_to_minimum(targets: Sequence[Target], minimum: int) -> int:
+def raise_to_minimum(targets: Sequence[Target], minimum: int, maximum: int) -> int:
     """Below PoolMinimum, healthy groups are raised, levelled. Returns how many nodes could not be placed.
 
-    What they cannot take is what a probing group is tried with: one machine each.
+    What they cannot take is what a probing group is tried with: one machine each. ``maximum`` is PoolMaximum less what
+    is spoken for.
     """
-    missing = minimum - sum(target.requested for target in targets)
+    requested = sum(target.requested for target in targets)
+    missing = minimum - requested
     if missing <= 0:
         return 0
     why = f"the pool requests less than PoolMinimum {minimum}"
+    allowed = max(0, min(missing, maximum - requested))
     healthy = [target for target in targets if target.state is State.HEALTHY]
-    for target, more in _raise_level(healthy, missing):
+    for target, more in _raise_level(healthy, allowed):
         missing -= more
+        allowed -= more
         target.reasons.append(f"raised by {more}: {why}")
     probing = [target for target in targets if target.state is State.PROBING and target.probe and target.room]
-    for target in sorted(probing, key=lambda target: (target.requested, target.tie))[: max(0, missing)]:
+    for target in sorted(probing, key=lambda target: (target.requested, target.tie))[:allowed]:
         missing -= 1
         target.requested += 1
         target.reasons.append(f"raised by 1 to probe: {why}, and no healthy zone can take it")

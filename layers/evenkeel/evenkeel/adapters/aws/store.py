@@ -15,10 +15,9 @@ One query with ``sk >= "G"`` reads everything but the decisions.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import BaseModel, ConfigDict, model_validator
 
 from evenkeel.application.errors import (
     LeaseHeldError,
@@ -27,10 +26,9 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, Count, GroupRecord, GrowthRecord, ZoneRecord, read_json
+from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, GrowthRecord, PoolRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import Bounds, GroupKey, PoolId
-from evenkeel.domain.moves import Move
+from evenkeel.domain.model import GroupKey, PoolId
 from evenkeel.domain.plan import ClusterState
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.values import BadValueError
@@ -47,46 +45,13 @@ _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
 
 
-class _Bounds(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    min: Count
-    max: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is larger than max {self.max}")
-        return self
-
-
-class _Move(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    id: str
-    carried: int = 0
-    steps: dict[str, int] = {}
-    request: str = ""
-    only: tuple[str, ...] = ()
-
-    def move(self) -> Move:
-        return Move(**{**dict(self), "only": frozenset(self.only)})
-
-    @classmethod
-    def of(cls, move: Move) -> Self:
-        only = tuple(sorted(move.only))
-        return cls(id=move.id, carried=move.carried, steps=dict(move.steps), request=move.request, only=only)
-
-
-class _PoolRecord(BaseModel):
+class _PoolRecord(PoolRecord):
     """A pool as it is stored. Its id is spelled out: the sort key cannot be taken apart where no cluster is named."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     flavour: str
     namespace: str
     cluster: str
     name: str
-    adopted: dict[str, _Bounds | None] = {}
-    digest: str = ""
-    move: _Move | None = None
 
 
 def _pk(cluster: str) -> str:
@@ -125,10 +90,7 @@ class DynamoStore:
                 groups[_group_key(key, where)] = read_json(GroupRecord, _text(item), where).state()
             elif key.startswith("POOL#"):
                 pool = read_json(_PoolRecord, _text(item), where)
-                adopted = {name: Bounds(b.min, b.max) if b else None for name, b in pool.adopted.items()}
-                id = PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)
-                move = pool.move.move() if pool.move else None
-                pools[id] = PoolState(adopted=adopted, digest=pool.digest, move=move)
+                pools[PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)] = pool.state()
             elif key.startswith("GROWTH#"):
                 growth = read_json(GrowthRecord, _text(item), where)
                 growths[growth.id] = growth
@@ -189,16 +151,9 @@ class DynamoStore:
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
         """Never expires: the adopted bounds are what ``restore`` puts back."""
-        record = _PoolRecord(
-            flavour=pool.flavour,
-            namespace=pool.namespace,
-            cluster=pool.cluster,
-            name=pool.name,
-            adopted={key: _Bounds(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
-            digest=state.digest,
-            move=_Move.of(state.move) if state.move else None,
-        )
-        self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(), version)
+        id = {"flavour": pool.flavour, "namespace": pool.namespace, "cluster": pool.cluster, "name": pool.name}
+        record = _PoolRecord(**{**dict(PoolRecord.of(state)), **id})
+        self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(exclude_defaults=True), version)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
         """Kept a day longer than it holds, so that late words about it are still known to be late."""
