@@ -208,6 +208,9 @@ def applied(found: Plan, state: ClusterState) -> tuple[Observation, ClusterState
         replace(
             state,
             groups={**state.groups, **found.states},
-            pools={**state.pools, **{pool.id: PoolState(adopted=pool.adopted) for pool in found.pools if pool.valid}},
+            pools={
+                **state.pools,
+                **{pool.id: replace(pool.remembered, adopted=pool.adopted) for pool in found.pools if pool.valid},
+            },
         ),
     )

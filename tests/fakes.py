@@ -17,6 +17,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Lease, Remaining, Remembered
 from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, GrowthRecord, ZoneRecord, read_json
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.offer import read_adopted, read_offer
 from evenkeel.domain.plan import ClusterState, GroupPlan
@@ -80,6 +81,7 @@ class InMemoryStore:
         self._pools: dict[str, dict[PoolId, tuple[int, PoolState]]] = {}
         self._zones: dict[str, dict[str, tuple[int, ZoneRecord]]] = {}
         self._growths: dict[str, dict[str, tuple[int, GrowthRecord]]] = {}
+        self._timers: dict[str, tuple[int, Timer]] = {}
         self._leases: dict[str, Lease] = {}
         self._decisions: dict[str, dict[str, Mapping[str, Any]]] = {}
 
@@ -105,6 +107,9 @@ class InMemoryStore:
         )  # the newest word about a zone counts
         by_name = {where.rpartition("/")[2]: record for where, (_, record) in told}
         lease = self._leases.get(cluster)
+        timer = self._timers.get(cluster)
+        if timer is not None:
+            versions["LOOK"] = timer[0]
         return Remembered(
             record=read_json(ClusterRecord, text, f"record of cluster {cluster}"),
             state=ClusterState(
@@ -117,6 +122,7 @@ class InMemoryStore:
             growths={id: growth for id, (_, growth) in growths.items()},
             versions={"META": version, **versions},
             fence=lease.fence if lease else 0,
+            timer=timer[1] if timer else None,
         )
 
     def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
@@ -159,6 +165,10 @@ class InMemoryStore:
         self._write(f"GROWTH#{record.id}")
         growths = self._growths.setdefault(cluster, {})
         growths[record.id] = (self._next(growths.get(record.id), version), record)
+
+    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+        self._write("LOOK")
+        self._timers[cluster] = (self._next(self._timers.get(cluster), version), timer)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
@@ -243,6 +253,9 @@ class FakeCluster:
             raise self.unreadable
         self._seen = dict(self._versions)
         return Observation(groups=tuple(self.groups.values()))
+
+    def object_of(self, key: GroupKey) -> str:
+        return str(key)
 
     def going(self, patch: Patch) -> tuple[str, ...]:
         staying = [machine for machine in self.groups[patch.plan.group.key].machines or () if not machine.deleting]

@@ -28,6 +28,7 @@ from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.balanced import Publication
 from evenkeel.domain.discovery import Discovery
 from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
 from evenkeel.domain.moves import Growth, Move
 from evenkeel.domain.plan import ClusterState
@@ -527,6 +528,17 @@ class PoolRecord(_Strict):
             published=PublicationRecord(**_fields_of(state.published)) if state.published else None,
             in_trouble=state.in_trouble,
         )
+
+
+class TimerRecord(_Strict):
+    """When a cluster is looked at besides its scans, as it is stored."""
+
+    due: Moment
+    step: Count = 0
+
+    def timer(self) -> Timer:
+        """The same in the domain's words."""
+        return Timer(due=self.due, step=self.step)
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.plan import ClusterState, GroupPlan
 from evenkeel.domain.pools import PoolState
@@ -39,6 +40,7 @@ class Remembered:
     growths: Mapping[str, GrowthRecord]  # by id, those that are done too; the plan needs only state.growths
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
     fence: int  # of the lease
+    timer: Timer | None = None  # the look that is due besides the scans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,10 @@ class Store(Protocol):
         """Raises StateConflictError; for one without a version: it is known already."""
         ...
 
+    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+        """Raises StateConflictError."""
+        ...
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
         ...
@@ -117,6 +123,10 @@ class Cluster(Protocol):
 
         ``closely``: groups whose machines are listed in any case; those of others only where a node is missing.
         """
+        ...
+
+    def object_of(self, key: GroupKey) -> str:
+        """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""
         ...
 
     def going(self, patch: Patch) -> tuple[str, ...]:
@@ -158,6 +168,20 @@ class Cluster(Protocol):
     def tell(self, plan: GroupPlan, decision: str) -> None:
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
         ...
+
+
+class Together(Protocol):
+    """Carries out tasks, side by side where that helps."""
+
+    def __call__(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Returns when all have ended; raises what one of them has raised, after all have ended."""
+        ...
+
+
+def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+    """:class:`Together`, one after the other; what one raises ends it."""
+    for task in tasks:
+        task()
 
 
 class Clusters(Protocol):

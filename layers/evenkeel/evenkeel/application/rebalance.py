@@ -2,16 +2,18 @@
 
 Promises kept here: without the table nothing is written (the lease is taken before the first patch); a look that
 broke off leads to no action (it is an exception); a conflict leads to a new look and a new plan, at most three times;
-within a pool nothing grows when a shrink before it has failed; whoever wrote comes back for a second look, because
-Cluster Autoscaler's own ``/scale`` patch carries no version and can land after ours.
+every fence is written before the first machine is marked, and no write waits for one that it does not rest on: what
+shrinks depends on nothing, what grows in a pool on all that shrinks there; a group that refuses to be written is
+planned around; whoever wrote comes back for a second look, and one such look is due at any time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from evenkeel.application.books import Books, mark, marked_and_staying, unmark
 from evenkeel.application.decisions import decision_json
@@ -22,25 +24,37 @@ from evenkeel.application.errors import (
     EvenkeelError,
     RejectedError,
     StateConflictError,
+    StateUnavailableError,
 )
 from evenkeel.application.leaving import after_leaving, leaves, plan_for
 from evenkeel.application.mend import mend, written
-from evenkeel.application.ports import Bus, Clock, Cluster, Clusters, Lease, Queue, Remaining, Remembered, Store
+from evenkeel.application.ports import (
+    Bus,
+    Clock,
+    Cluster,
+    Clusters,
+    Lease,
+    Queue,
+    Remaining,
+    Remembered,
+    Store,
+    Together,
+    in_turn,
+)
 from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord
-from evenkeel.domain.model import State
+from evenkeel.domain.looks import next_timer
+from evenkeel.domain.model import GroupKey, Observation, PoolId, State
 from evenkeel.domain.moves import Move, counted
 from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.ulids import ulid
-from evenkeel.domain.writes import Patch, in_safe_order, patches
+from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 
 _log = logging.getLogger("evenkeel.rebalance")
 
 # A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
 _ROUNDS = 4
-# Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
-SECOND_LOOK_SECONDS = 15
 # A decision is of interest while somebody may still ask about it.
 _DECISIONS_KEPT = timedelta(days=30)
 # A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
@@ -54,7 +68,7 @@ class Outcome:
     cluster: str
     message: str = ""
     plan: Plan | None = None
-    written: int = 0
+    writes: list[str] = field(default_factory=list)  # the objects that were patched, one entry a patch
     conflicts: int = 0
     rejected: int = 0
     unreachable: bool = False
@@ -62,6 +76,11 @@ class Outcome:
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)
     seconds_to_patch: list[float] = field(default_factory=list)  # from a failure to the patch that fenced its group
+
+    @property
+    def written(self) -> int:
+        """How many patches were written."""
+        return len(self.writes)
 
     def metrics(self) -> dict[str, int]:
         """What the run adds to the stack's metrics. Not per cluster: every name more would be billed."""
@@ -85,7 +104,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Rebalance:
-    """The use case with its ports. ``chance`` gives random bytes for ids; ``dry_run`` is the stack's default."""
+    """The use case with its ports.
+
+    ``chance`` gives random bytes for ids; ``dry_run`` is the stack's default; ``together`` carries writes out.
+    """
 
     store: Store
     clusters: Clusters
@@ -94,6 +116,7 @@ class Rebalance:
     clock: Clock
     chance: Callable[[int], bytes]
     dry_run: bool
+    together: Together = in_turn
 
     def __call__(self, cluster: str, why: str, remaining: Remaining) -> Outcome:
         """One run.
@@ -103,21 +126,21 @@ class Rebalance:
             StateUnavailableError, LeaseHeldError: try the message again later.
         """
         outcome = Outcome(cluster=cluster)
+        look = _Looks()
         try:
-            self._look_and_write(outcome, why, remaining)
+            self._look_and_write(outcome, why, remaining, look)
         finally:
             # Also when the table has gone away after a patch: what was written must be looked at again.
-            if outcome.written or outcome.doubtful:
-                self.queue.look_again(cluster, "second look after a write", SECOND_LOOK_SECONDS)
+            self._look_again(outcome, look)
         outcome.message = outcome.message or _sentence(outcome)
         return outcome
 
-    def _look_and_write(self, outcome: Outcome, why: str, remaining: Remaining) -> None:
+    def _look_and_write(self, outcome: Outcome, why: str, remaining: Remaining, looks: _Looks) -> None:
         cluster = outcome.cluster
-        settled: dict[str, str] = {}  # what became of groups in earlier rounds of this run
+        refused: dict[GroupKey, str] = {}  # groups whose writes this run has seen refused
         for attempt in range(_ROUNDS):
             try:
-                remembered = self.store.load(cluster)
+                remembered = looks.remembered = self.store.load(cluster)
             except ConfigError as error:
                 _not_looked_at(outcome, error)
                 return
@@ -129,14 +152,23 @@ class Rebalance:
                 return
             try:
                 api = self.clusters.open(record, remaining)
-                observation = api.observe()
+                observation = api.observe(in_trouble(remembered.state))
             except EvenkeelError as error:
                 _not_looked_at(outcome, error)
                 return
-            outcome.plan = plan_for(record, observation, remembered.state, self.clock.now())
+            outcome.plan = plan_for(record, _without(observation, refused), remembered.state, self.clock.now())
+            run = _Run(
+                ports=self,
+                outcome=outcome,
+                remembered=remembered,
+                api=api,
+                why=why,
+                remaining=remaining,
+                refused=refused,
+            )
             if record.mending:
                 try:
-                    self._mend(outcome, outcome.plan, remembered, api, why, remaining)
+                    run.mend(outcome.plan)
                 except (ConflictError, StateConflictError) as error:
                     _log.info("changed meanwhile, reading again: %s", error, extra={"cluster": cluster})
                 except (ClusterUnavailableError, AccessError) as error:
@@ -144,229 +176,331 @@ class Rebalance:
                     _not_looked_at(outcome, error)
                     return
                 continue  # what is planned next, is planned with the new numbers
+            known = len(refused)
             try:
-                again = self._carry_out(outcome, outcome.plan, remembered, api, why, remaining, settled)
+                again = run.carry_out(outcome.plan)
             except StateConflictError as error:
                 _log.info("state changed meanwhile, reading again: %s", error, extra={"cluster": cluster})
                 again = True
             if not again:
                 break
-            if attempt < _ROUNDS - 1:
+            if attempt < _ROUNDS - 1 and len(refused) == known:
                 outcome.conflicts += 1
         else:
             _log.warning("still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": cluster})
 
-    def _carry_out(
-        self,
-        outcome: Outcome,
-        planned: Plan,
-        remembered: Remembered,
-        api: Cluster,
-        why: str,
-        remaining: Remaining,
-        settled: dict[str, str],
-    ) -> bool:
-        """Write what the plan says. True: something was in the way, look again."""
-        cluster = remembered.record.id
-        books = Books(store=self.store, remembered=remembered, groups={**remembered.state.groups})
+    def _look_again(self, outcome: Outcome, looks: _Looks) -> None:
+        """Ask for the look that is due next, if none is that comes sooner."""
+        remembered, now = looks.remembered, self.clock.now()
+        before = remembered.timer if remembered else None
+        timer, seconds = next_timer(
+            before,
+            now,
+            wrote=outcome.written > 0,
+            doubtful=outcome.doubtful,
+            wanted=outcome.plan.look_at if outcome.plan else None,
+        )
+        if seconds is not None:
+            reason = "second look after a write" if outcome.written or outcome.doubtful else "a look is due"
+            self.queue.look_again(outcome.cluster, reason, seconds)
+        if remembered is not None and timer is not None and timer != before:
+            try:
+                self.store.save_timer(outcome.cluster, timer, remembered.versions.get("LOOK"))
+            except (StateConflictError, StateUnavailableError) as error:
+                _log.info("timer not remembered: %s", error, extra={"cluster": outcome.cluster})
+
+
+@dataclass
+class _Looks:
+    """What the last look of a run was made from."""
+
+    remembered: Remembered | None = None
+
+
+def in_trouble(state: ClusterState) -> list[GroupKey]:
+    """The groups whose machines are looked at closely: whether one was launched since the last failure and runs."""
+    return [key for key, known in state.groups.items() if known.in_trouble]
+
+
+def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
+    """The observation, with groups frozen that refuse to be written: the others are planned around them."""
+    if not refused:
+        return observation
+    groups = tuple(
+        replace(group, frozen_because=group.frozen_because or f"its write was refused: {refused[group.key]}")
+        if group.key in refused
+        else group
+        for group in observation.groups
+    )
+    return replace(observation, groups=groups)
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """One plan of one cluster on its way to the cluster."""
+
+    ports: Rebalance
+    outcome: Outcome
+    remembered: Remembered
+    api: Cluster
+    why: str
+    remaining: Remaining
+    refused: dict[GroupKey, str]
+    lease: Lease | None = None
+    again: bool = False  # something was in the way: look again
+    known: dict[PoolId, PoolState] = field(default_factory=dict)  # as it is remembered by now
+    outcomes: dict[GroupKey, str] = field(default_factory=dict)
+    books: Books = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.books = Books(store=self.ports.store, remembered=self.remembered, groups={**self.remembered.state.groups})
+        self.known = dict(self.remembered.state.pools)
+
+    def carry_out(self, planned: Plan) -> bool:
+        """Write what the plan says: fences first, then what shrinks, then what grows. True: look again."""
         for key, state in planned.states.items():
-            books.save_group(key, state)
-        again = False
-        lease: Lease | None = None
+            self.books.save_group(key, state)
         try:
+            written = [pool for pool in planned.pools if not self._is_dry(pool)]
+            left_over = {pool.id: marked_and_staying(pool, self.books) for pool in written}
+            if any(pool.changes or left_over[pool.id] for pool in written):
+                self._take_lease()
             for pool in planned.pools:
-                outcomes: dict[str, str] = {}
-                known = remembered.state.pools.get(pool.id, PoolState())
-                dry_run = outcome.dry_run and not leaves(remembered.record, pool.id)
-                left_over = [] if dry_run else marked_and_staying(pool, books)
-                if (pool.changes or left_over) and not dry_run and lease is None:
-                    lease = self._take_lease(cluster, remembered, remaining)
-                if lease is not None and left_over:
-                    again |= unmark(left_over, api, books)
-                if lease is not None and pool.changes and not dry_run:
-                    if pool.moves or not leaves(remembered.record, pool.id):
-                        known = self._write_down(pool, known, books)
-                    again |= self._write(outcome, pool, known, api, lease, outcomes, settled, remaining, books)
-                elif pool.changes:
-                    outcomes = {str(group.group.key): "planned" for group in pool.changes}
-                self._tell(outcome, pool, known, api, books, why, outcomes, dry_run)
+                self._write_down(pool)
+            if self.lease is not None:
+                for pool in written:
+                    self.again |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.books)
+                self._write(written)
+            for pool in planned.pools:
+                self._tell(pool)
             for refusal in planned.refusals:
                 if not refusal.waits:
-                    _log.error("refused: %s", refusal.reason, extra={"cluster": cluster})
-                    books.end_growth(remembered.growths[refusal.growth.id], f"refused: {refusal.reason}")
-            left = after_leaving(remembered.record, planned)
-            if left is not None:
-                record, sentence = left
-                for id, pool_state in remembered.state.pools.items():
-                    # Whoever comes back may find other bounds, and those are adopted then.
-                    if pool_state.adopted and leaves(remembered.record, id) and not leaves(record, id):
-                        books.save_pool(id, replace(pool_state, adopted={}))
-                self.store.save_record(record, remembered.versions["META"])
-                outcome.message = f"{cluster}: {sentence}"
+                    _log.error("refused: %s", refusal.reason, extra={"cluster": self.outcome.cluster})
+                    request = self.remembered.growths[refusal.growth.id]
+                    self.books.end_growth(request, f"refused: {refusal.reason}")
+            self._after_leaving(planned)
         finally:
-            if lease is not None:
-                self.store.give_back_lease(cluster, lease, self.clock.now())
-        return again
+            if self.lease is not None:
+                self.ports.store.give_back_lease(self.outcome.cluster, self.lease, self.ports.clock.now())
+        return self.again
 
-    def _mend(
-        self, outcome: Outcome, planned: Plan, remembered: Remembered, api: Cluster, why: str, remaining: Remaining
-    ) -> None:
+    def _is_dry(self, pool: PoolPlan) -> bool:
+        return self.outcome.dry_run and not leaves(self.remembered.record, pool.id)
+
+    def _after_leaving(self, planned: Plan) -> None:
+        left = after_leaving(self.remembered.record, planned)
+        if left is None:
+            return
+        record, sentence = left
+        for id, state in self.known.items():
+            # Whoever comes back may find other bounds, and those are adopted then.
+            if state.adopted and leaves(self.remembered.record, id) and not leaves(record, id):
+                self._remember(id, replace(state, adopted={}, seen=None, published=None))
+        self.ports.store.save_record(record, self.remembered.versions["META"])
+        self.outcome.message = f"{self.outcome.cluster}: {sentence}"
+
+    def mend(self, planned: Plan) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        record, dry_run = remembered.record, outcome.dry_run
-        lease = None if dry_run else self._take_lease(record.id, remembered, remaining)
+        record, dry_run, store = self.remembered.record, self.outcome.dry_run, self.ports.store
+        if not dry_run:
+            self._take_lease()
         try:
-            told, left = mend(record, planned, api, lambda: remaining() < _PATCH_SECONDS, dry_run=dry_run)
-            outcome.written += written(told)
-            self.store.save_record(record.model_copy(update={"mending": left}), remembered.versions["META"])
+            told, left = mend(record, planned, self.api, lambda: self.remaining() < _PATCH_SECONDS, dry_run=dry_run)
+            self.outcome.writes += ["pool-max"] * written(told)
+            store.save_record(record.model_copy(update={"mending": left}), self.remembered.versions["META"])
         finally:
-            if lease is not None:
-                self.store.give_back_lease(record.id, lease, self.clock.now())
+            if self.lease is not None:
+                store.give_back_lease(record.id, self.lease, self.ports.clock.now())
         for pool in planned.pools:
             if changes := told.get(str(pool.id)):
-                now = self.clock.now()
-                id = ulid(now, self.chance(10))
-                decision = decision_json(pool, id=id, cluster=record.id, at=now, why=why, dry_run=dry_run, outcomes={})
-                decision["mended"] = changes
-                self.store.save_decision(record.id, id, decision, now + _DECISIONS_KEPT)
-                outcome.decisions.append(id)
-                _log.info("decision", extra={"cluster": record.id, "decision": decision})
+                self._decide(pool, {}, dry_run=dry_run, mended=changes)
 
-    def _take_lease(self, cluster: str, remembered: Remembered, remaining: Remaining) -> Lease:
-        now = self.clock.now()
-        owner = ulid(now, self.chance(10))
-        return self.store.take_lease(
-            cluster, owner, remembered.fence, now, now + timedelta(seconds=max(1.0, remaining()))
+    def _take_lease(self) -> None:
+        now = self.ports.clock.now()
+        self.lease = self.ports.store.take_lease(
+            self.outcome.cluster,
+            ulid(now, self.ports.chance(10)),
+            self.remembered.fence,
+            now,
+            now + timedelta(seconds=max(1.0, self.remaining())),
         )
 
-    def _write_down(self, pool: PoolPlan, known: PoolState, books: Books) -> PoolState:
+    def _remember(self, id: PoolId, state: PoolState) -> None:
+        if state != self.known.get(id, PoolState()):
+            self.books.save_pool(id, state)
+            self.known[id] = state
+
+    def _write_down(self, pool: PoolPlan) -> None:
         """Remember what must not be lost, before the first patch: the bounds before us, and a move that begins."""
-        state = known
-        if not set(pool.adopted) <= set(known.adopted):
-            state = replace(state, adopted={**pool.adopted, **known.adopted})
-        if pool.moves:
-            id = ulid(self.clock.now(), self.chance(10))
-            if pool.growth is not None:
-                request, only = pool.growth.id, pool.growth.only
-                move = Move(id=id, carried=pool.growth.nodes, steps=pool.moves, request=request, only=only)
-            else:
-                owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
-                move = Move(id=id, carried=owed, steps=pool.moves)
-            state = replace(state, move=move)
-        if state != known:
-            books.save_pool(pool.id, state)
-        return state
+        state = pool.remembered
+        leaving = leaves(self.remembered.record, pool.id)
+        if self.lease is not None and pool.changes and not self._is_dry(pool) and (pool.moves or not leaving):
+            if not set(pool.adopted) <= set(state.adopted):
+                state = replace(state, adopted={**pool.adopted, **state.adopted})
+            if pool.moves:
+                state = replace(state, move=self._move(pool))
+        self._remember(pool.id, state)
+        if pool.known_as is not None:
+            self._remember(pool.known_as, PoolState())
 
-    def _write(
-        self,
-        outcome: Outcome,
-        pool: PoolPlan,
-        known: PoolState,
-        api: Cluster,
-        lease: Lease,
-        outcomes: dict[str, str],
-        settled: dict[str, str],
-        remaining: Remaining,
-        books: Books,
-    ) -> bool:
-        """Patch the groups of one pool in safe order, and stop the pool at the first that fails. True: look again."""
+    def _move(self, pool: PoolPlan) -> Move:
+        id = ulid(self.ports.clock.now(), self.ports.chance(10))
+        if pool.growth is not None:
+            request, only = pool.growth.id, pool.growth.only
+            return Move(id=id, carried=pool.growth.nodes, steps=pool.moves, request=request, only=only)
+        return Move(id=id, carried=pool.carried, steps=pool.moves)
 
-        def late() -> bool:
-            return self.clock.now() >= lease.expires or remaining() < _PATCH_SECONDS
+    def _write(self, pools: Sequence[PoolPlan]) -> None:
+        """Patch everything, in an order in which what a write rests on has been written before it.
 
-        for group in in_safe_order(pool.changes):
-            key = str(group.group.key)
-            if key in settled:
-                outcomes[key] = settled[key]
-                return False
-            try:
-                for patch in patches(group):
-                    if patch.lowers_requested and not late():
-                        mark(api, patch, books)  # a patch per machine, so the time is looked at again
-                    if late():
-                        outcomes[key] = "not tried: no time left"
-                        return False
-                    self._apply(api, pool, known, group, patch)
-                    outcome.written += 1
-            except ConflictError as error:
-                outcomes[key] = f"conflict: {error}"
-                return True
-            except RejectedError as error:
-                outcome.rejected += 1
-                outcomes[key] = settled[key] = f"rejected: {error}"
-                _log.error("write refused: %s", error, extra={"cluster": outcome.cluster, "group": key})
-                return False
-            except ClusterUnavailableError as error:
-                outcome.unreachable = outcome.doubtful = True
-                outcomes[key] = f"unknown: {error}"
-                return False
-            except AccessError as error:  # the credential ran out between two patches, and there is no other
-                outcome.unreachable = True
-                outcomes[key] = f"not written: {error}"
-                return False
-            outcomes[key] = "written"
-            if group.failed_at is not None:
-                outcome.seconds_to_patch.append(max(0.0, (self.clock.now() - group.failed_at).total_seconds()))
-        return False
+        Fences need no marks, so all of them come before the first machine is marked. What shrinks depends on nothing.
+        What grows in a pool waits for all that shrinks there.
+        """
+        shrinking = [(pool, group) for pool in pools for group in in_safe_order(pool.changes) if not grows(group)]
+        fences = [(pool, group, patch) for pool, group in shrinking if (patch := fence_first(group)) is not None]
+        self._together([(group, partial(self._fence, pool, group, patch)) for pool, group, patch in fences])
+        plain = [(pool, group) for pool, group in shrinking if not group.lowers_requested]
+        self._together([(group, partial(self._write_group, pool, group)) for pool, group in plain])
+        marked = [(pool, group) for pool, group in shrinking if group.lowers_requested]
+        self._together([(group, partial(self._write_group, pool, group)) for pool, group in marked])
+        growing = []
+        for pool in pools:
+            if all(self.outcomes.get(group.group.key) == "written" for group in pool.changes if not grows(group)):
+                growing += [(pool, group) for group in in_safe_order(pool.changes) if grows(group)]
+        self._together([(group, partial(self._write_group, pool, group)) for pool, group in growing])
 
-    def _apply(self, api: Cluster, pool: PoolPlan, known: PoolState, group: GroupPlan, patch: Patch) -> None:
-        bounds = patch.bounds or group.group.bounds
-        decision = write_decision(group.offer, self.clock.now(), "; ".join(group.reasons), bounds)
+    def _together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
+        """Side by side, but for groups whose bounds stand on one object: those one after the other."""
+        by_object: dict[str, list[Callable[[], None]]] = {}
+        for group, task in tasks:
+            by_object.setdefault(self.api.object_of(group.group.key), []).append(task)
+        if by_object:
+            self.ports.together([partial(in_turn, mine) for mine in by_object.values()])
+
+    def _is_late(self) -> bool:
+        over = self.lease is None or self.ports.clock.now() >= self.lease.expires
+        return over or self.remaining() < _PATCH_SECONDS
+
+    def _fence(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
+        """The fence alone. The rest of the group's change follows, unless this one failed."""
+        failed = self._try(pool, group, [patch])
+        if failed is not None:
+            self.outcomes[group.group.key] = failed
+
+    def _write_group(self, pool: PoolPlan, group: GroupPlan) -> None:
+        key = group.group.key
+        if key in self.outcomes:
+            return  # its fence was not written
+        failed = self._try(pool, group, patches(group))
+        if failed is None and not is_complete(group):
+            failed = "waits: the owner of its bounds has not copied them yet"
+        self.outcomes[key] = failed or "written"
+        if failed is None and group.failed_at is not None:
+            seconds = (self.ports.clock.now() - group.failed_at).total_seconds()
+            self.outcome.seconds_to_patch.append(max(0.0, seconds))
+
+    def _try(self, pool: PoolPlan, group: GroupPlan, steps: Sequence[Patch]) -> str | None:
+        """What stopped the patches of one group; None: all are written."""
+        key = group.group.key
+        try:
+            for patch in steps:
+                if patch.lowers_requested and not self._is_late():
+                    mark(self.api, patch, self.books)  # a patch per machine, so the time is looked at again
+                if self._is_late():
+                    return "not tried: no time left"
+                self._apply(pool, group, patch)
+                self.outcome.writes.append(str(key))
+        except ConflictError as error:
+            self.again = True
+            return f"conflict: {error}"
+        except RejectedError as error:
+            self.outcome.rejected += 1
+            self.again = True
+            self.refused[key] = str(error)
+            _log.error("write refused: %s", error, extra={"cluster": self.outcome.cluster, "group": str(key)})
+            return f"rejected: {error}"
+        except ClusterUnavailableError as error:
+            self.outcome.unreachable = self.outcome.doubtful = True
+            return f"unknown: {error}"
+        except AccessError as error:  # the credential ran out between two patches, and there is no other
+            self.outcome.unreachable = True
+            return f"not written: {error}"
+        return None
+
+    def _apply(self, pool: PoolPlan, group: GroupPlan, patch: Patch) -> None:
+        known = self.known.get(pool.id, PoolState())
+        done = patch.requested is not None or (patch.bounds is not None and patch.bounds == group.bounds)
+        requested = group.requested if done else group.group.requested
+        decision = write_decision(
+            group.offer,
+            self.ports.clock.now(),
+            "; ".join(group.reasons),
+            patch.bounds or group.group.bounds,
+            requested=requested,
+            before=group.group.requested if requested != group.group.requested else None,
+        )
         move = known.move.id if known.move and group.moved and patch.requested is not None else None
-        api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
+        self.api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
 
-    def _tell(
-        self,
-        outcome: Outcome,
-        pool: PoolPlan,
-        known: PoolState,
-        api: Cluster,
-        books: Books,
-        why: str,
-        outcomes: dict[str, str],
-        dry_run: bool,
-    ) -> None:
+    def _tell(self, pool: PoolPlan) -> None:
         """Record the decision if there is one, once: the same news is not told at every scan."""
-        wrote = "written" in outcomes.values()
+        dry_run = self._is_dry(pool)
+        refused = {key: f"rejected: {why}" for key, why in self.refused.items()}
+        came_of = {**refused, **self.outcomes}
+        outcomes = {
+            str(group.group.key): came_of[group.group.key] for group in pool.groups if group.group.key in came_of
+        }
+        if dry_run:
+            outcomes = {str(group.group.key): "planned" for group in pool.changes}
+        known = self.known.get(pool.id, PoolState())
         failed = any(word not in ("written", "planned") for word in outcomes.values())
         digest = pool.digest(applied=bool(outcomes) and not failed and not dry_run)
         move = known.move
         if move is not None and not failed and not dry_run and pool.valid:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
-        ended = pool.growth is not None and not failed and pool.valid
-        if pool.growth is not None and ended:
-            # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
-            request = books.remembered.growths.get(pool.growth.id)
-            answered = request is None or request.done
-            if request is not None and not answered:
-                books.end_growth(request, _result(pool, request, dry_run=dry_run))
-            ended = not (answered and dry_run)
-        if not ended and not outcomes and digest == known.digest and move == known.move:
-            return
+        ended = self._end_growth(pool, failed=failed, dry_run=dry_run)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        news = wrote or digest != known.digest or ended
-        if news:
-            now = self.clock.now()
-            id = ulid(now, self.chance(10))
-            decision = decision_json(
-                pool,
-                id=id,
-                cluster=outcome.cluster,
-                at=now,
-                why=why,
-                dry_run=dry_run,
-                outcomes=outcomes,
-            )
-            self.store.save_decision(outcome.cluster, id, decision, now + _DECISIONS_KEPT)
-            outcome.decisions.append(id)
-            _log.info("decision", extra={"cluster": outcome.cluster, "decision": decision})
-            for detail_type in _detail_types(pool, wrote):
-                self.bus.publish(detail_type, decision)
-            for group in pool.changes:
-                if outcomes.get(str(group.group.key)) == "written":
-                    api.tell(group, id)
-        if digest != known.digest or move != known.move:
-            books.save_pool(pool.id, replace(known, digest=digest, move=move))
+        if "written" in outcomes.values() or digest != known.digest or ended:
+            self._decide(pool, outcomes, dry_run=dry_run)
+        self._remember(pool.id, replace(known, digest=digest, move=move, in_trouble=_in_trouble(pool, known)))
+
+    def _end_growth(self, pool: PoolPlan, *, failed: bool, dry_run: bool) -> bool:
+        """Answer a request that has been carried out. True: that is news."""
+        if pool.growth is None or failed or not pool.valid:
+            return False
+        # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
+        request = self.remembered.growths.get(pool.growth.id)
+        answered = request is None or request.done
+        if request is not None and not answered:
+            self.books.end_growth(request, _result(pool, request, dry_run=dry_run))
+        return not (answered and dry_run)
+
+    def _decide(
+        self,
+        pool: PoolPlan,
+        outcomes: Mapping[str, str],
+        *,
+        dry_run: bool,
+        mended: Sequence[Mapping[str, object]] | None = None,
+    ) -> None:
+        """One decision: into the table, the log, and (but for agreed numbers) onto the bus."""
+        now, cluster = self.ports.clock.now(), self.outcome.cluster
+        id = ulid(now, self.ports.chance(10))
+        decision = decision_json(pool, id=id, cluster=cluster, at=now, why=self.why, dry_run=dry_run, outcomes=outcomes)
+        if mended is not None:
+            decision["mended"] = list(mended)
+        self.ports.store.save_decision(cluster, id, decision, now + _DECISIONS_KEPT)
+        self.outcome.decisions.append(id)
+        _log.info("decision", extra={"cluster": cluster, "decision": decision})
+        if mended is not None:
+            return
+        known = self.known.get(pool.id, PoolState())
+        for detail_type in _detail_types(pool, known, "written" in outcomes.values()):
+            self.ports.bus.publish(detail_type, decision)
+        for group in pool.changes:
+            if outcomes.get(str(group.group.key)) == "written":
+                self.api.tell(group, id)
 
 
 def _result(pool: PoolPlan, record: GrowthRecord, *, dry_run: bool) -> str:
@@ -377,9 +511,6 @@ def _result(pool: PoolPlan, record: GrowthRecord, *, dry_run: bool) -> str:
     return f"{'dry run: ' if dry_run else ''}{done} in pool {pool.id}{missing}"
 
 
-_TROUBLE = (State.FENCED, State.PROBING)
-
-
 def _not_looked_at(outcome: Outcome, error: Exception) -> None:
     """The next scan tries again; a message kept in the queue would try no better."""
     outcome.unreachable = True
@@ -387,7 +518,17 @@ def _not_looked_at(outcome: Outcome, error: Exception) -> None:
     _log.error(outcome.message, extra={"cluster": outcome.cluster})
 
 
-def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:
+def _in_trouble(pool: PoolPlan, known: PoolState) -> tuple[str, ...]:
+    """The groups that are told to be in trouble from now on; a frozen one is what it was."""
+    return tuple(
+        str(plan.group.key)
+        for plan in pool.groups
+        if plan.state in (State.FENCED, State.PROBING)
+        or (plan.state is State.FROZEN and str(plan.group.key) in known.in_trouble)
+    )
+
+
+def _detail_types(pool: PoolPlan, known: PoolState, wrote: bool) -> list[str]:
     types = []
     if not pool.valid:
         types.append("Pool Invalid")
@@ -397,12 +538,10 @@ def _detail_types(pool: PoolPlan, wrote: bool) -> list[str]:
         types.append("Write Contested")
     if wrote:
         types.append("Node Groups Rebalanced")
-    # What was published last says what the group was then.
-    before = [plan.group.offer.state if plan.group.offer else State.HEALTHY for plan in pool.groups]
-    now = [plan.state for plan in pool.groups]
-    if any(new is State.FENCED is not old for old, new in zip(before, now, strict=True)):
+    told = set(known.in_trouble)
+    if any(plan.state is State.FENCED and str(plan.group.key) not in told for plan in pool.groups):
         types.append("Node Group Fenced")
-    if any(new is State.HEALTHY and old in _TROUBLE for old, new in zip(before, now, strict=True)):
+    if any(plan.state is State.HEALTHY and str(plan.group.key) in told for plan in pool.groups):
         types.append("Node Group Recovered")
     return types
 

@@ -11,11 +11,30 @@ from evenkeel.domain.model import Bounds, Offer, Publication, State
 from evenkeel.domain.values import BadValueError, read_count
 
 
-def write_decision(offer: Offer, at: datetime, why: str, bounds: Bounds | None = None) -> str:
-    """The annotation's text: one JSON object. ``bounds`` are those that stand on the object after the same patch."""
+def write_decision(
+    offer: Offer,
+    at: datetime,
+    why: str,
+    bounds: Bounds | None = None,
+    *,
+    requested: int | None = None,
+    before: int | None = None,
+) -> str:
+    """The annotation's text: one JSON object.
+
+    Args:
+        offer: What is published.
+        at: When.
+        why: The plan's reasons, for people.
+        bounds: Those that stand on the object after the same patch.
+        requested: The replicas that stand there then; None: they are not said.
+        before: The replicas before, where they have been changed.
+    """
     return json.dumps(
         {
             **({} if bounds is None else {"min": bounds.min}),
+            **({} if requested is None else {"requested": requested}),
+            **({} if before is None else {"before": before}),
             "at": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "state": offer.state.value,
             "target": offer.target,
@@ -54,9 +73,10 @@ def read_publication(text: str | None) -> Publication | None:
         found = json.loads(text or "")
         at = datetime.fromisoformat(found["at"])
         bounds = Bounds(read_count(found["min"]), read_count(found["max"]))
+        requested, before = (read_count(found[name]) if name in found else None for name in ("requested", "before"))
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
-    return Publication(at=at, bounds=bounds) if at.tzinfo else None
+    return Publication(at=at, bounds=bounds, requested=requested, before=before) if at.tzinfo else None
 
 
 def read_offer(text: str | None) -> Offer | None:

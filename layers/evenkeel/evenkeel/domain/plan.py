@@ -81,6 +81,11 @@ class GroupPlan:
         return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
 
     @property
+    def lowers_requested(self) -> bool:
+        """Whether machines will go."""
+        return self.requested < self.group.requested
+
+    @property
     def offer(self) -> Offer:
         """What the annotation remembers of this plan."""
         return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
@@ -101,7 +106,8 @@ class PoolPlan:
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
     known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
-    owed: int = 0  # replicas that an interrupted move gave up and that still find no place
+    carried: int = 0  # replicas that an interrupted move gave up, as this look found it
+    owed: int = 0  # of those and of what this plan gives up, what still finds no place
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     growth: Growth | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
@@ -450,6 +456,7 @@ def _plan_pool(
         groups=tuple(groups),
         remembered=replace(pool.state, seen=seen, published=dealt.publication if dealt else None),
         known_as=pool.state_of,
+        carried=pool.owed,
         owed=owed,
         contested=tuple(
             str(group.key)

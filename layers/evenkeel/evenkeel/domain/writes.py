@@ -8,7 +8,7 @@ narrowed after the replicas were written: at every instant max >= requested and 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evenkeel.domain.model import Bounds
+from evenkeel.domain.model import Bounds, State
 from evenkeel.domain.plan import GroupPlan
 
 
@@ -43,8 +43,32 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
     return sorted(changes, key=growth)
 
 
+def grows(plan: GroupPlan) -> bool:
+    """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
+    old = plan.group.bounds.max if plan.group.bounds else 0
+    new = plan.bounds.max if plan.bounds else old
+    return not plan.leaves and plan.moved >= 0 and (new > old or plan.requested > plan.group.requested)
+
+
+def fence_first(plan: GroupPlan) -> Patch | None:
+    """The fence of a group that is about to give up replicas, for which machines have to be marked before.
+
+    Bounds need no marks: with max at what is requested now, no order goes there while the marks are set.
+    """
+    group = plan.group
+    if plan.state is not State.FENCED or plan.bounds is None or plan.requested >= group.requested:
+        return None
+    bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
+    wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
+    return Patch(plan=plan, bounds=bounds) if wide else None
+
+
 def patches(plan: GroupPlan) -> list[Patch]:
-    """The patches of one group, in order; empty where nothing changes."""
+    """The patches of one group, in order; empty where nothing changes.
+
+    On two objects, Cluster Autoscaler reads the bounds that the owner's controller has copied to the scalable: the list
+    ends before replicas that the copy does not hold yet, and the next look goes on.
+    """
     group = plan.group
     if plan.leaves:
         return [Patch(plan=plan, bounds=plan.bounds, leaves=True)]
@@ -52,14 +76,25 @@ def patches(plan: GroupPlan) -> list[Patch]:
     requested = plan.requested if plan.requested != group.requested else None
     if bounds is None and requested is None:
         return []
-    if not group.two_objects or bounds is None or requested is None:
+    if not group.two_objects or requested is None:
         return [Patch(plan=plan, bounds=bounds, requested=requested)]
-    old = group.bounds or bounds
-    wide = Bounds(
-        min(old.min, bounds.min, requested, group.requested), max(old.max, bounds.max, requested, group.requested)
-    )
-    steps = [Patch(plan=plan, bounds=wide)] if wide != group.bounds else []
+    old, new = group.bounds or plan.bounds, plan.bounds or group.bounds
+    steps = []
+    wide = None
+    if old is not None and new is not None:
+        numbers = (requested, group.requested)
+        wide = Bounds(min(old.min, new.min, *numbers), max(old.max, new.max, *numbers))
+        if wide != group.bounds:
+            steps.append(Patch(plan=plan, bounds=wide))
+    if group.copied is not None and not group.copied.min <= requested <= group.copied.max:
+        return steps
     steps.append(Patch(plan=plan, requested=requested))
-    if wide != bounds:
-        steps.append(Patch(plan=plan, bounds=bounds))
+    if wide is not None and wide != new:
+        steps.append(Patch(plan=plan, bounds=new))
     return steps
+
+
+def is_complete(plan: GroupPlan) -> bool:
+    """Whether :func:`patches` leads all the way; else an owner's controller has to copy bounds before."""
+    left = patches(plan)
+    return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in left)

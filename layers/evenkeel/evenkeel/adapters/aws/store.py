@@ -5,6 +5,7 @@
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        GROWTH#<id>                     nodes asked for on request
                        LEASE                           owner, fence, expiry; never deleted
+                       LOOK                            when the cluster is looked at besides its scans
                        META                            the cluster's record; the sparse index `due` is on this
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
                        ZONE#<region>/<zone>            impaired until
@@ -26,8 +27,18 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, GrowthRecord, PoolRecord, ZoneRecord, read_json
+from evenkeel.config import (
+    ClusterRecord,
+    ConfigError,
+    GroupRecord,
+    GrowthRecord,
+    PoolRecord,
+    TimerRecord,
+    ZoneRecord,
+    read_json,
+)
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, PoolId
 from evenkeel.domain.plan import ClusterState
 from evenkeel.domain.pools import PoolState
@@ -40,6 +51,7 @@ _GROUP_KEPT = timedelta(days=1)
 _CONTESTED_KEPT = timedelta(days=365)
 # EventBridge may bring an event again within a day.
 _GROWTH_KEPT = timedelta(days=1, hours=1)
+_TIMER_KEPT = timedelta(days=1)
 _NEVER = datetime.fromtimestamp(0, UTC)
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -110,6 +122,9 @@ class DynamoStore:
             growths=growths,
             versions={key: int(item["version"]["N"]) for key, item in by_key.items() if "version" in item},
             fence=int(by_key["LEASE"]["fence"]["N"]) if "LEASE" in by_key else 0,
+            timer=read_json(TimerRecord, _text(by_key["LOOK"]), f"{_pk(cluster)} LOOK").timer()
+            if "LOOK" in by_key
+            else None,
         )
 
     def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
@@ -164,6 +179,12 @@ class DynamoStore:
         """Kept for a day after it was asked for, so that the same request is known when it comes again."""
         expires = {"N": str(int((record.at + _GROWTH_KEPT).timestamp()))}
         self._put(_pk(cluster), f"GROWTH#{record.id}", record.model_dump_json(), version, expires_at=expires)
+
+    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+        """Kept while it may still keep a look from being asked for twice."""
+        expires = {"N": str(int((timer.due + _TIMER_KEPT).timestamp()))}
+        record = TimerRecord(due=timer.due, step=timer.step).model_dump_json()
+        self._put(_pk(cluster), "LOOK", record, version, expires_at=expires)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Take the lease if it is over and nobody has had it since ``seen_fence``.

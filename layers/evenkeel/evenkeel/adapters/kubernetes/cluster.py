@@ -218,6 +218,11 @@ class KubernetesCluster:
                 machines += page
         return machines
 
+    def object_of(self, key: GroupKey) -> str:
+        """The owner of the bounds, which a Cluster's topology is for many groups; else the scalable."""
+        found = self._found[key]
+        return _identity(found.owner or found.scalable)
+
     def going(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go: those without a node, the newest first; then, on request, the least useful."""
         staying = [machine for machine, _ in self._staying(patch.plan.group)]

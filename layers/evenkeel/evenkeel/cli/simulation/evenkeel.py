@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from evenkeel.application.rebalance import SECOND_LOOK_SECONDS
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import classify
+from evenkeel.domain.looks import Timer, next_timer
 from evenkeel.domain.model import MachineFailure, Observation, OnFailure, Policy, PoolRule, Strategy
 from evenkeel.domain.moves import Move
 from evenkeel.domain.offer import write_adopted, write_decision
@@ -61,6 +61,7 @@ class Evenkeel:
         self._world = world
         self._policy = policy
         self._look_again = look_again
+        self._timer: Timer | None = None
         self._groups = {group.key: group for group in world.groups}
         self._chance = random.Random(f"{world.scenario.seed}/ids")
 
@@ -70,7 +71,9 @@ class Evenkeel:
             return
         known = self.state.groups.get(group.key, GroupState())
         kind = classify(failure.code, failure.message)
-        after = record_failure(known, failure.at, kind, f"{failure.code}: {failure.message}", self._policy.backoff)
+        after = record_failure(
+            known, failure.at, kind, f"{failure.code}: {failure.message}", self._policy.backoff, now=self._world.time
+        )
         self.state = replace(self.state, groups={**self.state.groups, group.key: after})
 
     def fence_zone(self, zone: str, until: int) -> None:
@@ -82,7 +85,11 @@ class Evenkeel:
         now = self._world.time
         observation = Observation(groups=tuple(self._world.observe(group) for group in self._world.groups))
         planned = plan(observation, self.state, self._policy, now)
-        self.state = replace(self.state, groups={**self.state.groups, **planned.states})
+        self.state = replace(
+            self.state,
+            groups={**self.state.groups, **planned.states},
+            pools={**self.state.pools, **planned.pool_states},
+        )
         written = self.patches
         for pool in planned.pools:
             known = self._write_down(pool)
@@ -92,7 +99,15 @@ class Evenkeel:
                 if patch.bounds is not None:
                     group.bounds = patch.bounds
                     group.adopted = group.adopted or write_adopted(pool.adopted[str(group.key)])
-                group.decision = write_decision(patch.plan.offer, now, why, group.bounds)
+                before = patch.plan.group.requested
+                group.decision = write_decision(
+                    patch.plan.offer,
+                    now,
+                    why,
+                    group.bounds,
+                    requested=before if patch.requested is None else patch.requested,
+                    before=None if patch.requested is None else before,
+                )
                 if patch.requested is not None:
                     group.move = known.move.id if known.move and patch.plan.moved else group.move
                     self._world.shrink(group, patch.requested)
@@ -102,8 +117,10 @@ class Evenkeel:
                 self._groups[group_plan.group.key].state = group_plan.state
             self._close(pool, known)
         self._world.changed = True
-        if self.patches > written:
-            self._look_again(SECOND_LOOK_SECONDS)
+        wrote = self.patches > written
+        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=planned.look_at)
+        if seconds is not None:
+            self._look_again(seconds)
         return planned
 
     def _write_down(self, pool: PoolPlan) -> PoolState:
@@ -112,10 +129,8 @@ class Evenkeel:
         if pool.changes:
             known = replace(known, adopted={**pool.adopted, **known.adopted})
         if pool.moves:
-            owed = known.move.owed(group.group for group in pool.groups) if known.move else 0
-            known = replace(
-                known, move=Move(id=ulid(self._world.time, self._chance.randbytes(10)), carried=owed, steps=pool.moves)
-            )
+            id = ulid(self._world.time, self._chance.randbytes(10))
+            known = replace(known, move=Move(id=id, carried=pool.carried, steps=pool.moves))
         return known
 
     def _close(self, pool: PoolPlan, known: PoolState) -> None:

@@ -226,7 +226,7 @@ class World:
             requested=group.requested,
             running=group.running,
             machines=None
-            if group.requested == group.running
+            if group.requested == group.running and group.state is State.HEALTHY
             else tuple(
                 Machine(
                     name=machine.name,
