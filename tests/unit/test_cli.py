@@ -85,7 +85,7 @@ def files(tmp_path: Path) -> Files:
 class TestContract:
     def test_the_names_are_those_of_the_contract(self, files: Files) -> None:
         found = files.plan("-f", files.listed(*pool_of(4, 1, 1), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}}))  # fmt: skip  # noqa: E501
-        assert set(found) == {"now", "pools", "skipped"}
+        assert set(found) == {"now", "pools", "skipped", "state"}
         assert found["now"] == NOW
         (pool,) = found["pools"]
         assert set(pool) == POOL_KEYS

@@ -332,7 +332,7 @@ class TestRestoreOfAPool:
         house.store.save_record(
             house.record.model_copy(update={"dry_run": True}), house.store.load("demo").versions["META"]
         )
-        house.cluster.change(key("a"), requested=4, running=4)
+        house.cluster.change(key("a"), bounds=Bounds(0, 99))
         house.ask("restore", pool="other")
         patches = len(house.cluster.applied)
         house.run()
@@ -383,9 +383,9 @@ class TestExplain:
         assert "PoolMaximum is 12: the record's max for pool workers." in text
         assert "Node group cluster-api/default/workers-a in zone a is healthy." in text
         assert "Requested stays 4, running 4." in text
-        assert "Max goes from 4 to 8: strategy: Balanced: 4 of the pool's 7 nodes of headroom" in text
+        assert "Max goes from 4 to 6: strategy: Balanced: 2 of the pool's 7 nodes of headroom" in text
         assert "Min goes from 0 to 2: strategy: PoolMinimum 3 levelled over the zones" in text
-        assert "It may grow by 4, to 8." in text
+        assert "It may grow by 2, to 6." in text
 
     def test_numbers_from_annotations_name_the_objects_and_sums_say_so(self) -> None:
         house = House(pools=[])

@@ -31,7 +31,7 @@ from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
 from evenkeel.domain.moves import Growth, Move
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.plan import ClusterState, Plan
 from evenkeel.domain.pools import PoolState, Sighting
 from evenkeel.domain.similarity import GARDENER, Similarity
 from evenkeel.domain.values import LARGEST_COUNT, BadValueError, shown
@@ -573,3 +573,14 @@ class StateFile(_Strict):
             pools={PoolId.read(key): record.state() for key, record in self.pools.items()},
             zones={zone: record.impaired_until for zone, record in self.zones.items()},
         )
+
+    def after(self, planned: Plan) -> Self:
+        """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
+        pools = {pool.id: planned.pool_states.get(pool.id, pool.remembered) for pool in planned.pools if pool.valid}
+        for pool in planned.pools:
+            if pool.valid and pool.changes:
+                adopted = {**pool.adopted, **pools[pool.id].adopted}
+                pools[pool.id] = replace(pools[pool.id], adopted=adopted)
+        groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
+        kept = {str(id): PoolRecord.of(state) for id, state in pools.items()}
+        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": {**self.pools, **kept}})

@@ -64,6 +64,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "skipped": [
             {"namespace": skipped.namespace, "name": skipped.name, "reason": skipped.reason} for skipped in plan.skipped
         ],
+        **({} if plan.look_at is None else {"lookAt": rfc3339(plan.look_at)}),
         **({"refused": [refusal.reason for refusal in plan.refusals]} if plan.refusals else {}),
     }
 

@@ -24,7 +24,7 @@ from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model import Observation
-from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.restore import plan_leaving
 
 
 def plan_command(
@@ -32,7 +32,9 @@ def plan_command(
         list[str] | None,
         typer.Option("-f", "--file", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."),
     ] = None,
-    state: Annotated[str | None, typer.Option(help="Backoffs and impaired zones, JSON.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="What is remembered, JSON: `state` of an earlier plan, or written by hand.")
+    ] = None,
     now: Annotated[str | None, typer.Option(help="The moment to plan for, RFC 3339; default: now.")] = None,
     cluster: Annotated[
         str | None,
@@ -57,20 +59,21 @@ def plan_command(
         return
     try:
         policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
-        remembered = read_json(StateFile, read_text(state), state).state() if state else ClusterState()
+        known = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
         growths = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        remembered = replace(remembered, growths=tuple(growths))
+        remembered = replace(known.state(), growths=tuple(growths))
         observation = _observe(file or [], policy, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    planned = plan(observation, remembered, policy.policy(), at)
+    planned = plan_leaving(observation, remembered, policy.policy(), at, ())
     if refused := [refusal.reason for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     if output is Output.JSON:
-        typer.echo(json.dumps(plan_json(planned), indent=2, ensure_ascii=False))
+        after = known.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        typer.echo(json.dumps({**plan_json(planned), "state": after}, indent=2, ensure_ascii=False))
     else:
         print_plan(planned)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0

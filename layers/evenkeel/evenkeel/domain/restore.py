@@ -33,28 +33,38 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
             continue
         groups = tuple(_leave(planned, known) for planned in pool.groups)
         pools[pool.id] = replace(pool, groups=groups, starved=0, owed=0 if begun else owed)
-    planned_for = {planned.group.key for pool in usual.pools for planned in pool.groups}
+    return _with_left_groups(replace(usual, pools=tuple(pools.values()), states={}), observation, state, policy)
+
+
+def _with_left_groups(planned: Plan, observation: Observation, state: ClusterState, policy: Policy) -> Plan:
+    """The plan, with groups restored that carry our bounds and are in no pool any more.
+
+    Left as they are, they would keep the bounds of that moment, a max of 0 for ever if they were fenced.
+    """
+    pools = {pool.id: pool for pool in planned.pools}
+    planned_for = {plan.group.key for pool in planned.pools for plan in pool.groups}
     for group in observation.groups:
-        if group.key not in planned_for and carries_ours(group):
-            pool = _pool_once_of(group, state, policy)
-            left = GroupPlan(
-                group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=()
-            )
-            pool = pools.get(pool.id, pool)
-            pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
-    return replace(usual, pools=tuple(pools.values()), states={})
+        if group.key in planned_for or not carries_ours(group):
+            continue
+        pool = _pool_once_of(group, state, policy)
+        left = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
+        pool = pools.get(pool.id, pool)
+        pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
+    return replace(planned, pools=tuple(pools.values()))
 
 
 def plan_leaving(
     observation: Observation, state: ClusterState, policy: Policy, now: datetime, pools: Collection[str]
 ) -> Plan:
-    """The usual plan, in which the named pools are left: by a pool's name or its whole id."""
+    """The usual plan, in which the named pools are left (by a pool's name or its whole id), and groups that have left
+    their pool are restored.
+    """
     usual = plan(observation, state, policy, now)
     if not pools:
-        return usual
+        return _with_left_groups(usual, observation, state, policy)
     left = {pool.id: pool for pool in plan_restore(observation, state, policy, now).pools if is_called(pool.id, pools)}
     kept = tuple(left.pop(pool.id, pool) for pool in usual.pools)
-    return replace(usual, pools=kept + tuple(left.values()))
+    return _with_left_groups(replace(usual, pools=kept + tuple(left.values())), observation, state, policy)
 
 
 def _pool_once_of(group: NodeGroup, state: ClusterState, policy: Policy) -> PoolPlan:
