@@ -485,6 +485,9 @@ def _bounds_of(target: Target, size: Size, pool: Pool, now: datetime) -> tuple[B
         if target.state is State.PROBING and group.fence and maximum > target.requested + target.probe:
             maximum = target.requested + target.probe
             reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
+    if group.limits is not None and maximum > max(group.limits.max, target.requested):
+        maximum = max(group.limits.max, target.requested)
+        reasons.append(f"max cut to {maximum}: the Worker's share of the zone is {group.limits.max}")
     bounds, cuts = safe_bounds(
         size.min, maximum, target=target.requested, floor_max=group.floor_max, zone_max=group.zone_max
     )
@@ -588,6 +591,8 @@ def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
     if state in (State.FENCED, State.PROBING) and not group.fence and strategy is Strategy.BALANCED:
         # evenkeel.dev/fence is "false": its autoscaler backs off by itself, so it is sized as if it were healthy.
         state = State.HEALTHY
+    share = group.limits.max if group.limits is not None else None
+    caps = [cap for cap in (group.zone_max, share) if cap is not None]
     return Seat(
         key=str(group.key),
         counted=counted,
@@ -597,7 +602,7 @@ def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
         state=state,
         bounds=group.bounds,
         weight=group.weight,
-        zone_max=group.zone_max,
+        zone_max=min(caps, default=None),
         floor_max=group.floor_max,
         tie=target.tie,
     )
