@@ -161,7 +161,7 @@ class _Table:
             if before is None or offered is None:
                 return []
             if seat.state is State.HEALTHY and seat.target == offered > before:
-                used_up.append(i)
+                used_up += [i] if self._caps[i] > 0 else []
             elif seat.target != before:
                 return []
             else:
