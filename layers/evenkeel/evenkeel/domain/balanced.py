@@ -133,10 +133,15 @@ class _Table:
         self._healthy = [i for i in self._live if seats[i].state is State.HEALTHY and self._caps[i] > 0]
         # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
         self._smallest_first = sorted(self._live, key=lambda i: (seats[i].target, seats[i].tie))
-        for i in self._smallest_first:
-            if seats[i].state is State.PROBING and not self._extra[i]:
-                self._give(i, seats[i].probe, "one node to probe whether the zone delivers again")
-        self.is_scarce = 0 < self._left < len(self._healthy)
+        self._probing = [
+            i
+            for i in self._smallest_first
+            if seats[i].state is State.PROBING and seats[i].probe and self._caps[i] > 0 and not self._extra[i]
+        ]
+        self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
+        if not self.is_scarce:
+            for i in self._probing:
+                self._give(i, 1, "one node to probe whether the zone delivers again")
         self.basis = f"{maximum} " + " ".join([_basis(seat) for seat in seats])
 
     def _give(self, i: int, nodes: int, reason: str) -> None:
@@ -148,7 +153,7 @@ class _Table:
 
     def keep(self, known: Publication, reason: str) -> None:
         """3. What was published stays as it is, as far as there is headroom for it."""
-        for i in self._healthy:
+        for i in self._healthy + self._probing:
             seat = self._seats[i]
             self._give(i, known.maxima.get(seat.key, 0) - seat.target - self._extra[i], reason)
 
@@ -190,19 +195,18 @@ class _Table:
         self._level_rest()
 
     def _last_nodes(self, grower: str, turn: int) -> None:
-        healthy = set(self._healthy)
-        order = [i for i in self._smallest_first if i in healthy]
-        order.sort(key=lambda i: self._seats[i].key != grower)
+        healthy, probing = set(self._healthy), set(self._probing)
+        order = [i for i in self._smallest_first if i in healthy or i in probing]
+        order.sort(key=lambda i: (self._seats[i].key != grower, i not in probing))
         start = turn % len(order)
         order = order[start:] + order[:start]
-        if self._seats[order[0]].key == grower:
+        if self._seats[order[0]].key == grower and order[0] in healthy:
             self._give(order[0], self._left, "the last nodes stay where the pool has grown last")
+        reason = "one of the last nodes" + (", which nobody else has used" if turn else "")
         for i in order:
-            self._give(
-                i, 1, "one of the last nodes" if not turn else "one of the last nodes, which nobody else has used"
-            )
+            self._give(i, 1, reason)
         for i in order:
-            self._give(i, self._left, "one of the last nodes")
+            self._give(i, self._left if i in healthy else 0, reason)
 
     def _level_rest(self) -> None:
         if not self._left:
