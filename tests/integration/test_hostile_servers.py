@@ -22,7 +22,7 @@ from evenkeel.application import observing
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import observe_cluster
 from evenkeel.bootstrap import SystemClock
-from sandbox.kube.api import kubeconfig
+from sandbox.kube.access import kubeconfig
 from tests.fakes import record
 
 AUTHORITY = trustme.CA()
@@ -38,6 +38,12 @@ def drip(wire: socket.socket, pieces: Iterator[bytes]) -> None:
     for piece in pieces:
         wire.sendall(piece)
         time.sleep(0.05)
+
+
+def flood(wire: socket.socket, head: bytes) -> None:
+    wire.sendall(head)
+    while True:
+        wire.sendall(b" " * 2**20)
 
 
 def without_end(piece: bytes) -> Iterator[bytes]:
@@ -83,9 +89,7 @@ SERVERS: dict[str, Handler] = {
 BOMBS: dict[str, Handler] = {
     "gigabytes in a gzip": lambda wire: wire.sendall(OK + b"Content-Encoding: gzip\r\n\r\n" + gigabytes()),
     "small JSON that grows": lambda wire: wire.sendall(OK + b"\r\n[" + b"[]," * 5_000_000),
-    "a body without end": lambda wire: (
-        [wire.sendall(OK + b"\r\n"), *map(wire.sendall, without_end(b" " * 2**20))] and None
-    ),
+    "a body without end": lambda wire: flood(wire, OK + b"\r\n"),
 }
 
 

@@ -231,7 +231,7 @@ class TestClient:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         seen = []
 
-        def load(context: ssl.SSLContext, certificate: str, key: str, password: object) -> None:
+        def load(context: ssl.SSLContext, certificate: str, key: str, password: Any) -> None:
             seen.append((Path(key).read_bytes(), Path(key).stat().st_mode & 0o777))
             real(context, certificate, key, password)
 

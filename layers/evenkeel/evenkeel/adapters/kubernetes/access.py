@@ -167,8 +167,8 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
 
 
 def _pem(data: bytes, where: str) -> str:
-    text = data.decode("ascii", errors="replace")
     try:
+        text = data.decode("ascii")
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         pass

@@ -35,6 +35,8 @@ PAGE = 500
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
+# So much of a token is not in a sentence by chance.
+_PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
 
@@ -156,14 +158,18 @@ class KubernetesApi:
             hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
-        message = self._without_token(str(body.get("message", "")))
-        return f"{method} {path} of {self.name}: {status} {message[:300]}{hint}"
+        message = self._told(str(body.get("message", "")))
+        return f"{method} {path} of {self.name}: {status} {message}{hint}"
 
-    def _without_token(self, text: str) -> str:
-        """One line, without the token that a server may send back."""
+    def _told(self, text: str) -> str:
+        """What a server or a library says, on one short line; unless it says some of the token, as some proxies do."""
+        line = " ".join(text.split())[:300]
         if self._token:
-            text = text.replace(self._token, "...")
-        return " ".join(text.split())
+            size = min(_PART, len(self._token))
+            parts = {self._token[start : start + size] for start in range(len(self._token) - size + 1)}
+            if any(line[start : start + size] in parts for start in range(len(line))):
+                return "(not told: it holds some of the token)"
+        return line
 
     def _call(
         self,
@@ -228,13 +234,13 @@ class KubernetesApi:
         except UnusableAnswerError as error:
             failed = ClusterUnavailableError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except ApiException as error:  # of TLS
-            reason = self._without_token(str(error.reason).splitlines()[-1])
-            failed = ClusterUnavailableError(f"{self.name}: {reason}")
+            reason = str(error.reason).partition("\n")[2]
+            failed = ClusterUnavailableError(f"{self.name}: {self._told(reason)}")
         except urllib3.exceptions.TimeoutError as error:
             what = f"not within {seconds:.0f} s ({type(error).__name__})"
             failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            what = self._without_token(f"{type(error).__name__}: {error}")
+            what = self._told(f"{type(error).__name__}: {error}")
             failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
         else:
             self.reached = True

@@ -197,7 +197,10 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
 
 
 def _resolve(host: str, port: int, seconds: float) -> list[Any]:
-    """All addresses of a name, as ``socket.getaddrinfo`` gives them. The resolver has no deadline of its own, so it is left behind when it is late."""
+    """All addresses of a name, as ``socket.getaddrinfo`` gives them.
+
+    The resolver has no deadline of its own, so it is left behind when it is late.
+    """
     answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
