@@ -74,7 +74,8 @@ def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
     ("text", "shown"),
     [
         ("\x1b[31mred\x1b[0m alert", "red alert"),
-        ("\x1b]8;;https://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]0;mine", "]0;mine"),
+        ("name\x9b/zone: is fenced", "name/zone: is fenced"),
         ("no capacity\nin zone a\ttoday", "no capacity in zone a today"),
         ("a\u202eb", "ab"),
         ("wor\ud800kers", "wor?kers"),

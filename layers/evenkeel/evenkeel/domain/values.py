@@ -26,8 +26,8 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
 
 
-# What terminals obey: CSI and OSC sequences, in their 7-bit and 8-bit forms.
-_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?")
+# A colour or a move of the cursor. Longer orders lose what makes them orders, and nothing that hides words after them.
+_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
 
 
 def printable(text: str) -> str:

@@ -26,6 +26,8 @@ MOST_BYTES = 64 * 2**20
 # What a byte of JSON becomes in memory differs by a factor of thirty; this many values fit a function's 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
+# Connections that are kept: what is written side by side shakes hands once.
+_SIDE_BY_SIDE = 16
 
 _NEVER = {
     "0.0.0.0/8": "this machine",
@@ -164,7 +166,11 @@ def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopb
         ConnectionCls = Connection
 
     manager = urllib3.PoolManager(
-        ssl_context=context, cert_reqs=ssl.CERT_REQUIRED, server_hostname=server_name, retries=False
+        ssl_context=context,
+        cert_reqs=ssl.CERT_REQUIRED,
+        server_hostname=server_name,
+        retries=False,
+        maxsize=_SIDE_BY_SIDE,
     )
     manager.pool_classes_by_scheme = {"https": Pool}
     return manager
