@@ -1282,7 +1282,7 @@ class TestGarbage:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(adapter_client, "PAGE", 1)
             left = iter((8.0, 5.0, 0.0))
-            with pytest.raises(ClusterUnavailableError, match="GET /apis/.* of demo: no time left"):
+            with pytest.raises(ClusterUnavailableError, match=r"GET /apis/.* of demo: no time left"):
                 own_stage.open(lambda: next(left)).observe()
 
     def test_numbers_beyond_any_integer_are_faults_of_their_objects(self, garbage: Garbage) -> None:
