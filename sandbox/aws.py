@@ -113,6 +113,7 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
             "AWS_SECRET_ACCESS_KEY": "sandbox",
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
+            "EVENKEEL_ALLOW_LOOPBACK": "true",  # where the sandbox's clusters are
         }
 
     @contextmanager

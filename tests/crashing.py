@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping
@@ -129,7 +130,8 @@ class _Wireless:
             lambda: self._api.answer(method, target, headers, text),
             lambda: urllib3.exceptions.ProtocolError("the connection was cut"),
         )
-        return SimpleNamespace(status=answer.code, read=lambda: answer.body, getheaders=lambda: dict(answer.headers))
+        response = urllib3.HTTPResponse(io.BytesIO(answer.body), preload_content=False)
+        return SimpleNamespace(status=answer.code, response=response, getheaders=lambda: dict(answer.headers))
 
 
 @dataclass(frozen=True)

@@ -178,12 +178,19 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
 
 
 def test_the_functions_get_every_variable_that_the_settings_read() -> None:
-    wanted = {f"EVENKEEL_{field.upper()}" for field in Settings.model_fields}
+    wanted = {f"EVENKEEL_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
         assert own == wanted, name
         resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
         assert Settings.from_env(resolved).dry_run is True
+
+
+def test_no_deployment_can_reach_clusters_on_its_own_machine() -> None:
+    assert "loopback" not in (ROOT / "template.yaml").read_text(encoding="utf-8").lower()
+    assert "loopback" not in (ROOT / "samconfig.toml").read_text(encoding="utf-8").lower()
+    for function in FUNCTIONS.values():
+        assert Settings.from_env(TEMPLATE.resolve(function.variables, lambda *_: "x")).allow_loopback is False
 
 
 def test_a_first_deployment_writes_to_no_cluster() -> None:

@@ -697,7 +697,10 @@ class Sea:
         }
         kubeconfigs = {name: json.dumps(cluster.api.kubeconfig(_OURS)) for name, cluster in self.world.clusters.items()}
         self._clusters = RecordedClusters(
-            session=lambda: None, secret=lambda name, fresh: kubeconfigs[name], clock=self.clock
+            session=lambda: None,
+            secret=lambda name, fresh: kubeconfigs[name],
+            clock=self.clock,
+            allow_loopback=True,
         )
         self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
         self._functions["rebalance beside"] = self._load("rebalance")

@@ -127,6 +127,7 @@ def test_over_the_wire_an_answer_that_the_server_never_sent_changes_nothing(scen
                 session=lambda: None,
                 secret=lambda name, fresh: secret,  # noqa: B023 (called in this round)
                 clock=played.clock,
+                allow_loopback=True,
             )
             played.run(clusters=clusters)
         assert 0 in [request.status for request in api.requests.matching(method="PATCH")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +16,7 @@ import botocore.session
 import pytest
 import trustme
 import yaml
+from botocore.exceptions import ClientError, ConnectTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +33,10 @@ from tests.fakes import FakeClock, plenty, record
 AUTHORITY = trustme.CA()
 PEM = AUTHORITY.cert_pem.bytes()
 SECRET = "s3cr3t-t0ken"
+#: 9 lines that stand for a hundred million values
+BOMB = "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 8)
+)
 
 
 def b64(data: bytes | str) -> str:
@@ -107,16 +114,28 @@ class TestKubeconfig:
             ({"certificate-authority": "/etc/ca"}, {}, "cluster.certificate-authority is refused: it names a file"),
             ({"insecure-skip-tls-verify": True}, {}, "cluster.insecure-skip-tls-verify is refused"),
             ({"proxy-url": "http://proxy"}, {}, "cluster.proxy-url is refused"),
-            ({"server": "http://api.demo"}, {}, "cluster.server is 'http://api.demo': it must start with https://"),
-            ({"server": f"http://admin:{SECRET}@api.demo"}, {}, "it must start with https://"),
-            ({"server": "https://"}, {}, "cluster.server is 'https://'"),
+            ({"server": "http://api.demo"}, {}, "cluster.server must be https:// with a host"),
+            ({"server": f"http://admin:{SECRET}@api.demo"}, {}, "cluster.server must be https://"),
+            ({"server": f"https://admin:{SECRET}@api.demo"}, {}, "cluster.server must be https://"),
+            ({"server": f"https://api.demo/?token={SECRET}"}, {}, "and no user, query or fragment"),
+            ({"server": f"https://api.demo/{SECRET}\n"}, {}, "cluster.server must be https://"),
+            ({"server": "https://"}, {}, "cluster.server must be https://"),
             ({"server": None}, {}, "cluster.server"),
-            ({"server": 6443}, {}, "cluster.server is '6443'"),
+            ({"server": 6443}, {}, "cluster.server must be https://"),
             ({"server": ["https://a"]}, {}, "cluster.server"),
             ({"certificate-authority-data": None}, {}, "cluster.certificate-authority-data is missing"),
             ({"certificate-authority-data": "%%%"}, {}, "certificate-authority-data is not base64"),
             ({"certificate-authority-data": b64("no pem")}, {}, "is not a PEM certificate"),
             ({"tls-server-name": {"a": 1}}, {}, "cluster.tls-server-name"),
+            ({"tls-server-name": f"{SECRET}\n"}, {}, "cluster.tls-server-name must be the name of a host"),
+            ({}, {"token": f"{SECRET} "}, "user.token: character 13 of 13 is white space: copy the token alone"),
+            ({}, {"token": f"{SECRET}\nx"}, "user.token: character 13 of 14 is white space"),
+            ({}, {"token": f"Bearer {SECRET}"}, "user.token: character 7 of 19 is white space"),
+            ({}, {"token": f"\x1b[31m{SECRET}"}, "user.token: character 1 of 17 is not a visible ASCII character"),
+            ({}, {"token": f"{SECRET}\u00e4"}, "user.token: character 13 of 13 is not a visible ASCII character"),
+            ({}, {"token": "\n"}, "user.token is a line without a token"),
+            ({}, {"token": SECRET * 10_000}, "user.token has 120000 characters: no token has more than 65536"),
+            ({}, {"token": 4711}, "user.token is no text: put it in quotes"),
             ({}, {"token": None}, "user has neither token nor client-certificate-data and client-key-data"),
             ({}, {"token": ""}, "user has neither token"),
             ({}, {"token": None, "client-certificate-data": b64("cert")}, "user has neither token"),
@@ -145,17 +164,18 @@ class TestKubeconfig:
             ("? [a]\n: b", "not YAML or JSON"),
             ({}, "current-context is missing"),
             (kubeconfig(**{"current-context": None}), "current-context is missing"),
-            (kubeconfig(contexts=None), "contexts has no entry 'main'"),
-            (kubeconfig(contexts=5), "contexts has no entry 'main'"),
-            (kubeconfig(clusters=[{"name": "c"}]), "clusters has no entry 'c'"),
-            (kubeconfig(users=[7, {"name": "u", "user": "text"}]), "users has no entry 'u'"),
+            (kubeconfig(contexts=None), "contexts has no entry of the name in current-context"),
+            (kubeconfig(contexts=5), "contexts has no entry of the name in current-context"),
+            (kubeconfig(clusters=[{"name": "c"}]), "clusters has no entry that the context names"),
+            (kubeconfig(users=[7, {"name": "u", "user": "text"}]), "users has no entry that the context names"),
+            (BOMB, "its aliases stand for more than 10000 values: write them out"),
         ],
     )
     def test_a_file_that_is_no_kubeconfig_is_one_line(self, config: object, says: str) -> None:
         assert says in refusal(config)
 
     def test_a_context_that_is_not_there_is_named(self) -> None:
-        assert "contexts has no entry 'nowhere'" in refusal(kubeconfig(), "nowhere")
+        assert "contexts has no entry of the name 'nowhere'" in refusal(kubeconfig(), "nowhere")
 
     @given(
         st.recursive(
@@ -204,22 +224,65 @@ class TestClient:
         assert configuration.retries is False
         assert configuration.host == "https://api.demo:6443"
 
-    def test_a_client_key_lies_in_a_file_that_only_we_can_read(self) -> None:
+    @pytest.mark.parametrize("usable", [True, False])
+    def test_a_client_key_lies_in_a_file_that_only_we_can_read_and_not_for_long(
+        self, usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        seen = []
+
+        def load(context: ssl.SSLContext, certificate: str, key: str, password: Any) -> None:
+            seen.append((Path(key).read_bytes(), Path(key).stat().st_mode & 0o777))
+            real(context, certificate, key, password)
+
+        real = ssl.SSLContext.load_cert_chain
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
         leaf = AUTHORITY.issue_cert("client.demo")
+        key = leaf.private_key_pem.bytes() if usable else b"no key"
         user = {
             "token": None,
             "client-certificate-data": b64(leaf.cert_chain_pems[0].bytes()),
-            "client-key-data": b64(leaf.private_key_pem.bytes()),
+            "client-key-data": b64(key),
         }
-        configuration = api_client(read_kubeconfig(json.dumps(kubeconfig(user=user)), "x"), "x").configuration
-        key = Path(configuration.key_file)
-        assert key.read_bytes() == leaf.private_key_pem.bytes()
-        assert key.stat().st_mode & 0o777 == 0o600
-        for file in (configuration.key_file, configuration.cert_file):
-            Path(file).unlink()
+        connection = read_kubeconfig(json.dumps(kubeconfig(user=user)), "x")
+        if usable:
+            api_client(connection, "x")
+        else:
+            with pytest.raises(AccessError, match="no PEM certificate with its open key"):
+                api_client(connection, "x")
+        assert seen == [(key, 0o600)]
+        assert list(tmp_path.iterdir()) == []
 
 
-EKS = {"kind": "eks", "name": "Demo_1", "region": "eu-central-1", "endpoint": "https://ABC.gr7.eks.amazonaws.com"}
+EKS = {"kind": "eks", "name": "Demo_1", "region": "eu-central-1"}
+
+
+class FakeEks:
+    """What eks:DescribeCluster says: of ``answers`` the first, until only the last is left."""
+
+    def __init__(self, *answers: dict[str, Any] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    def create_client(self, service: str, region_name: str, config: Any) -> FakeEks:
+        assert service == "eks"
+        return self
+
+    def describe_cluster(self, name: str) -> dict[str, Any]:
+        self.asked.append(name)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return {"cluster": answer}
+
+
+def described(endpoint: str | None = "https://ABC.gr7.eks.amazonaws.com", ca: str | None = None) -> dict[str, Any]:
+    """As botocore reads DescribeCluster's answer."""
+    return {"endpoint": endpoint, "certificateAuthority": {"data": ca or b64(PEM)}, "status": "ACTIVE"}
+
+
+def service_error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": f"for {SECRET}"}}, "DescribeCluster")
 
 
 class TestEksToken:
@@ -238,7 +301,7 @@ class TestEksToken:
         monkeypatch.setenv("AWS_SESSION_TOKEN", "session-token")
 
         def made(**fields: Any) -> EksCredential:
-            access = EksAccess.model_validate({**EKS, "ca_data": b64(PEM), **fields})
+            access = EksAccess.model_validate({**EKS, **fields})
             return EksCredential(access, botocore.session.Session(), clock.now)
 
         return made
@@ -310,9 +373,73 @@ class TestEksToken:
             def get_credentials(self) -> None:
                 return None
 
-        access = EksAccess.model_validate({**EKS, "ca_data": b64(PEM)})
+        access = EksAccess.model_validate(EKS)
         with pytest.raises(AccessError, match="no AWS credentials"):
             EksCredential(access, Nobody(), clock.now).token(fresh=False)
+
+
+def host_of(cluster: Any) -> str:
+    host: str = cluster._api._client.configuration.host
+    return host
+
+
+class TestEksClusters:
+    """Endpoint and authority come from AWS, so that no record can have our token sent elsewhere."""
+
+    def clusters(self, eks: FakeEks) -> RecordedClusters:
+        session = botocore.session.Session()
+        session.create_client = eks.create_client
+        return RecordedClusters(session=lambda: session, secret=lambda name, fresh: "", clock=FakeClock())
+
+    def refused(self, *answers: dict[str, Any] | Exception) -> str:
+        with pytest.raises(AccessError) as caught:
+            self.clusters(FakeEks(*answers)).open(record(access=EKS), plenty)
+        said = str(caught.value)
+        assert said.startswith("cluster demo: EKS cluster Demo_1 in eu-central-1: ")
+        assert SECRET not in said
+        return said
+
+    def test_the_endpoint_is_what_aws_says_whatever_the_record_says(self) -> None:
+        eks = FakeEks(described())
+        given = {**EKS, "endpoint": "https://attacker.example", "ca_data": b64(trustme.CA().cert_pem.bytes())}
+        assert host_of(self.clusters(eks).open(record(access=given), plenty)) == "https://ABC.gr7.eks.amazonaws.com"
+        assert eks.asked == ["Demo_1"]
+
+    def test_it_is_asked_once_while_the_function_lives_and_the_cluster_answers(self) -> None:
+        eks = FakeEks(described())
+        clusters = self.clusters(eks)
+        first, second = (clusters.open(record(access=EKS), plenty) for _ in range(2))
+        assert first._api is second._api  # type: ignore[attr-defined]
+        assert eks.asked == ["Demo_1"]
+
+    def test_a_cluster_that_did_not_answer_is_asked_for_again_as_it_may_have_been_made_anew(self) -> None:
+        eks = FakeEks(described(), described("https://anew.example"))
+        clusters = self.clusters(eks)
+        first: Any = clusters.open(record(access=EKS), plenty)
+        first._api.reached = False
+        assert host_of(clusters.open(record(access=EKS), plenty)) == "https://anew.example"
+
+    @pytest.mark.parametrize(
+        ("answer", "says"),
+        [
+            (service_error("ResourceNotFoundException"), "there is none: correct access.name and access.region"),
+            (service_error("AccessDeniedException"), "missing permission eks:DescribeCluster"),
+            (service_error("ServerException"), "eks:DescribeCluster was refused: ServerException"),
+            (ConnectTimeoutError(endpoint_url=SECRET), "eks:DescribeCluster was not answered: ConnectTimeoutError"),
+            ({"status": "CREATING"}, "it has no endpoint yet: its status is CREATING"),
+            (described("http://plain.example"), "its endpoint is no https:// address"),
+            (described(ca="%%%"), "data is not base64"),
+            (described(ca=b64("no pem")), "certificateAuthority.data is not a PEM certificate"),
+        ],
+    )
+    def test_what_aws_cannot_say_is_one_line(self, answer: dict[str, Any] | Exception, says: str) -> None:
+        assert says in self.refused(answer)
+
+    def test_the_answers_fields_are_those_of_the_service(self) -> None:
+        shape = botocore.session.Session().get_service_model("eks").operation_model("DescribeCluster").output_shape
+        cluster = shape.members["cluster"].members
+        assert {"endpoint", "status"} <= cluster.keys()
+        assert "data" in cluster["certificateAuthority"].members
 
 
 class TestRecordedClusters:
@@ -345,18 +472,13 @@ class TestRecordedClusters:
         config["clusters"][0]["cluster"]["server"] = "https://moved.demo"
         second = clusters.open(record(), plenty)
         assert first._api is not second._api  # type: ignore[attr-defined]
-        assert second._api._client.configuration.host == "https://moved.demo"  # type: ignore[attr-defined]
+        assert host_of(second) == "https://moved.demo"
 
     def test_a_bad_secret_names_cluster_and_secret(self) -> None:
         with pytest.raises(AccessError, match=r"cluster demo: secret evenkeel/demo: user\.exec is refused"):
             self.clusters(lambda name, fresh: json.dumps(kubeconfig(user={"exec": {"command": "x"}}))).open(
                 record(), plenty
             )
-
-    def test_a_bad_authority_of_an_eks_cluster_names_its_field(self) -> None:
-        for data, says in (("%%%", "not base64"), (b64("no pem"), "is not a PEM certificate")):
-            with pytest.raises(AccessError, match=r"cluster demo: access\.ca_data.*" + says):
-                self.clusters(lambda name, fresh: "").open(record(access={**EKS, "ca_data": data}), plenty)
 
     def test_a_certificate_that_only_looks_like_one_is_one_line(self) -> None:
         fake = b64("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")

@@ -116,7 +116,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if (ROOT / name).exists():
             (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(live, "open_cluster", lambda *_: FakeCluster(outage()))
+    monkeypatch.setattr(live, "observe", lambda *_: FakeCluster(outage()).observe())
     return tmp_path
 
 

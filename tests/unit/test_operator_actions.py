@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError
 from evenkeel.application.operate import Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
@@ -219,6 +221,30 @@ class TestStatus:
         assert answers["garbage"]["ok"] is False
         assert "not JSON" in answers["garbage"]["message"]
         assert answers["demo"]["pools"]
+
+    @pytest.mark.parametrize("step", ["opened", "read"])
+    @pytest.mark.parametrize(
+        "error", [ValueError("b'Bearer s3cr3t'"), TypeError("s3cr3t"), UnicodeError("s3cr3t"), MemoryError("s3cr3t")]
+    )
+    def test_a_broken_secret_of_one_is_that_ones_trouble_whatever_python_makes_of_it(
+        self, step: str, error: Exception
+    ) -> None:
+        house = House()
+        broken = FakeCluster([])
+        broken.unreadable = error
+        house.register_another("broken", broken if step == "read" else error)
+        kind = type(error).__name__
+        for action in ("status", "validate"):
+            answer = house.ask(action, "*")
+            told = {one["cluster"]: one for one in answer["clusters"]}
+            assert told["demo"]["ok"]
+            assert "pools" in told["demo"]
+            assert f"broken: {kind} while it was {step}" in json.dumps(told["broken"])
+            assert "s3cr3t" not in json.dumps(answer)
+        page = page_for(house.ask("status", "*"), Theme.LIGHT, NOW)
+        assert kind in page
+        assert "workers" in page
+        assert "s3cr3t" not in page
 
     def test_when_time_is_over_the_clusters_that_are_left_say_so(self) -> None:
         house = House()

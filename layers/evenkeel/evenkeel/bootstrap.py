@@ -131,6 +131,7 @@ class Parts:
             session=lambda: self._session._session,  # the botocore session below boto3's
             secret=self._secret,
             clock=self.clock,
+            allow_loopback=self.settings.allow_loopback,
         )
 
     @cached_property

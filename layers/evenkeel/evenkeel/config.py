@@ -162,29 +162,36 @@ class Settings(_Strict):
     recheck_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
+    allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
         """Raises ConfigError that names each variable that is missing or wrong."""
         faults, values = [], {}
-        for field in cls.model_fields:
+        for field, about in cls.model_fields.items():
             name = f"EVENKEEL_{field.upper()}"
-            if not env.get(name):
+            if env.get(name):
+                values[field] = env[name]
+            elif about.is_required():
                 faults.append(f"environment variable {name} is missing")
-            values[field] = env.get(name, "")
         if faults:
             raise ConfigError(faults)
         return read_model(cls, values, "environment")
 
 
 class EksAccess(_Strict):
-    """An EKS cluster: its endpoint and CA as ``aws eks describe-cluster`` prints them, and a presigned STS token."""
+    """An EKS cluster of this account: AWS says where it is, and a presigned STS token says who we are."""
 
     kind: Literal["eks"]
     name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
     region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
-    endpoint: str = Field(pattern=r"^https://[A-Za-z0-9.-]+(:[0-9]+)?/?$")
-    ca_data: str = Field(min_length=1, description="base64 of the PEM, certificateAuthority.data")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_aws_says(cls, data: object) -> object:
+        # Older records name both, and could name anything: whoever wrote them would be sent our token.
+        obsolete = ("endpoint", "ca_data")
+        return {key: data[key] for key in data if key not in obsolete} if isinstance(data, Mapping) else data
 
 
 class KubeconfigAccess(_Strict):

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.leaving import plan_for
+from evenkeel.application.observing import observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model import Policy, PoolId
@@ -35,7 +36,7 @@ class Look:
 
 def look_at(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Look:
     """Raises AccessError, ClusterUnavailableError."""
-    observation = clusters.open(remembered.record, remaining).observe()
+    _, observation = observe_cluster(clusters, remembered.record, remaining)
     policy = remembered.record.policy()
     pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
     planned = plan_for(remembered.record, observation, remembered.state, now)

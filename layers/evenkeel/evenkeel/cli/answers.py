@@ -11,6 +11,7 @@ from rich.text import Text
 
 from evenkeel.application.looking import ago
 from evenkeel.cli.table import STYLES, span
+from evenkeel.cli.terminal import cell
 from evenkeel.domain.model import State
 
 _Json = Mapping[str, Any]
@@ -73,14 +74,14 @@ def _plan(console: Console, plan: _Json) -> None:
 def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons: bool = False) -> None:
     """A pool as it is planned; with ``now`` also what runs, and how long each state has lasted."""
     numbers = f"min {_shown(pool['min'])}, max {_shown(pool['max'])}"
-    table = Table(title=f"{pool['name']}: {pool['strategy']}, {numbers}", title_justify="left")
+    table = Table(title=cell(f"{pool['name']}: {pool['strategy']}, {numbers}"), title_justify="left")
     counts = (*(("running",) if now else ()), "requested", "min", "max")
     for heading in ("zone", "node group", "state", *(("since",) if now else ()), *counts):
         table.add_column(heading, justify="right" if heading in counts else "left")
     for group in pool["groups"]:
         table.add_row(
-            Text(group["zone"] or "?"),
-            Text(f"{group['namespace']}/{group['name']}"),
+            cell(group["zone"] or "?"),
+            cell(f"{group['namespace']}/{group['name']}"),
             Text(group["state"], style=STYLES[State(group["state"])]),
             *([Text(_age(group["since"], now)), Text(str(group["running"]))] if now else []),
             *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
@@ -111,7 +112,7 @@ def _of_groups(answer: _Json) -> list[str]:
 
 def _line(console: Console, text: str, style: str = "") -> None:
     if text:
-        console.print(Text(text, style=style), soft_wrap=True)
+        console.print(cell(text, style), soft_wrap=True)
 
 
 def _age(since: str | None, now: datetime) -> str:

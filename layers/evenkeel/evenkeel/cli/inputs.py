@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-import yaml
 
+from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 from evenkeel.domain.moves import Growth
 from evenkeel.domain.values import BadValueError, read_count, shown
@@ -18,7 +19,7 @@ CANNOT_READ, BAD_INPUT, INVALID_POOL = 1, 2, 3
 def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
     """One line per fault on standard error, and the exit code."""
     for fault in faults:
-        typer.echo(f"evenkeel: {' '.join(fault.split())}", err=True)
+        say(f"evenkeel: {' '.join(fault.split())}", err=True)
     raise typer.Exit(code)
 
 
@@ -34,11 +35,10 @@ def read_text(name: str) -> str:
 
 def read_yaml(name: str) -> object:
     """A YAML file; an empty one is an empty object. Raises ConfigError."""
-    text = read_text(name)
     try:
-        return yaml.safe_load(text) or {}
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError([f"{name}: not YAML: {' '.join(str(error).split())[:300]}"]) from None
+        return read_document(read_text(name)) or {}
+    except UnreadableError as error:
+        raise ConfigError([f"{name}: {error}"]) from None
 
 
 def read_moment(text: str | None) -> datetime:

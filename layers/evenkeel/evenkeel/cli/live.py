@@ -1,29 +1,54 @@
 """A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
 
+from pathlib import Path
+
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
-from yaml import YAMLError
+from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CONFIG_DEFAULT_LOCATION
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.application.observing import contained
 from evenkeel.bootstrap import SystemClock
+from evenkeel.cli.inputs import read_yaml
 from evenkeel.config import ClusterPolicy, ConfigError
+from evenkeel.domain.model import Observation
 
 _PATIENCE_SECONDS = 120.0
 
 
-def open_cluster(policy: ClusterPolicy, kubeconfig: str | None, context: str | None) -> KubernetesCluster:
-    """Raises ConfigError where the kubeconfig cannot be used."""
-    configuration = Configuration()
+def observe(policy: ClusterPolicy, kubeconfig: str | None, context: str | None) -> Observation:
+    """A complete look.
+
+    Raises:
+        ConfigError: the kubeconfig cannot be used.
+        AccessError, ClusterUnavailableError: the cluster cannot be read.
+    """
     where = kubeconfig or "kubeconfig"
+    configuration = _configuration(kubeconfig, context, where)
+    clock = SystemClock()
+    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
+    api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
+    cluster = KubernetesCluster(api, policy, lambda: deadline - clock.now().timestamp())
+    return contained(context or where, "it was read", cluster.observe)
+
+
+def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
+    # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
+    for name in (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR):
+        path = Path(name).expanduser()
+        if path.is_file():
+            read_yaml(str(path))
+    configuration = Configuration()
     try:
         load_kube_config(  # type: ignore[no-untyped-call]
             config_file=kubeconfig, context=context, client_configuration=configuration
         )
-    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError([f"{where}: {' '.join(str(error).split())[:300]}"]) from None
-    configuration.retries = False
-    clock = SystemClock()
-    api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
-    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
-    return KubernetesCluster(api, policy, lambda: deadline - clock.now().timestamp())
+    except (ConfigException, OSError) as error:
+        what = " ".join(str(error).split())[:300]
+    except Exception as error:  # whatever a plug-in or a strange file can bring about
+        what = f"not a kubeconfig that can be used ({type(error).__name__})"
+    else:
+        configuration.retries = False
+        return configuration
+    raise ConfigError([f"{where}: {what}"])

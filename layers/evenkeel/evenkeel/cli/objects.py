@@ -1,12 +1,10 @@
 """Objects from files, as kubectl prints them: a List, one object, or several documents."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
+from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS, Flavour
 from evenkeel.adapters.kubernetes.node_templates import NODE, Looked, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.readers import (
@@ -21,12 +19,6 @@ from evenkeel.adapters.kubernetes.readers import (
 )
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model import NodeGroup, Observation, Skipped
-
-# No Kubernetes object comes near it.
-_DEEPEST = 200
-# A few lines of YAML aliases can stand for more than any memory holds; the largest cluster has less than this.
-_TOO_MUCH = 20_000_000
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Observation:
@@ -95,15 +87,12 @@ def _knows(flavour: str, group: str, version: str, kind: str) -> bool:
 def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Every object with its place in the file. What is none becomes a fault."""
     try:
-        documents = [document for document in _documents(text) if document is not None]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        faults.append(f"{file}: not YAML or JSON: {' '.join(str(error).split())[:300]}")
+        documents = [document for document in read_documents(text) if document is not None]
+    except UnreadableError as error:
+        faults.append(f"{file}: {error}")
         return
     if not documents:
         faults.append(f"{file}: it holds no object")
-    if "*" in text and _weight(documents, {}) >= _TOO_MUCH:
-        faults.append(f"{file}: its aliases stand for more than {_TOO_MUCH} values: write the objects out")
-        return
     for number, document in enumerate(documents, 1):
         where = f"document {number}"
         items = at(document, ("items",))
@@ -118,32 +107,6 @@ def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Map
                 yield from _object(file, f"{where}, items[{i}]", own, faults)
         else:
             yield from _object(file, where, document, faults)
-
-
-def _documents(text: str) -> list[Any]:
-    """Raises YAMLError, ValueError or RecursionError where the text is neither YAML nor JSON, or nested too deeply."""
-    if text.lstrip().startswith("{"):
-        try:
-            return [json.loads(text)]  # what kubectl prints, read ten times as fast
-        except json.JSONDecodeError:
-            pass  # YAML's flow style, or several documents
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise ValueError(f"nested more than {_DEEPEST} levels deep")  # the C loader would crash, not raise
-    return list(yaml.load_all(text, Loader=_Loader))
-
-
-def _weight(value: Any, known: dict[int, int]) -> int:
-    """How many values there are when every alias is written out; a circle of aliases has no end."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = _TOO_MUCH
-        inner = value.values() if isinstance(value, dict) else value
-        known[id(value)] = min(_TOO_MUCH, 1 + sum(_weight(one, known) for one in inner))
-    return known[id(value)]
 
 
 def _object(file: str, where: str, item: Any, faults: list[str]) -> Iterable[tuple[str, Mapping[str, Any]]]:

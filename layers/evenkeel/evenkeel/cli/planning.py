@@ -1,6 +1,5 @@
 """`evenkeel plan`: what Evenkeel would do, from files or read-only from a cluster."""
 
-import json
 from dataclasses import replace
 from typing import Annotated
 
@@ -22,6 +21,7 @@ from evenkeel.cli.inputs import (
 from evenkeel.cli.objects import read_objects
 from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
+from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model import Observation
 from evenkeel.domain.restore import plan_leaving
@@ -73,7 +73,7 @@ def plan_command(
         fail(refused)
     if output is Output.JSON:
         after = known.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        typer.echo(json.dumps({**plan_json(planned), "state": after}, indent=2, ensure_ascii=False))
+        say_json({**plan_json(planned), "state": after}, indent=2)
     else:
         print_plan(planned)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
@@ -88,7 +88,7 @@ def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, cont
     if bool(files) == live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
     if live:
-        from evenkeel.cli.live import open_cluster
+        from evenkeel.cli.live import observe
 
-        return open_cluster(policy, kubeconfig, context).observe()
+        return observe(policy, kubeconfig, context)
     return read_objects([(name, read_text(name)) for name in files], policy)

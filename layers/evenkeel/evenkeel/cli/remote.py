@@ -30,6 +30,7 @@ from botocore.exceptions import (
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.table import counted
+from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 from evenkeel.domain.values import shown
 
@@ -130,7 +131,7 @@ def _act(action: str, stack: str, cluster: str, output: Output, /, **fields: Any
 
 def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:
     if output is Output.JSON:
-        typer.echo(json.dumps(as_json, indent=2, ensure_ascii=False))
+        say_json(as_json, indent=2)
     else:
         print_answer(answer)
 
@@ -298,7 +299,7 @@ def record_command(
             target.write(told + "\n")
     except OSError as error:
         fail([f"{file}: cannot be written: {error.strerror or error}"])
-    typer.echo(f"{counted(len(decisions), 'decision')} of {cluster} since {begin}: {file}")
+    say(f"{counted(len(decisions), 'decision')} of {cluster} since {begin}: {file}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -11,6 +11,7 @@ from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_text
 from evenkeel.cli.remote import CannotAskError, ask
+from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
 
@@ -29,7 +30,7 @@ def report_command(
         _write(output, document(page))
     except ConfigError as error:
         fail(error.faults)
-    typer.echo(f"{output}: {summary(page)}")
+    say(f"{output}: {summary(page)}")
 
 
 def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None) -> Page:

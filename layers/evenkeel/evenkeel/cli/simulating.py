@@ -20,6 +20,7 @@ from evenkeel.cli.simulation.history import is_history, scenario_of
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
+from evenkeel.cli.terminal import cell, say_json
 from evenkeel.config import ConfigError, near
 from evenkeel.domain.model import Strategy
 from evenkeel.domain.values import BadValueError, shown
@@ -57,7 +58,7 @@ def simulate_command(
     except ConfigError as error:
         fail(error.faults)
     if output is Output.JSON:
-        typer.echo(json.dumps(simulation_json(records), ensure_ascii=False))
+        say_json(simulation_json(records))
     else:
         print_measures(scenario, records)
 
@@ -128,12 +129,12 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     """One row per run, and what the columns mean."""
     console = console or Console()
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("strategy", no_wrap=True)
     for heading in ("met in", "waiting", "over", "skew", "failed", "hours", "patches"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(record.variant.name, *_cells(measure(record)))
+        table.add_row(cell(record.variant.name), *_cells(measure(record)))
     console.print(table)
     for line in _LEGEND:
         console.print(line, style="dim", soft_wrap=True)

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.cli.terminal import cell
 from evenkeel.domain.model import State
 from evenkeel.domain.plan import GroupPlan, Plan
 
@@ -20,8 +21,8 @@ def span(before: int | None, after: int | None) -> Text:
 def _row(plan: GroupPlan) -> list[Text]:
     old, new = plan.group.bounds, plan.bounds
     return [
-        Text(plan.group.zone or "?"),
-        Text(f"{plan.group.key.namespace}/{plan.group.key.name}"),
+        cell(plan.group.zone or "?"),
+        cell(f"{plan.group.key.namespace}/{plan.group.key.name}"),
         Text(plan.state.value, style=STYLES[plan.state]),
         Text(str(plan.group.running)),
         span(plan.group.requested, plan.requested),
@@ -35,21 +36,21 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
     console = console or Console()
     for pool in plan.pools:
         numbers = f"min {'?' if pool.min is None else pool.min}, max {'?' if pool.max is None else pool.max}"
-        table = Table(title=f"{pool.id}: {pool.strategy}, {numbers}", title_justify="left")
+        table = Table(title=cell(f"{pool.id}: {pool.strategy}, {numbers}"), title_justify="left")
         for heading in ("zone", "node group", "state", "running", "requested", "min", "max"):
             table.add_column(heading, justify="right" if heading in ("running", "requested", "min", "max") else "left")
         for group in pool.groups:
             table.add_row(*_row(group))
         console.print(table)
         for group in pool.groups:
-            console.print(Text(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"), soft_wrap=True)
+            console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"), soft_wrap=True)
         for problem in pool.problems:
             console.print(
-                Text(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
+                cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
             )
     for skipped in plan.skipped:
         name = f"{skipped.namespace}/{skipped.name or '(no name)'}"
-        console.print(Text(f"skipped {name}: {skipped.reason}", style="dim"), soft_wrap=True)
+        console.print(cell(f"skipped {name}: {skipped.reason}", style="dim"), soft_wrap=True)
     if not plan.pools:
         console.print("no pools found")
     else:

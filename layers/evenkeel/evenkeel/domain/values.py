@@ -6,6 +6,7 @@ cluster (clusterapi_utils.go:191-215). So nothing is forgiven here that it would
 
 import re
 import reprlib
+import unicodedata
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,6 +24,28 @@ def shown(value: object) -> str:
         value = reprlib.repr(value) if isinstance(value, Container) else str(value)
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
+
+
+# A colour or a move of the cursor. Longer orders lose what makes them orders, and nothing that hides words after them.
+_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
+
+
+def printable(text: str) -> str:
+    """A text from outside as it may reach a terminal or a page: one line that shows all it is, and orders nothing.
+
+    White space becomes a space and half a surrogate pair a question mark; escape sequences, control characters and
+    marks that turn the direction of writing go.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_printable(one) for one in _SEQUENCE.sub("", text))
+
+
+def _printable(character: str) -> str:
+    if character.isspace():
+        return " "
+    category = unicodedata.category(character)
+    return "?" if category == "Cs" else "" if category in ("Cc", "Cf") else character
 
 
 def near(word: str, names: Iterable[str]) -> str:

@@ -1,7 +1,9 @@
 """How a cluster is reached: from its record, and from nothing else.
 
-Two ways: EKS with a presigned STS token, or a kubeconfig kept in Secrets Manager, of which only inline data is taken.
-A kubeconfig can run programs (``exec``), read files and switch verification off; none of that is done here.
+Two ways: EKS, whose endpoint and authority AWS names, with a presigned STS token; or a kubeconfig kept in Secrets
+Manager, of which only inline data is taken. A kubeconfig can run programs (``exec``), read files and switch
+verification off; none of that is done here. Nothing of a secret is ever quoted, whichever of its fields it stands in,
+and errors are raised where no other error hangs on them: those of libraries carry what they could not read.
 """
 
 import base64
@@ -10,17 +12,19 @@ import os
 import re
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
 from kubernetes.client import ApiClient, Configuration
 
+from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.transport import connections, tls_context
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
@@ -30,16 +34,22 @@ from evenkeel.domain.values import shown
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
 _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
+# Two tries, for throttling, that leave a look some of its eight seconds.
+_EKS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
+# Secrets Manager holds no more.
+_LONGEST_TOKEN = 65_536
+_SERVER = re.compile(r"https://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?")
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What a kubeconfig comes down to."""
+    """What an access comes down to."""
 
     server: str
-    ca: str  # PEM
-    token: str | None = None
-    certificate: bytes | None = None  # PEM
+    ca: str = field(repr=False)  # PEM
+    token: str | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)
     tls_server_name: str | None = None
 
@@ -64,54 +74,85 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     Raises:
         AccessError: unreadable, incomplete, not https, or with a field that is refused. Never quotes the secret.
     """
-    try:
-        config = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
-        raise AccessError(f"{where}: not YAML or JSON") from None
+    config = _document(text, where)
     if not isinstance(config, Mapping):
         raise AccessError(f"{where}: not a kubeconfig: it has no fields")
     name = context or config.get("current-context")
     if not name:
         raise AccessError(f"{where}: current-context is missing, and the record names no context")
-    chosen = _entry(config, "contexts", "context", name, where)
-    cluster = _entry(config, "clusters", "cluster", chosen.get("cluster"), where)
-    user = _entry(config, "users", "user", chosen.get("user"), where)
+    named = f"of the name {shown(context)}" if context else "of the name in current-context"
+    chosen = _entry(config, "contexts", "context", name, named, where)
+    cluster = _entry(config, "clusters", "cluster", chosen.get("cluster"), "that the context names", where)
+    user = _entry(config, "users", "user", chosen.get("user"), "that the context names", where)
     for part, fields in (("cluster", cluster), ("user", user)):
         for refused, why in _REFUSED.items():
             if fields.get(refused):
                 raise AccessError(f"{where}: {part}.{refused} is refused: {why}")
     server = cluster.get("server")
-    if not isinstance(server, str) or not re.match(r"https://[^/?#@\s]+(/|$)", server):
-        # What stands before an @ can be a password.
-        told = shown(re.sub(r"//[^/]*@", "//...@", str(server)))
-        raise AccessError(f"{where}: cluster.server is {told}: it must start with https:// and name a host, no user")
+    if not isinstance(server, str) or not _SERVER.fullmatch(server) or "@" in server or "?" in server or "#" in server:
+        raise AccessError(f"{where}: cluster.server must be https:// with a host, and no user, query or fragment")
     tls_name = cluster.get("tls-server-name")
-    if tls_name is not None and not isinstance(tls_name, str):
-        raise AccessError(f"{where}: cluster.tls-server-name is {shown(tls_name)}: it must be a name")
+    if tls_name is not None and not (isinstance(tls_name, str) and _NAME.fullmatch(tls_name)):
+        raise AccessError(f"{where}: cluster.tls-server-name must be the name of a host")
     ca = _data(cluster, "certificate-authority-data", where)
     if ca is None:
         raise AccessError(f"{where}: cluster.certificate-authority-data is missing")
-    token = user.get("token")
+    token = read_token(user.get("token"), f"{where}: user.token")
     certificate, key = _data(user, "client-certificate-data", where), _data(user, "client-key-data", where)
-    if not (isinstance(token, str) and token) and (certificate is None or key is None):
+    if token is None and (certificate is None or key is None):
         raise AccessError(f"{where}: user has neither token nor client-certificate-data and client-key-data")
     return Connection(
         server=server.rstrip("/"),
         ca=_pem(ca, f"{where}: cluster.certificate-authority-data"),
-        token=token if isinstance(token, str) and token else None,
+        token=token,
         certificate=certificate,
         key=key,
         tls_server_name=tls_name,
     )
 
 
-def _entry(config: Mapping[str, Any], plural: str, singular: str, name: object, where: str) -> Mapping[str, Any]:
+def read_token(given: object, where: str) -> str | None:
+    """A bearer token as a header can carry it; None where there is none.
+
+    The newline at the end that comes along from a file is taken off; whatever else is not visible is a mistake.
+
+    Raises:
+        AccessError: says what is wrong with it, never what it is.
+    """
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str):
+        raise AccessError(f"{where} is no text: put it in quotes")
+    token = given.removesuffix("\n").removesuffix("\r")
+    if len(token) > _LONGEST_TOKEN:
+        raise AccessError(f"{where} has {len(token)} characters: no token has more than {_LONGEST_TOKEN}")
+    for place, character in enumerate(token, 1):
+        if not "!" <= character <= "~":
+            kind = "white space" if character.isspace() else "not a visible ASCII character"
+            raise AccessError(f"{where}: character {place} of {len(token)} is {kind}: copy the token alone")
+    if not token:
+        raise AccessError(f"{where} is a line without a token")
+    return token
+
+
+def _document(text: str, where: str) -> Any:
+    wrong: UnreadableError
+    try:
+        return read_document(text)
+    except UnreadableError as error:
+        wrong = error
+    raise AccessError(f"{where}: {wrong}")
+
+
+def _entry(
+    config: Mapping[str, Any], plural: str, singular: str, name: object, named: str, where: str
+) -> Mapping[str, Any]:
     entries = config.get(plural)
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(singular), Mapping):
             found: Mapping[str, Any] = entry[singular]
             return found
-    raise AccessError(f"{where}: {plural} has no entry {str(name)[:100]!r}")
+    raise AccessError(f"{where}: {plural} has no entry {named}")
 
 
 def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
@@ -121,16 +162,52 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
     try:
         return base64.b64decode(str(value), validate=True)
     except (binascii.Error, ValueError):
-        raise AccessError(f"{where}: {name} is not base64") from None
+        pass
+    raise AccessError(f"{where}: {name} is not base64")
 
 
 def _pem(data: bytes, where: str) -> str:
-    text = data.decode("ascii", errors="replace")
     try:
+        text = data.decode("ascii")
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
-        raise AccessError(f"{where} is not a PEM certificate") from None
-    return text
+        pass
+    else:
+        return text
+    raise AccessError(f"{where} is not a PEM certificate")
+
+
+def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
+    """Where an EKS cluster is and what signs for it, as AWS says (eks:DescribeCluster), so that no record can.
+
+    Raises:
+        AccessError: no such cluster, not to be seen, or not up yet.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    what = f"{where}: EKS cluster {access.name} in {access.region}"
+    try:
+        cluster = client.describe_cluster(name=access.name)["cluster"]
+        problem = ""
+    except ClientError as error:
+        cluster, code = {}, str(error.response.get("Error", {}).get("Code", ""))
+        problem = {
+            "ResourceNotFoundException": "there is none: correct access.name and access.region",
+            "AccessDeniedException": "missing permission eks:DescribeCluster",
+        }.get(code, f"eks:DescribeCluster was refused: {code}")
+    except BotoCoreError as error:
+        cluster, problem = {}, f"eks:DescribeCluster was not answered: {type(error).__name__}"
+    if problem:
+        raise AccessError(f"{what}: {problem}")
+    server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
+    if not server or not authority.get("data"):
+        raise AccessError(f"{what}: it has no endpoint yet: its status is {cluster.get('status')}")
+    if not _SERVER.fullmatch(str(server)):
+        raise AccessError(f"{what}: its endpoint is no https:// address")
+    return Connection(
+        server=str(server).rstrip("/"),
+        ca=_pem(_data(authority, "data", what) or b"", f"{what}: certificateAuthority.data"),
+    )
 
 
 class EksCredential:
@@ -174,9 +251,10 @@ class EksCredential:
             url = signer.generate_presigned_url(
                 request, region_name=region, expires_in=_EKS_URL_SECONDS, operation_name=""
             )
+            return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
         except BotoCoreError as error:
-            raise AccessError(f"the EKS token cannot be signed: {error}") from None
-        return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
+            kind = type(error).__name__
+        raise AccessError(f"the EKS token cannot be signed: {kind}")
 
 
 class _Given:
@@ -196,16 +274,27 @@ class RecordedClusters:
     """Opens clusters from their records. Connections are kept while a function lives and access stays the same.
 
     Args:
-        session: Gives the botocore session, for EKS tokens.
+        session: Gives the botocore session, for EKS.
         secret: Reads a secret's text by name; ``fresh`` passes by any cache. Raises AccessError.
         clock: For waiting, and for the age of tokens.
+        allow_loopback: Clusters may be on this machine: for the sandbox, never in a deployed stack.
     """
 
-    def __init__(self, *, session: Callable[[], Any], secret: Callable[[str, bool], str], clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        session: Callable[[], Any],
+        secret: Callable[[str, bool], str],
+        clock: Clock,
+        allow_loopback: bool = False,
+    ) -> None:
         self._session = session
         self._secret = secret
         self._clock = clock
+        self._allow_loopback = allow_loopback
         self._kept: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
+        self._eks: dict[str, Any] = {}  # clients by region
+        self._making = threading.Lock()  # a botocore session makes one client at a time
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         """Raises AccessError."""
@@ -213,17 +302,18 @@ class RecordedClusters:
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
         text = self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
         kept = self._kept.get(record.id)
-        if kept is None or kept[:2] != (access, text):
+        # An EKS cluster that does not answer may have been made anew under its name.
+        stale = kept is not None and isinstance(access, EksAccess) and not kept[2].reached
+        if kept is None or stale or kept[:2] != (access, text):
             kept = self._kept[record.id] = (access, text, self._api(record, text))
         return KubernetesCluster(kept[2], record, remaining)
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
         credential: Credential
+        where = f"cluster {record.id}"
         if isinstance(access, EksAccess):
-            where = f"cluster {record.id}: access.ca_data"
-            ca = _data({"ca_data": access.ca_data}, "ca_data", where) or b""
-            connection = Connection(server=access.endpoint.rstrip("/"), ca=_pem(ca, where))
+            connection = describe_eks(self._eks_client(access.region), access, where)
             credential = EksCredential(access, self._session(), self._clock.now)
         else:
             connection = self._kubeconfig(record.id, access, text)
@@ -231,40 +321,54 @@ class RecordedClusters:
                 connection.token,
                 lambda: self._kubeconfig(record.id, access, self._secret(access.secret, True)).token,
             )
-        client = api_client(connection, f"cluster {record.id}")
+        client = api_client(connection, where, allow_loopback=self._allow_loopback)
         return KubernetesApi(record.id, client, credential, self._clock)
+
+    def _eks_client(self, region: str) -> Any:
+        from botocore.config import Config
+
+        with self._making:
+            if region not in self._eks:
+                config = Config(**_EKS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
+                self._eks[region] = self._session().create_client("eks", region_name=region, config=config)
+            return self._eks[region]
 
     def _kubeconfig(self, cluster: str, access: KubeconfigAccess, text: str) -> Connection:
         return read_kubeconfig(text, f"cluster {cluster}: secret {access.secret}", access.context)
 
 
-def api_client(connection: Connection, where: str) -> ApiClient:
+def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
     """The real client for a connection: verified TLS, no proxy from the environment, no retries of its own.
 
     Raises:
         AccessError: the client certificate and its key cannot be used.
     """
-    configuration = Configuration(host=connection.server, ca_cert_data=connection.ca, retries=False)
+    configuration = Configuration(host=connection.server, retries=False)
     configuration.proxy = None
-    configuration.tls_server_name = connection.tls_server_name
+    context = tls_context(connection.ca)
     if connection.certificate is not None and connection.key is not None:
-        configuration.cert_file = _file(connection.certificate)
-        configuration.key_file = _file(connection.key)
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
-                configuration.cert_file, configuration.key_file, password=lambda: ""
-            )
-        except (ssl.SSLError, ValueError):
-            for file in (configuration.cert_file, configuration.key_file):
-                Path(file).unlink()
-            raise AccessError(
-                f"{where}: client-certificate-data and client-key-data are no PEM certificate with its open key"
-            ) from None
-    return ApiClient(configuration)
+        _load_certificate(context, connection.certificate, connection.key, where)
+    client = ApiClient(configuration)
+    client.rest_client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
+    return client
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:
+    """The ssl module reads client certificates from files only: private ones, that are gone when it has."""
+    files = [_file(certificate), _file(key)]
+    try:
+        context.load_cert_chain(files[0], files[1], password=lambda: "")
+    except (ssl.SSLError, ValueError):
+        pass
+    else:
+        return
+    finally:
+        for file in files:
+            Path(file).unlink()
+    raise AccessError(f"{where}: client-certificate-data and client-key-data are no PEM certificate with its open key")
 
 
 def _file(data: bytes) -> str:
-    """A private file with the data: the ssl module loads client certificates from files only."""
     handle, path = tempfile.mkstemp(prefix="evenkeel-")  # mode 0600
     with os.fdopen(handle, "wb") as file:
         file.write(data)

@@ -1,12 +1,13 @@
 """The Kubernetes API over the real client's transport: pages, patches, patience, and one fresh credential.
 
 The generated API classes build models that we do not need; ``ApiClient.call_api`` gives the transport with its TLS and
-connection pool, and the JSON as it came. Redirects and the transport's own retries are off: a redirect would carry the
-token away, and a retried patch could be sent twice.
+connection pool, and the answer before it is read. Redirects and the transport's own retries are off: a redirect would
+carry the token away, and a retried patch could be sent twice.
 """
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -14,18 +15,30 @@ from urllib.parse import quote, urlencode
 import urllib3
 from kubernetes.client import ApiClient, ApiException
 
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, RejectedError
+from evenkeel.adapters.kubernetes.transport import (
+    CONNECT_SECONDS,
+    Allowance,
+    ForbiddenAddressError,
+    UnusableAnswerError,
+    read_body,
+)
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
 from evenkeel.application.ports import Clock, Remaining
 
 _log = logging.getLogger("evenkeel.kubernetes")
 
-_CONNECT_SECONDS, _READ_SECONDS = 3, 10
+# A whole request with its answer. A look has less, a patch this: no run begins one that it could not see the end of.
+_REQUEST_SECONDS = 13.0
 # client-go's own page size: large enough for one page in most clusters, small enough for the API server.
 PAGE = 500
 # An API server under load names its own delay; three times is as often as client-go's flow control insists.
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
+# So much of a token is not in a sentence by chance.
+_PART = 8
+# What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
+_TOKEN = re.compile(r"[!-~]+")
 
 
 class Credential(Protocol):
@@ -47,6 +60,8 @@ class KubernetesApi:
         self._sleep = clock.sleep
         self.now = clock.now
         self._served: dict[str, list[str]] = {}
+        self._token: str | None = None  # as it was last sent
+        self.reached = True  # at the last try
 
     def list_all(
         self, path: str, remaining: Remaining, selector: str | None = None, *, optional: bool = False
@@ -58,8 +73,9 @@ class KubernetesApi:
         """
         found: list[dict[str, Any]] = []
         query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        allowance = Allowance()  # pages without end end here, if not with the time
         while True:
-            status, body = self._call("GET", f"{path}?{urlencode(query)}", remaining)
+            status, body = self._call("GET", f"{path}?{urlencode(query)}", remaining, allowance=allowance)
             if status == 404 and "continue" not in query:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
@@ -80,8 +96,6 @@ class KubernetesApi:
             found += [{"apiVersion": version, "kind": kind, **item} for item in items]
             if not token:
                 return found
-            if remaining() <= 0:
-                raise ClusterUnavailableError(f"GET {path} of {self.name}: no time left for the next page")
             query["continue"] = token
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
@@ -144,23 +158,39 @@ class KubernetesApi:
             hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
-        return f"{method} {path} of {self.name}: {status} {str(body.get('message', ''))[:300]}{hint}"
+        message = self._told(str(body.get("message", "")))
+        return f"{method} {path} of {self.name}: {status} {message}{hint}"
+
+    def _told(self, text: str) -> str:
+        """What a server or a library says, on one short line; unless it says some of the token, as some proxies do."""
+        line = " ".join(text.split())[:300]
+        if self._token:
+            size = min(_PART, len(self._token))
+            parts = {self._token[start : start + size] for start in range(len(self._token) - size + 1)}
+            if any(line[start : start + size] in parts for start in range(len(line))):
+                return "(not told: it holds some of the token)"
+        return line
 
     def _call(
-        self, method: str, path: str, remaining: Remaining, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        remaining: Remaining,
+        body: Mapping[str, Any] | None = None,
+        allowance: Allowance | None = None,
     ) -> tuple[int, dict[str, Any]]:
         refused = False
         waits = 0
         fresh = False
         while True:
-            status, headers, answer = self._send(method, path, body, fresh=fresh)
+            status, headers, answer = self._send(method, path, body, remaining, allowance or Allowance(), fresh=fresh)
             fresh = status == 401 and not refused and self._credential is not None
             if fresh:
                 refused = True
                 continue
             if status in (429, 503):
                 wait = _retry_after(headers)
-                if waits < _PATIENCE and remaining() > wait + _CONNECT_SECONDS + _READ_SECONDS:
+                if waits < _PATIENCE and remaining() > wait + CONNECT_SECONDS:
                     waits += 1
                     _log.info("%s asks to wait %s s", self.name, wait)
                     self._sleep(wait)
@@ -169,39 +199,75 @@ class KubernetesApi:
             return status, answer
 
     def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, *, fresh: bool
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        remaining: Remaining,
+        allowance: Allowance,
+        *,
+        fresh: bool,
     ) -> tuple[int, Mapping[str, str], dict[str, Any]]:
-        configuration = self._client.configuration
-        headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
-        if self._credential is not None:
-            token = self._credential.token(fresh=fresh)
-            if token is not None:
-                headers["Authorization"] = f"Bearer {token}"
-        elif (key := configuration.get_api_key_with_prefix("BearerToken")) is not None:
-            headers["Authorization"] = key
+        """One request, its answer read to the end, within the time that is left."""
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
+        if authorization := self._authorization(fresh=fresh):
+            headers["Authorization"] = authorization
         if body is not None:
             headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        plain = path.partition("?")[0]
+        seconds = min(remaining(), _REQUEST_SECONDS)
+        if seconds <= 0:
+            raise ClusterUnavailableError(f"{method} {plain} of {self.name}: no time left")
+        self.reached = False
+        failed: Exception
         try:
-            response = self._client.call_api(
+            response: Any = self._client.call_api(
                 method,
-                configuration.host.rstrip("/") + path,
+                self._client.configuration.host.rstrip("/") + path,
                 header_params=headers,
                 body=dict(body) if body is not None else None,
-                _request_timeout=(_CONNECT_SECONDS, _READ_SECONDS),
+                _request_timeout=seconds,
             )
-            text: bytes = response.read()  # type: ignore[no-untyped-call]
-        except ApiException as error:
-            raise ClusterUnavailableError(f"{self.name}: {str(error.reason).splitlines()[-1]}") from None
+            text = read_body(response.response, allowance)
+        except ForbiddenAddressError as error:
+            failed = AccessError(f"{self.name}: {error}")
+        except UnusableAnswerError as error:
+            failed = ClusterUnavailableError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
+        except ApiException as error:  # of TLS
+            reason = str(error.reason).partition("\n")[2]
+            failed = ClusterUnavailableError(f"{self.name}: {self._told(reason)}")
+        except urllib3.exceptions.TimeoutError as error:
+            what = f"not within {seconds:.0f} s ({type(error).__name__})"
+            failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ClusterUnavailableError(f"{self.name} does not answer: {type(error).__name__}: {error}") from None
+            what = self._told(f"{type(error).__name__}: {error}")
+            failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
+        else:
+            self.reached = True
+            return response.status, dict(response.getheaders() or {}), self._read(method, plain, response.status, text)
+        raise failed  # out here, where nothing hangs on it that could quote a header
+
+    def _authorization(self, *, fresh: bool) -> str | None:
+        """The header's value; None where a client certificate is used."""
+        if self._credential is not None:
+            self._token = self._credential.token(fresh=fresh)
+            value = None if self._token is None else f"Bearer {self._token}"
+        else:
+            value = self._client.configuration.get_api_key_with_prefix("BearerToken")
+            self._token = None if value is None else value.removeprefix("Bearer ")
+        if self._token is not None and not _TOKEN.fullmatch(self._token):
+            raise AccessError(f"{self.name}: the token is not of visible ASCII characters alone: it is not sent")
+        return value
+
+    def _read(self, method: str, path: str, status: int, text: bytes) -> dict[str, Any]:
+        readable = True
         try:
             answer = json.loads(text) if text else {}
         except (ValueError, RecursionError):
-            answer = {}
-            if response.status == 200:
-                raise ClusterUnavailableError(f"{method} {path} of {self.name}: the answer is not JSON") from None
-        sent = dict(response.getheaders() or {})  # type: ignore[no-untyped-call]
-        return response.status, sent, answer if isinstance(answer, dict) else {}
+            answer, readable = {}, False
+        if status == 200 and not readable:
+            raise ClusterUnavailableError(f"{method} {path} of {self.name}: the answer is not JSON")
+        return answer if isinstance(answer, dict) else {}
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

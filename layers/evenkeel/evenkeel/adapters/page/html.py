@@ -1,6 +1,8 @@
 """HTML that is escaped by construction: text becomes markup in one place only."""
 
-from html import escape
+import html
+
+from evenkeel.domain.values import printable
 
 _VOID = ("meta", "rect", "line", "path")  # the last three: written short inside SVG
 
@@ -12,6 +14,11 @@ class Html(str):
 
 
 Child = Html | str | None
+
+
+def escape(text: str) -> str:
+    """As it may stand in markup, and orders nothing."""
+    return html.escape(printable(text))
 
 
 def joined(*children: Child) -> Html:

@@ -1,0 +1,86 @@
+"""YAML and JSON as other people write it: read whole or refused, quickly, and never quoted."""
+
+import json
+from typing import Any
+
+import yaml
+
+# No kubeconfig, record or Kubernetes object comes near it; the C loader would crash, not raise.
+_DEEPEST = 200
+# A few lines of aliases can stand for more than any memory holds. Who writes by hand repeats a dozen lines.
+_MOST_REPEATED = 10_000
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class UnreadableError(ValueError):
+    """A text that is neither YAML nor JSON, or is refused. Says what is wrong and where; never quotes the text."""
+
+
+def read_document(text: str) -> Any:
+    """The only document of a text; None where it is empty. Raises UnreadableError."""
+    documents = read_documents(text)
+    if len(documents) > 1:
+        raise UnreadableError("it holds several documents: one is expected")
+    return documents[0] if documents else None
+
+
+def read_documents(text: str) -> list[Any]:
+    """Every document of a text. Raises UnreadableError."""
+    if text.lstrip().startswith("{"):
+        try:
+            return [json.loads(text)]  # what kubectl prints, read ten times as fast
+        except (ValueError, RecursionError):
+            pass  # YAML's flow style, or several documents
+    wrong = _wrong(text)
+    if wrong is None:
+        try:
+            return list(yaml.load_all(text, Loader=_Loader))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            wrong = _place(error)
+    # Raised out here, where no other error hangs on it: those of the libraries carry the text along.
+    raise UnreadableError(wrong)
+
+
+def _wrong(text: str) -> str | None:
+    """What is wrong with a text before any of its values is made; None where nothing is."""
+    weights: dict[str, int] = {}  # what an anchor stands for
+    whole: list[tuple[str | None, int]] = [(None, 0)]  # collections that are open, the outermost first
+    repeated = 0
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):
+                if event.anchor not in weights:
+                    return f"an alias leads nowhere or to what it stands in{_at(event.start_mark)}"
+                repeated += weights[event.anchor]
+                if repeated > _MOST_REPEATED:
+                    return f"its aliases stand for more than {_MOST_REPEATED} values: write them out"
+                whole[-1] = (whole[-1][0], whole[-1][1] + weights[event.anchor])
+            elif isinstance(event, yaml.ScalarEvent):
+                whole[-1] = (whole[-1][0], whole[-1][1] + 1)
+                if event.anchor is not None:
+                    weights[event.anchor] = 1
+            elif isinstance(event, yaml.CollectionStartEvent):
+                if len(whole) > _DEEPEST:
+                    return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
+                if event.anchor is not None:
+                    weights.pop(event.anchor, None)  # until it is whole, it stands for itself
+                whole.append((event.anchor, 1))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, weight = whole.pop()
+                whole[-1] = (whole[-1][0], whole[-1][1] + weight)
+                if anchor is not None:
+                    weights[anchor] = weight
+            elif isinstance(event, yaml.DocumentStartEvent):
+                weights.clear()
+    except (yaml.YAMLError, ValueError) as error:
+        return _place(error)
+    return None
+
+
+def _place(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f"not YAML or JSON{_at(mark)}"
+
+
+def _at(mark: Any) -> str:
+    return "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"

@@ -1,0 +1,247 @@
+"""The wire to one API server: where it may lead, how long it may take, and how much may come out of it.
+
+A deadline per read is none: one byte a second renews it for ever. Here the time given to a request is that of all its
+parts together, and what is received is counted after it is unpacked.
+"""
+
+import ipaddress
+import queue
+import socket
+import ssl
+import threading
+import zlib
+from time import monotonic
+from typing import Any
+
+import urllib3
+from urllib3.connection import HTTPSConnection
+from urllib3.connectionpool import HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util.ssl_ import create_urllib3_context
+
+# To resolve the name, connect and agree on keys.
+CONNECT_SECONDS = 3.0
+# All pages of a list together. The sandbox's node groups have 3.5 KB and 162 values each: some eighteen thousand.
+MOST_BYTES = 64 * 2**20
+# What a byte of JSON becomes in memory differs by a factor of thirty; this many values take up to 300 of 512 MB.
+MOST_VALUES = 3_000_000
+_CHUNK = 2**16
+# Connections that are kept: what is written side by side shakes hands once.
+_SIDE_BY_SIDE = 16
+
+_NEVER = {
+    "0.0.0.0/8": "this machine",
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local, where clouds answer with credentials",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "::/128": "this machine",
+    "::1/128": "loopback",
+    "fd00:ec2::/32": "the cloud's own, where it answers with credentials",
+    "fe80::/10": "link-local",
+    "ff00::/8": "multicast",
+}
+_FORBIDDEN = [(ipaddress.ip_network(network), what) for network, what in _NEVER.items()]
+_LOOPBACK = ("loopback",)
+# Addresses of IPv4 written as such of IPv6: compatible and mapped ones, NAT64, 6to4. Bits that follow it.
+_EMBEDDED = [
+    (ipaddress.IPv6Network(network), follow)
+    for network, follow in (("::/96", 0), ("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
+]
+
+
+class ForbiddenAddressError(Exception):
+    """A cluster's name leads to where no cluster is."""
+
+
+class UnusableAnswerError(Exception):
+    """An answer that is too large, or not packed as was asked."""
+
+
+class Allowance:
+    """What may still be received of one list, or of any other answer."""
+
+    def __init__(self, size: int = MOST_BYTES, values: int = MOST_VALUES) -> None:
+        self._size, self._values = size, values
+        self.size_left, self._values_left = size, values
+
+    def take(self, piece: bytes) -> None:
+        """Raises UnusableAnswerError where it is too much."""
+        self.size_left -= len(piece)
+        if self.size_left < 0:
+            raise UnusableAnswerError(f"it is larger than {self._size // 2**20} MiB")
+        # Of JSON, each value but the first comes after one of these.
+        self._values_left -= piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+        if self._values_left < 0:
+            raise UnusableAnswerError(f"it holds more than {self._values} values")
+
+
+def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes:
+    """The body, unpacked piece by piece and never further than is allowed.
+
+    Raises:
+        UnusableAnswerError: too much, or packed otherwise than with gzip.
+        urllib3.exceptions.HTTPError: the connection broke, or its time is over.
+    """
+    whole = bytearray()
+    try:
+        packed = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if packed not in ("gzip", "identity", ""):
+            raise UnusableAnswerError("it is packed otherwise than with gzip")
+        unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if packed == "gzip" else None
+        while chunk := response.read(_CHUNK, decode_content=False):
+            while chunk:
+                piece = chunk if unpack is None else unpack.decompress(chunk, _CHUNK)
+                chunk = b"" if unpack is None else unpack.unconsumed_tail
+                allowance.take(piece)
+                whole += piece
+        if unpack is not None and whole and not unpack.eof:
+            raise UnusableAnswerError("it breaks off")
+        response.release_conn()
+    except zlib.error:
+        response.close()
+        raise UnusableAnswerError("it is not packed as it says") from None
+    except BaseException:
+        response.close()
+        raise
+    return bytes(whole)
+
+
+class _TimedSocket(ssl.SSLSocket):
+    """Its timeout is for all that is sent and received until the next one is set, not for each piece of it."""
+
+    _until: float | None = None
+
+    def settimeout(self, value: float | None) -> None:
+        self._until = None if value is None else monotonic() + value
+        super().settimeout(value)
+
+    def recv_into(self, *arguments: Any, **named: Any) -> int:
+        self._hurry()
+        return super().recv_into(*arguments, **named)
+
+    def send(self, *arguments: Any, **named: Any) -> int:
+        self._hurry()
+        return super().send(*arguments, **named)
+
+    def _hurry(self) -> None:
+        if self._until is not None:
+            left = self._until - monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            super().settimeout(left)
+
+
+def tls_context(ca: str) -> ssl.SSLContext:
+    """Verifies the server by this authority alone. Raises ssl.SSLError or ValueError where it is none."""
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    context.sslsocket_class = _TimedSocket
+    context.check_hostname = True
+    context.load_verify_locations(cadata=ca)
+    return context
+
+
+def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopback: bool) -> urllib3.PoolManager:
+    """Connections to servers that may be clusters: no proxy, no retries, no redirects."""
+
+    class Connection(HTTPSConnection):
+        def connect(self) -> None:
+            begun = monotonic()
+            super().connect()
+            if self.timeout is not None:  # what is left is for the request
+                self.timeout = max(0.001, self.timeout - (monotonic() - begun))
+
+        def _new_conn(self) -> socket.socket:
+            seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
+            try:
+                return connect(self._dns_host.strip("[]"), self.port, seconds, allow_loopback=allow_loopback)
+            except socket.gaierror as error:
+                raise NameResolutionError(self.host, self, error) from None
+            except TimeoutError:
+                raise ConnectTimeoutError(self, f"no connection within {seconds:.0f} s") from None
+            except OSError as error:
+                raise NewConnectionError(self, str(error)) from None
+
+    class Pool(HTTPSConnectionPool):
+        ConnectionCls = Connection
+
+    manager = urllib3.PoolManager(
+        ssl_context=context,
+        cert_reqs=ssl.CERT_REQUIRED,
+        server_hostname=server_name,
+        retries=False,
+        maxsize=_SIDE_BY_SIDE,
+    )
+    manager.pool_classes_by_scheme = {"https": Pool}
+    return manager
+
+
+def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> socket.socket:
+    """A connection to one of the addresses that were looked at; the name is not resolved a second time.
+
+    Raises:
+        ForbiddenAddressError: one of its addresses is none of a cluster.
+        OSError: no answer, or none in time.
+    """
+    until = monotonic() + seconds
+    found = _resolve(host, port, seconds)
+    for *_, address in found:
+        check_address(host, address[0], allow_loopback=allow_loopback)
+    failed: OSError = OSError("its name has no address")
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.settimeout(max(0.001, until - monotonic()))
+            sock.connect(address)
+            sock.settimeout(max(0.001, until - monotonic()))  # what is left is for the keys
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed
+
+
+def _resolve(host: str, port: int, seconds: float) -> list[Any]:
+    """All addresses of a name, as ``socket.getaddrinfo`` gives them.
+
+    The resolver has no deadline of its own, so it is left behind when it is late.
+    """
+    answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except UnicodeError:
+            answer.put(socket.gaierror(socket.EAI_NONAME, "no name of a host"))
+        except Exception as error:
+            answer.put(error)
+
+    threading.Thread(target=ask, daemon=True, name="resolve").start()
+    try:
+        found = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError("its name was not resolved in time") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
+    """Raises ForbiddenAddressError where no cluster can be at this address. Private networks are where clusters are."""
+    given = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
+    for one in (given, *_within(given)):
+        for network, what in _FORBIDDEN:
+            if one in network and not (allow_loopback and what in _LOOPBACK):
+                raise ForbiddenAddressError(f"{host} leads to {address} ({what}): no cluster is there")
+
+
+def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """The IPv4 address that one of IPv6 stands for."""
+    if address.version == 4 or int(address) <= 1:
+        return []
+    return [
+        ipaddress.IPv4Address(int(address) >> follow & 0xFFFFFFFF)
+        for network, follow in _EMBEDDED
+        if address in network
+    ]

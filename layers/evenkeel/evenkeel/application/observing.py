@@ -1,0 +1,66 @@
+"""Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
+
+from collections.abc import Callable, Collection
+from pathlib import PurePath
+from types import TracebackType
+from typing import TypeVar
+
+from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
+from evenkeel.application.ports import Cluster, Clusters, Remaining
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.model import GroupKey, Observation
+
+# Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
+LOOK_SECONDS = 8.0
+_T = TypeVar("_T")
+
+
+class UnexpectedError(ClusterUnavailableError):
+    """Something inside a look that nobody foresaw. Says what kind and where; its text may hold a secret."""
+
+    def __init__(self, cluster: str, step: str, kind: str, place: str) -> None:
+        super().__init__(f"{cluster}: {kind} while {step}, at {place}: please report this")
+        self.kind = kind
+
+
+def observe_cluster(
+    clusters: Clusters, record: ClusterRecord, remaining: Remaining, closely: Collection[GroupKey] = ()
+) -> tuple[Cluster, Observation]:
+    """The opened cluster and a complete look at it, within ``LOOK_SECONDS``; what comes after has all that remains.
+
+    Raises:
+        AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
+    """
+    kept_back = max(0.0, remaining() - LOOK_SECONDS)
+
+    def left() -> float:
+        return remaining() - kept_back
+
+    cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left))
+    observation = contained(record.id, "it was read", lambda: cluster.observe(closely))
+    kept_back = 0.0
+    return cluster, observation
+
+
+def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:
+    """What the call returns. Raises the expected errors as they are, and all others as UnexpectedError."""
+    unexpected: UnexpectedError
+    try:
+        return call()
+    except EvenkeelError as error:
+        error.__cause__ = error.__context__ = None  # of what it was made from, its text tells what may be told
+        raise
+    except Exception as error:  # the promise is: of any kind
+        unexpected = UnexpectedError(cluster, step, type(error).__name__, _place(error.__traceback__))
+    raise unexpected  # out here, where the other one does not hang on it
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The innermost line of ours."""
+    place = "an unknown place"
+    while traceback is not None:
+        path = PurePath(traceback.tb_frame.f_code.co_filename)
+        if "evenkeel" in path.parts:
+            place = f"{path.name}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

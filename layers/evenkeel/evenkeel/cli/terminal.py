@@ -1,0 +1,33 @@
+"""What reaches a terminal. Whatever comes from a cluster, a stack or a file passes one of these three."""
+
+import json
+import re
+from typing import Any
+
+import typer
+from rich.text import Text
+
+from evenkeel.domain.values import printable
+
+_BEYOND_ASCII = re.compile(r"[^\n -~]")
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A text in a table, or a line of its own."""
+    return Text(printable(text), style=style)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One line."""
+    typer.echo(printable(text), err=err)
+
+
+def say_json(value: Any, indent: int | None = None) -> None:
+    """JSON, in which characters that a terminal would obey are written as JSON writes them."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    typer.echo(_BEYOND_ASCII.sub(_as_json, text))
+
+
+def _as_json(found: re.Match[str]) -> str:
+    character = found[0]
+    return character if character.isprintable() else json.dumps(character)[1:-1]

@@ -1,0 +1,69 @@
+"""Where an EKS cluster is, asked of AWS's API as the function asks it: by botocore, wherever AWS_ENDPOINT_URL leads."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import botocore.session
+import pytest
+import trustme
+
+from evenkeel.adapters.kubernetes import access
+from evenkeel.adapters.kubernetes.access import RecordedClusters, describe_eks
+from evenkeel.application.errors import AccessError
+from evenkeel.bootstrap import SystemClock
+from evenkeel.config import EksAccess
+from sandbox.aws import AwsEndpoints
+from tests.fakes import plenty, record
+
+NAME = "blue_1"
+ACCESS = {"kind": "eks", "name": NAME, "region": "eu-central-1"}
+AUTHORITY = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+
+
+@pytest.fixture
+def eks(aws: AwsEndpoints, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The service, with one cluster; this process asks it by its environment alone."""
+    for name, value in aws.environment().items():
+        monkeypatch.setenv(name, value)
+    client = aws.client("eks")
+    role = f"arn:aws:iam::{aws.account}:role/eks"
+    client.create_cluster(name=NAME, roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1", "subnet-2"]})
+    yield client
+    client.delete_cluster(name=NAME)
+
+
+def clusters() -> RecordedClusters:
+    return RecordedClusters(session=botocore.session.Session, secret=lambda *_: "", clock=SystemClock())
+
+
+def test_the_endpoint_of_a_cluster_is_the_one_that_aws_names(eks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What moto calls an authority is no certificate.
+    monkeypatch.setattr(access, "_pem", lambda data, where: base64.b64decode(AUTHORITY).decode())
+    told = eks.describe_cluster(name=NAME)["cluster"]
+    opened: Any = clusters().open(record(access={**ACCESS, "endpoint": "https://attacker.example"}), plenty)
+    assert opened._api._client.configuration.host == told["endpoint"].rstrip("/")
+
+
+def test_the_authority_is_read_from_where_aws_puts_it(eks: Any) -> None:
+    with pytest.raises(
+        AccessError, match=rf"EKS cluster {NAME} in eu-central-1: certificateAuthority\.data is not a PEM"
+    ):
+        clusters().open(record(access=ACCESS), plenty)
+
+
+def test_a_cluster_that_is_not_there_is_told(eks: Any) -> None:
+    where = record(access={**ACCESS, "name": "bleu"})
+    with pytest.raises(AccessError, match=r"EKS cluster bleu in eu-central-1: there is none: correct access\.name"):
+        clusters().open(where, plenty)
+
+
+def test_a_service_that_is_away_is_told_within_the_time_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    client = clusters()._eks_client("eu-central-1")
+    with pytest.raises(AccessError, match="eks:DescribeCluster was not answered: EndpointConnectionError"):
+        describe_eks(client, EksAccess.model_validate(ACCESS), "cluster demo")

@@ -1,0 +1,240 @@
+"""Whatever a secret looks like, wherever it was put by mistake: it is sent to its server or to nobody, never told.
+
+The server sends back what it was sent, as some proxies do.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import botocore.credentials
+import botocore.session
+import pytest
+import trustme
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes.access import RecordedClusters, read_kubeconfig
+from evenkeel.adapters.page.theme import Theme
+from evenkeel.adapters.page.widget import page_for
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.observing import observe_cluster
+from evenkeel.application.operate import Operate
+from evenkeel.bootstrap import SystemClock
+from evenkeel.config import ClusterRecord
+from tests.fakes import FakeQueue, InMemoryStore, plenty, record
+
+MARK = "S3CR3Tq7"
+AUTHORITY = trustme.CA()
+CA = base64.b64encode(AUTHORITY.cert_pem.bytes()).decode()
+JUNK = st.one_of(
+    st.just(""),
+    st.sampled_from(["\n", "\r\n", "\t", " ", "\x00", "\x1b[31m", "\x7f", "\x9b", "'", '"', "\\", "\u202e", "ä", "𐀀"]),
+    st.text(max_size=20),
+    st.sampled_from(["x" * 100_000, "\n" * 1000, "'" * 5000, '": "', "b'", "- &a ["]),
+)
+SECRETS = st.builds(lambda *parts: MARK.join(parts), JUNK, JUNK, JUNK) | st.builds(
+    lambda junk: junk + MARK, st.text(alphabet="abc-._~+/=\"'\\{}", max_size=50)
+)
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Sends back what it was sent, as the message of an error."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        sent = self.headers.get("Authorization", "")
+        text = json.dumps({"message": f"not for {sent}, '{sent!r}', {sent.encode()!r} or {sent[:400]}"}).encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+class Overheard(logging.Handler):
+    """Every line of every log, as it would be written."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, line: logging.LogRecord) -> None:
+        self.lines.append(f"{self.format(line)} {line.__dict__}")
+
+    def __enter__(self) -> Overheard:
+        root = logging.getLogger()
+        self._levels = {name: logging.getLogger(name).level for name in ("", "evenkeel", "urllib3")}
+        root.addHandler(self)
+        for name in self._levels:
+            logging.getLogger(name).setLevel(logging.DEBUG if name else logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def chain(error: BaseException | None) -> Iterator[str]:
+    """All that an exception says, with all that hangs on it."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield f"{one} {one!r} {one.args!r} {vars(one)!r}"
+            waiting += [one.__cause__, one.__context__]
+
+
+def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
+    """All that anybody can hear of a look at this cluster."""
+    store = InMemoryStore()
+    store.save_record(given, None)
+    clock = SystemClock()
+    operate = Operate(store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True)
+    with Overheard() as overheard:
+        try:
+            observe_cluster(clusters, given, plenty)
+            said = []
+        except EvenkeelError as error:
+            said = list(chain(error))
+        for action in ("plan", "explain"):
+            try:
+                operate({"action": action, "cluster": "demo", **({"pool": "p"} if action == "explain" else {})}, plenty)
+            except EvenkeelError as error:
+                said += chain(error)
+        answers = [operate({"action": action}, plenty) for action in ("status", "validate")]
+        page = page_for(answers[0], Theme.LIGHT, datetime.now(UTC))
+    assert answers[0]["ok"] is True
+    return "\n".join([*said, json.dumps(answers, ensure_ascii=False), page, *overheard.lines])
+
+
+def by_kubeconfig(text: str) -> RecordedClusters:
+    return RecordedClusters(session=lambda: None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=True)
+
+
+PLACES = (
+    "token",
+    "token with a newline",
+    "password",
+    "username",
+    "key",
+    "packed key",
+    "certificate",
+    "authority",
+    "packed authority",
+    "server",
+    "tls name",
+    "context",
+    "exec",
+    "the whole",
+)
+
+
+def mistaken(place: str, secret: str, url: str) -> object:
+    """A kubeconfig with the secret at this place; a text where it is no kubeconfig at all."""
+    cluster: dict[str, Any] = {"server": url, "certificate-authority-data": CA}
+    user: dict[str, Any] = {"token": "t0ken"}
+    current: object = "main"
+    packed = base64.b64encode(secret.encode("utf-8", "replace")).decode()
+    match place:
+        case "token":
+            user["token"] = secret
+        case "token with a newline":
+            user["token"] = secret + "\n"
+        case "password" | "username":
+            user[place] = secret
+        case "key" | "packed key":
+            user = {"client-certificate-data": CA, "client-key-data": packed if "packed" in place else secret}
+        case "certificate":
+            user = {"client-certificate-data": packed, "client-key-data": packed}
+        case "authority" | "packed authority":
+            cluster["certificate-authority-data"] = packed if "packed" in place else secret
+        case "server":
+            cluster["server"] = f"https://{secret}@127.0.0.1"
+        case "tls name":
+            cluster["tls-server-name"] = secret + "\n"
+        case "context":
+            current = secret
+        case "exec":
+            user["exec"] = {"command": "aws", "env": [{"name": "X", "value": secret}]}
+        case "the whole":
+            return secret
+    return {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": current,
+    }
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(PLACES), SECRETS, st.sampled_from(["json", "yaml", "torn"]))
+def test_nothing_of_a_kubeconfig_is_ever_told(url: str, place: str, secret: str, form: str) -> None:
+    config = mistaken(place, secret, url)
+    text = config if isinstance(config, str) else json.dumps(config)
+    if form == "yaml" and not isinstance(config, str):
+        text = yaml.safe_dump(config, allow_unicode=True)
+    elif form == "torn":
+        text = text[: text.find(MARK) + len(MARK) + 2] + "\n  : [ *x"
+    assert MARK not in told_of(by_kubeconfig(text), record())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(SECRETS)
+def test_a_token_that_is_refused_hangs_on_no_exception(secret: str) -> None:
+    config = mistaken("token", secret, "https://api.demo")
+    connection = refusal = None
+    try:
+        connection = read_kubeconfig(json.dumps(config), "secret evenkeel/demo")
+    except EvenkeelError as error:
+        refusal = error
+    assert MARK not in "\n".join([repr(connection), *chain(refusal)])
+    if connection is not None:
+        assert connection.token == secret.removesuffix("\n").removesuffix("\r")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(SECRETS, st.booleans())
+def test_nothing_of_the_functions_own_credentials_is_ever_told(url: str, secret: str, known: bool) -> None:
+    session = botocore.session.Session()
+    session._credentials = botocore.credentials.Credentials(secret, secret, secret)
+
+    class Eks:
+        def describe_cluster(self, name: str) -> dict[str, Any]:
+            if not known:
+                raise ValueError(f"Invalid header value {secret!r}")
+            return {"cluster": {"endpoint": url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
+
+    session.create_client = lambda *_, **__: Eks()
+    clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
+    told = told_of(clusters, record(access={"kind": "eks", "name": "demo", "region": "eu-central-1"}))
+    assert MARK not in told
+    assert "k8s-aws-v1." not in told

@@ -1,0 +1,102 @@
+"""YAML and JSON of other people: read whole or refused quickly, in words that hold nothing of the text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from evenkeel.adapters.documents import UnreadableError, read_document, read_documents
+from evenkeel.cli.main import app
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def bomb(line: str, *, levels: int = 30, each: int = 9) -> str:
+    """Lines that each repeat the one before some times; ``line`` has {n} for its number and {again} for them."""
+    lines = [line.format(n=0, again="x: 1" if "<<" not in line else "{x: 1}").replace("<<: [{x: 1}]", "x: 1")]
+    lines += [line.format(n=n, again=", ".join([f"*a{n - 1}"] * each)) for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+BOMBS = {
+    "lists": bomb("b{n}: &a{n} [{again}]"),
+    "merged keys": bomb("b{n}: &a{n} {{<<: [{again}]}}"),
+    "wide": "a: &a [" + "x, " * 5_000 + "x]\nb: [" + ", ".join(["*a"] * 3) + "]",
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_aliases_that_stand_for_too_much_are_refused_before_anything_is_made_of_them(text: str) -> None:
+    with pytest.raises(UnreadableError, match="its aliases stand for more than 10000 values: write them out"):
+        read_documents(text)
+
+
+def test_who_repeats_a_few_lines_with_an_alias_is_read() -> None:
+    text = "usual: &usual {min: 1, max: 3}\npools: [{name: a, <<: *usual}, {name: b, <<: *usual}]"
+    assert read_document(text)["pools"][1] == {"name": "b", "min": 1, "max": 3}
+
+
+@pytest.mark.parametrize("text", ["a: *nowhere", "&a [*a]", "a: &a {b: *a}", "--- &a [1]\n--- *a"])
+def test_an_alias_without_an_end_or_a_beginning_is_refused(text: str) -> None:
+    with pytest.raises(UnreadableError, match="an alias leads nowhere or to what it stands in"):
+        read_documents(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 10_000, "{" * 10_000, "- " * 10_000, '{"a":' * 10_000])
+def test_what_is_nested_without_end_is_refused(text: str) -> None:
+    with pytest.raises(UnreadableError, match="nested more than 200 levels deep"):
+        read_documents(text)
+
+
+def test_several_documents_are_read_where_several_are_expected() -> None:
+    assert read_documents("a: 1\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+    with pytest.raises(UnreadableError, match="several documents"):
+        read_document("a: 1\n---\nb: 2\n")
+
+
+@given(VALUES)
+def test_whatever_is_written_without_aliases_is_read_as_the_library_reads_it(value: object) -> None:
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    text = yaml.dump(value, Dumper=Plain, allow_unicode=True)
+    assert read_document(text) == yaml.safe_load(text)
+    assert read_document(json.dumps({"value": value})) == {"value": value}
+
+
+@given(st.text(min_size=6, max_size=40).filter(lambda text: len(set(text)) > 4), st.integers(0, 6))
+def test_what_cannot_be_read_is_never_quoted(secret: str, shape: int) -> None:
+    shapes = ("{}: [", "*{}", "!!{} x", "&{} a: b: c", '"\\q{}', "!{} [", "\t{}: x: y")
+    text, wrong = shapes[shape].format(secret), None
+    try:
+        read_documents(text)
+    except UnreadableError as error:
+        wrong = error
+    if wrong is not None:
+        said = str(wrong)
+        assert secret not in said
+        assert "\n" not in said
+        assert (wrong.__cause__, wrong.__context__) == (None, None), "errors of the library carry the text along"
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize("option", ["--cluster", "-f", "--kubeconfig"])
+def test_a_bomb_on_the_command_line_is_one_line(tmp_path: Path, option: str, text: str) -> None:
+    file, objects = tmp_path / "bomb.yaml", tmp_path / "objects.yaml"
+    file.write_text(text)
+    objects.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
+    more = ["-f", str(objects)] if option == "--cluster" else []
+    result = CliRunner().invoke(app, ["plan", option, str(file), *more], env={"COLUMNS": "300"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"evenkeel: {file}: its aliases stand for more than 10000 values: write them out\n"

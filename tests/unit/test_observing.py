@@ -1,0 +1,99 @@
+"""One cluster's look: whatever goes wrong inside it, and however long it would take, stays with that cluster."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
+from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, observe_cluster
+from evenkeel.application.ports import Remaining
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.model import GroupKey, Observation
+from tests.fakes import FakeCluster, FakeClusters, plenty, record
+
+SECRET = "s3cr3t-t0ken"
+#: every family of what Python and its libraries raise
+ANY = [
+    ValueError(f"Invalid header value b'Bearer {SECRET}'"),
+    TypeError(SECRET),
+    UnicodeDecodeError("utf-8", SECRET.encode() + b"\xff", 12, 13, "invalid start byte"),
+    KeyError(SECRET),
+    RecursionError(SECRET),
+    MemoryError(SECRET),
+    AssertionError(SECRET),
+    OSError(5, SECRET),
+    ssl.SSLError(SECRET),
+    StopIteration(SECRET),
+    type("OfALibrary", (Exception,), {})(SECRET),
+]
+
+
+def broken(step: str, error: Exception) -> FakeClusters:
+    cluster = FakeCluster([])
+    cluster.unreadable = error
+    return FakeClusters({"demo": error if step == "opened" else cluster})
+
+
+@pytest.mark.parametrize("step", ["opened", "read"])
+@pytest.mark.parametrize("error", ANY, ids=lambda error: type(error).__name__)
+def test_any_exception_is_that_clusters_trouble_with_its_kind_and_its_place(step: str, error: Exception) -> None:
+    with pytest.raises(ClusterUnavailableError) as caught:
+        observe_cluster(broken(step, error), record(), plenty)
+    said = str(caught.value)
+    assert said.startswith(f"demo: {type(error).__name__} while it was {step}, at observing.py:")
+    assert isinstance(caught.value, UnexpectedError)
+    assert SECRET not in repr(caught.value)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+@pytest.mark.parametrize("step", ["opened", "read"])
+@pytest.mark.parametrize("error", [AccessError("demo: no"), ClusterUnavailableError("demo: away")])
+def test_what_is_expected_is_told_as_it_is_and_without_what_it_was_made_from(step: str, error: EvenkeelError) -> None:
+    error.__context__ = ValueError(SECRET)
+    with pytest.raises(type(error)) as caught:
+        observe_cluster(broken(step, error), record(), plenty)
+    assert caught.value is error
+    assert caught.value.__context__ is None
+
+
+def test_an_interrupt_is_no_trouble_of_a_cluster() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        observe_cluster(broken("read", KeyboardInterrupt()), record(), plenty)  # type: ignore[arg-type]
+
+
+@dataclass
+class Slow:
+    """Clusters that use up some seconds when they are opened, and note what was left at each step."""
+
+    left: float
+    seconds: float
+    noted: list[float]
+
+    def open(self, record: ClusterRecord, remaining: Remaining) -> Any:
+        self.remaining = remaining
+        self.noted.append(remaining())
+        self.left -= self.seconds
+        return self
+
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+        self.noted.append(self.remaining())
+        self.left -= self.seconds
+        return Observation(groups=())
+
+
+def test_a_look_has_eight_seconds_from_its_opening_on_and_what_comes_after_has_all_the_rest() -> None:
+    clusters = Slow(left=60.0, seconds=3.0, noted=[])
+    observe_cluster(clusters, record(), lambda: clusters.left)
+    assert clusters.noted == [LOOK_SECONDS, LOOK_SECONDS - 3.0]
+    assert clusters.remaining() == 54.0
+
+
+def test_a_look_near_the_end_of_an_invocation_has_what_is_left() -> None:
+    clusters = Slow(left=4.0, seconds=1.0, noted=[])
+    observe_cluster(clusters, record(), lambda: clusters.left)
+    assert clusters.noted == [4.0, 3.0]

@@ -1,0 +1,154 @@
+"""What reaches a terminal or a page says what it says, and orders nothing; JSON stays the same JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from evenkeel.adapters.page.html import el
+from evenkeel.cli.answers import print_answer
+from evenkeel.cli.inputs import fail
+from evenkeel.cli.table import print_plan
+from evenkeel.cli.terminal import say, say_json
+from evenkeel.domain.model import Observation
+from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.values import printable
+from tests.builders import NOW, group, key, numbers
+from tests.unit.test_operator_actions import House
+
+ORDERS = [
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "\x1b]8;;https://x\x1b\\link",
+    "\x1b[2J\x1b[H",
+    "\x9b31m",
+    "\x9d0;t\x9c",
+    "\x07\x08\x0b\x0c\x0e",
+    "\x00",
+    "\x7f",
+    "\x85",
+    "\r\nevenkeel: all is well",
+    "\u202eevil\u202c",
+    "\u2066\u2069\u200e\u061c",
+    "\u2028\u2029",
+    "\ufeff\u200b",
+    "\ud800",
+    "[/bold]",
+    "[link=https://x]",
+]
+EVIL = st.lists(st.sampled_from(ORDERS) | st.text(max_size=6) | st.characters(categories=["Cc", "Cf"])).map("".join)
+#: read by the code, not only shown
+MEANT = {"action", "state", "at", "now", "since", "until", "outcome", "cause"}
+
+
+def obeyed(text: str) -> set[str]:
+    """The characters in it that a terminal would obey, or that it cannot show."""
+    return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+
+
+@given(EVIL)
+def test_a_text_becomes_one_line_without_orders(text: str) -> None:
+    shown = printable(text)
+    assert obeyed(shown) == set()
+    assert printable(shown) == shown
+    assert obeyed(el("p", text, title=text)) == set()
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S"], include_characters=" ")))
+def test_a_text_that_orders_nothing_is_left_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m alert", "red alert"),
+        ("\x1b]0;mine", "]0;mine"),
+        ("name\x9b/zone: is fenced", "name/zone: is fenced"),
+        ("no capacity\nin zone a\ttoday", "no capacity in zone a today"),
+        ("a\u202eb", "ab"),
+        ("wor\ud800kers", "wor?kers"),
+        ("grün 有 ✓ →", "grün 有 ✓ →"),
+    ],
+)
+def test_what_stays_can_be_read(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def spoilt(value: Any, evil: str, field: str = "") -> Any:
+    """An answer with these words at the end of each of its texts."""
+    if isinstance(value, dict):
+        return {key if field != "groups" else key + evil: spoilt(one, evil, key) for key, one in value.items()}
+    if isinstance(value, list):
+        return [spoilt(one, evil) if isinstance(one, dict) else spoilt(one, evil, field) for one in value]
+    return value + evil if isinstance(value, str) and field not in MEANT else value
+
+
+@pytest.fixture(scope="module")
+def answers() -> list[dict[str, Any]]:
+    house = House()
+    house.settle()
+    asked = [house.ask(action) for action in ("status", "plan", "validate")]
+    return [*asked, house.ask("explain", pool="workers"), house.ask("status", "*"), house.ask("pause")]
+
+
+@given(EVIL, st.integers(40, 200))
+def test_no_answer_of_a_stack_orders_a_terminal_about(answers: list[dict[str, Any]], evil: str, width: int) -> None:
+    for answer in answers:
+        shown = StringIO()
+        print_answer(spoilt(answer, evil), Console(file=shown, width=width))
+        assert obeyed(shown.getvalue()) <= {"\n"}
+
+
+@given(EVIL)
+def test_no_plan_orders_a_terminal_about(evil: str) -> None:
+    groups = [group("a", 4), group(f"b{evil}", 1), group("c", pool=None, key=key("c", pool=f"p{evil}"))]
+    planned = plan(Observation(groups=tuple(groups)), ClusterState(), numbers(3, 12), NOW)
+    shown = StringIO()
+    print_plan(planned, Console(file=shown, width=120))
+    assert obeyed(shown.getvalue()) <= {"\n"}
+
+
+@given(EVIL)
+def test_no_fault_orders_a_terminal_about_and_each_is_one_line(evil: str) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        told: list[str] = []
+        patched.setattr(typer, "echo", lambda text, err=False: told.append(text))
+        with pytest.raises(typer.Exit):
+            fail([f"field is {evil}", "another"])
+        say(evil)
+    assert len(told) == 3
+    assert obeyed("".join(told)) == set()
+
+
+@given(st.recursive(EVIL, lambda inner: st.lists(inner) | st.dictionaries(EVIL, inner), max_leaves=5))
+def test_json_is_the_same_json_and_orders_nothing(value: object) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        told: list[str] = []
+        patched.setattr(typer, "echo", told.append)
+        say_json(value, indent=2)
+    assert json.loads(told[0]) == value or "\\ud800" in told[0]
+    assert obeyed(told[0]) <= {"\n"}
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    for file in Path("layers/evenkeel/evenkeel/cli").rglob("*.py"):
+        if file.name != "terminal.py":
+            yield file.name, file.read_text(encoding="utf-8")
+
+
+def test_commands_speak_to_the_terminal_by_those_functions_alone() -> None:
+    for name, source in _sources():
+        for call in re.findall(r"(?:typer|click)\.s?echo\(.*", source):
+            assert call == "typer.echo(told)", f"{name}: {call}"  # JSON in ASCII, by json.dumps

@@ -1,0 +1,221 @@
+"""Where a connection may lead, how long it may take, how much may come out of it; without a network."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import socket
+import ssl
+import threading
+import zlib
+from typing import Any
+
+import pytest
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes import transport
+from evenkeel.adapters.kubernetes.transport import (
+    Allowance,
+    ForbiddenAddressError,
+    UnusableAnswerError,
+    check_address,
+    connect,
+    read_body,
+)
+
+FORBIDDEN = [
+    "127.0.0.1",
+    "127.255.1.1",
+    "0.0.0.0",
+    "0.1.2.3",
+    "169.254.169.254",
+    "169.254.170.2",
+    "224.0.0.1",
+    "239.1.1.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::",
+    "::1",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fd00:ec2::254",
+    "fd00:ec2::23",
+    "ff02::1",
+    "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254",
+    "::ffff:a9fe:a9fe",
+    "::127.0.0.1",
+    "64:ff9b::169.254.169.254",
+    "2002:a9fe:a9fe::1",
+    "2002:7f00:1::",
+]
+ALLOWED = [
+    "10.0.0.1",
+    "172.16.3.4",
+    "192.168.1.1",
+    "100.64.0.1",
+    "3.120.1.1",
+    "fd12:3456::1",
+    "2a05:d014::1",
+    "::ffff:10.0.0.1",
+    "64:ff9b::10.0.0.1",
+]
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("address", FORBIDDEN)
+    def test_no_cluster_is_at_an_address_of_this_machine_or_of_the_clouds_own(self, address: str) -> None:
+        with pytest.raises(ForbiddenAddressError, match=r"api\.demo leads to"):
+            check_address("api.demo", address, allow_loopback=False)
+
+    @pytest.mark.parametrize("address", ALLOWED)
+    def test_private_networks_are_where_clusters_are(self, address: str) -> None:
+        check_address("api.demo", address, allow_loopback=False)
+
+    def test_the_sandboxes_own_setting_allows_loopback_and_nothing_else(self) -> None:
+        for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1"):
+            check_address("localhost", address, allow_loopback=True)
+        for address in ("169.254.169.254", "0.0.0.0", "::", "fe80::1", "fd00:ec2::254", "::ffff:169.254.169.254"):
+            with pytest.raises(ForbiddenAddressError):
+                check_address("localhost", address, allow_loopback=True)
+
+    @given(st.ip_addresses(network="169.254.0.0/16") | st.ip_addresses(network="127.0.0.0/8"))
+    def test_an_address_is_the_same_in_whatever_form_ipv6_writes_it(self, address: Any) -> None:
+        number = int(address)
+        for form in (f"::ffff:{address}", f"64:ff9b::{address}", f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1"):
+            with pytest.raises(ForbiddenAddressError):
+                check_address("api.demo", form, allow_loopback=False)
+
+
+class Network:
+    """What names resolve to, and who is connected to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.connected: list[str] = []
+        network = self
+
+        class Socket:
+            def __init__(self, *_: Any) -> None:
+                pass
+
+            def setsockopt(self, *_: Any) -> None:
+                pass
+
+            def settimeout(self, seconds: float) -> None:
+                pass
+
+            def connect(self, address: tuple[str, int]) -> None:
+                network.connected.append(address[0])
+
+            def close(self) -> None:
+                pass
+
+        def resolve(host: str, port: int, **_: Any) -> list[Any]:
+            found = self.answers.pop(0)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        monkeypatch.setattr(socket, "socket", Socket)
+
+
+class TestNames:
+    def test_a_name_is_resolved_once_and_the_connection_goes_to_the_address_that_was_looked_at(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        network = Network(monkeypatch, ["10.0.0.7"], ["169.254.169.254"])
+        connect("rebinding.example", 443, 3, allow_loopback=False)
+        assert network.connected == ["10.0.0.7"]
+        assert network.answers == [["169.254.169.254"]], "a second question could have another answer"
+
+    def test_one_forbidden_address_among_others_is_reason_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        network = Network(monkeypatch, ["10.0.0.7", "127.0.0.1"])
+        with pytest.raises(ForbiddenAddressError):
+            connect("mixed.example", 443, 3, allow_loopback=False)
+        assert network.connected == []
+
+    def test_a_name_that_is_none_is_not_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: host.encode("idna"))
+        with pytest.raises(socket.gaierror, match="no name of a host"):
+            connect("a" * 64 + ".example", 443, 3, allow_loopback=False)
+
+    def test_a_resolver_that_is_late_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        never = threading.Event()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait())
+        with pytest.raises(TimeoutError, match="not resolved in time"):
+            connect("dark.example", 443, 0.01, allow_loopback=False)
+        never.set()
+
+
+def answer(body: bytes, **headers: str) -> urllib3.HTTPResponse:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return urllib3.HTTPResponse(io.BytesIO(body), headers=named, preload_content=False)
+
+
+class TestBodies:
+    @given(st.binary(max_size=3000).map(lambda data: data * 50))
+    def test_a_body_is_what_was_packed(self, body: bytes) -> None:
+        assert read_body(answer(body), Allowance()) == body
+        assert read_body(answer(gzip.compress(body), content_encoding="gzip"), Allowance()) == body
+
+    def test_two_gigabytes_in_two_megabytes_are_refused_after_what_is_allowed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        unpacked = 0
+
+        class Counted(Allowance):
+            def take(self, piece: bytes) -> None:
+                nonlocal unpacked
+                unpacked += len(piece)
+                assert len(piece) <= 2**16
+                super().take(piece)
+
+        packer = zlib.compressobj(9, wbits=31)
+        first, again = (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+        bomb = first + again * 2047
+        assert len(bomb) < 2.2 * 2**20
+        with pytest.raises(UnusableAnswerError, match="it is larger than 64 MiB"):
+            read_body(answer(bomb, content_encoding="gzip"), Counted())
+        assert unpacked <= 64 * 2**20 + 2**16
+
+    def test_a_plain_body_is_counted_too_and_so_are_pages_together(self) -> None:
+        allowance = Allowance(size=2**20)
+        read_body(answer(b" " * 600_000), allowance)
+        with pytest.raises(UnusableAnswerError, match="it is larger than 1 MiB"):
+            read_body(answer(b" " * 600_000), allowance)
+
+    def test_json_that_is_small_and_becomes_large_in_memory_is_refused_before_it_is_read(self) -> None:
+        with pytest.raises(UnusableAnswerError, match="it holds more than 3000000 values"):
+            read_body(answer(b"[" + b"[]," * 2_000_000 + b"[]]"), Allowance())
+
+    @pytest.mark.parametrize(
+        ("body", "encoding", "says"),
+        [
+            (b"{}", "gzip", "not packed as it says"),
+            (gzip.compress(b"{}" * 500)[:-9], "gzip", "it breaks off"),
+            (b"{}", "br", "packed otherwise than with gzip"),
+            (b"{}", "gzip, gzip", "packed otherwise than with gzip"),
+        ],
+    )
+    def test_what_is_not_packed_as_was_asked_is_refused(self, body: bytes, encoding: str, says: str) -> None:
+        with pytest.raises(UnusableAnswerError, match=says):
+            read_body(answer(body, content_encoding=encoding), Allowance())
+
+
+def test_a_sockets_time_is_for_all_its_pieces_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 100.0
+    given: list[float | None] = []
+    monkeypatch.setattr(transport, "monotonic", lambda: at)
+    monkeypatch.setattr(ssl.SSLSocket, "settimeout", lambda _, value: given.append(value), raising=False)
+    monkeypatch.setattr(ssl.SSLSocket, "recv_into", lambda *_, **__: 1)
+    wire = transport._TimedSocket.__new__(transport._TimedSocket)
+    wire.settimeout(8.0)
+    for _ in range(7):
+        assert wire.recv_into(bytearray(1)) == 1
+        at += 1.0
+    assert given == [8.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0]
+    at += 1.0
+    with pytest.raises(TimeoutError):
+        wire.recv_into(bytearray(1))
