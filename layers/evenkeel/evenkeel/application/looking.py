@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.leaving import plan_for
-from evenkeel.application.observing import observe_cluster
+from evenkeel.application.observing import contained, in_trouble, observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model import Policy, PoolId
@@ -36,10 +36,14 @@ class Look:
 
 def look_at(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Look:
     """Raises AccessError, ClusterUnavailableError."""
-    _, observation = observe_cluster(clusters, remembered.record, remaining)
+    _, observation = observe_cluster(clusters, remembered.record, remaining, in_trouble(remembered.state))
     policy = remembered.record.policy()
     pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
-    planned = plan_for(remembered.record, observation, remembered.state, now)
+    planned = contained(
+        remembered.record.id,
+        "it was planned",
+        lambda: plan_for(remembered.record, observation, remembered.state, now),
+    )
     known = {pool.id for pool in pools}
     pools += [_left(pool, policy) for pool in planned.pools if pool.id not in known]
     return Look(

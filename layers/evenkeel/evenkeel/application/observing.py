@@ -9,6 +9,7 @@ from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Cluster, Clusters, Remaining
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model import GroupKey, Observation
+from evenkeel.domain.plan import ClusterState
 
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
 LOOK_SECONDS = 8.0
@@ -40,6 +41,11 @@ def observe_cluster(
     observation = contained(record.id, "it was read", lambda: cluster.observe(closely))
     kept_back = 0.0
     return cluster, observation
+
+
+def in_trouble(state: ClusterState) -> list[GroupKey]:
+    """The groups whose machines are looked at closely: whether one was launched since the last failure and runs."""
+    return [key for key, known in state.groups.items() if known.in_trouble]
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:

@@ -28,6 +28,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.leaving import after_leaving, leaves, plan_for
 from evenkeel.application.mend import mend, written
+from evenkeel.application.observing import contained, in_trouble, observe_cluster
 from evenkeel.application.ports import (
     Bus,
     Clock,
@@ -46,7 +47,7 @@ from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model import GroupKey, Observation, PoolId, State
 from evenkeel.domain.moves import Move, counted
 from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan
+from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
@@ -151,12 +152,15 @@ class Rebalance:
                 outcome.message = f"{cluster}: paused, nothing looked at"
                 return
             try:
-                api = self.clusters.open(record, remaining)
-                observation = api.observe(in_trouble(remembered.state))
+                api, observation = observe_cluster(self.clusters, record, remaining, in_trouble(remembered.state))
+                observation, now = _without(observation, refused), self.clock.now()
+                planned = contained(
+                    cluster, "it was planned", partial(plan_for, record, observation, remembered.state, now)
+                )
             except EvenkeelError as error:
                 _not_looked_at(outcome, error)
                 return
-            outcome.plan = plan_for(record, _without(observation, refused), remembered.state, self.clock.now())
+            outcome.plan = planned
             run = _Run(
                 ports=self,
                 outcome=outcome,
@@ -215,11 +219,6 @@ class _Looks:
     """What the last look of a run was made from."""
 
     remembered: Remembered | None = None
-
-
-def in_trouble(state: ClusterState) -> list[GroupKey]:
-    """The groups whose machines are looked at closely: whether one was launched since the last failure and runs."""
-    return [key for key, known in state.groups.items() if known.in_trouble]
 
 
 def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
