@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.failures import FailureClass, classify
+from evenkeel.domain.failures import FailureClass, classify, is_of_bounds
 
 MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [{}]"
 
@@ -16,7 +16,20 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
         ("Client.VcpuLimitExceeded", "", FailureClass.QUOTA),
         ("Client.InstanceLimitExceeded", "", FailureClass.QUOTA),
         ("Client.MaxSpotInstanceCountExceeded", "", FailureClass.QUOTA),
-        ("InsufficientFreeAddressesInSubnet", "", FailureClass.QUOTA),
+        ("InsufficientReservedInstancesCapacity", "", FailureClass.CAPACITY),
+        ("InsufficientCapacityOnHost", "", FailureClass.CAPACITY),
+        ("VolumeTypeNotAvailableInZone", "", FailureClass.CAPACITY),
+        ("MaxIOPSLimitExceeded", "", FailureClass.QUOTA),
+        ("MaxFleetCountExceeded", "", FailureClass.QUOTA),
+        ("MaxSpotFleetRequestCountExceeded", "", FailureClass.QUOTA),
+        # a subnet lies in one zone, elastic addresses belong to the region
+        ("InsufficientFreeAddressesInSubnet", "", FailureClass.CAPACITY),
+        ("", "There are not enough free addresses in subnet 'subnet-1' to satisfy the request.", FailureClass.CAPACITY),
+        ("InsufficientAddressCapacity", "", FailureClass.QUOTA),
+        # what one instance may have is no quota of the account
+        ("Client.PrivateIpAddressLimitExceeded", "", FailureClass.CONFIGURATION),
+        ("AttachmentLimitExceeded", "", FailureClass.CONFIGURATION),
+        ("SecurityGroupsPerInterfaceLimitExceeded", "", FailureClass.CONFIGURATION),
         (
             "Unsupported",
             "Your requested instance type is not supported in your requested Availability Zone",
@@ -42,7 +55,12 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
             ),
             FailureClass.QUOTA,
         ),
-        ("ResourceExhausted", MCM.format("InsufficientFreeAddressesInSubnet: no free addresses"), FailureClass.QUOTA),
+        (
+            "ResourceExhausted",
+            MCM.format("InsufficientFreeAddressesInSubnet: none free"),
+            FailureClass.CAPACITY,
+        ),
+        ("ResourceExhausted", MCM.format("InsufficientAddressCapacity: not enough addresses"), FailureClass.QUOTA),
         ("ResourceExhausted", MCM.format("Quota 'CPUS' exceeded. Limit: 72.0 in region europe-west1"), "quota"),
         (
             "Internal",
@@ -59,7 +77,14 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
         ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "", FailureClass.CAPACITY),
         ("QUOTA_EXCEEDED", "", FailureClass.QUOTA),
         ("IP_SPACE_EXHAUSTED", "", FailureClass.QUOTA),
+        ("", "The zone 'z' does not have enough resources available to fulfill the request.", FailureClass.CAPACITY),
         ("ZonalAllocationFailed", "", FailureClass.CAPACITY),
+        ("OverconstrainedZonalAllocationRequest", "", FailureClass.CAPACITY),
+        ("SubnetIsFull", "", FailureClass.QUOTA),
+        ("", "Forbidden: Quota exceeded for cores: Requested 4, but already used 40 of 40 cores", FailureClass.QUOTA),
+        ("OperationDenied.NoStock", "", FailureClass.CAPACITY),
+        ("InvalidVSwitchId.IpNotEnough", "", FailureClass.CAPACITY),
+        ("QuotaExceed.ElasticQuota", "", FailureClass.QUOTA),
         ("SkuNotAvailable", "", FailureClass.CAPACITY),
         ("OperationNotAllowed", "Operation could not be completed as it results in exceeding approved quota", "quota"),
         ("", "No valid host was found. There are not enough hosts available.", FailureClass.CAPACITY),
@@ -70,6 +95,67 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
 )
 def test_a_failure_is_classed_by_code_or_where_that_says_nothing_by_message(code, message, expected) -> None:
     assert classify(code, message) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("", "User: arn:aws:sts::1:assumed-role/x is not authorized to perform: ec2:RunInstances"),
+        ("AuthFailure", "AWS was not able to validate the provided access credentials"),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", ""),
+        ("ExpiredToken", "The security token included in the request is expired"),
+        ("ExpiredTokenException", ""),
+        ("RequestExpired", "Request has expired."),
+        ("InvalidClientTokenId", ""),
+        ("SignatureDoesNotMatch", ""),
+        ("UnrecognizedClientException", "The security token included in the request is invalid"),
+        ("MissingAuthenticationToken", ""),
+        ("Blocked", "Your account is currently blocked."),
+        ("PendingVerification", ""),
+        ("AuthorizationFailed", "The client does not have authorization to perform action"),
+        ("", "failed to refresh cached credentials, no EC2 IMDS role found: request timed out"),
+        ("", "NoCredentialProviders: no valid providers in chain"),
+        ("Internal", MCM.replace("ResourceExhausted", "Internal").format("AuthFailure: not able to validate")),
+        ("InvalidConfiguration", "error launching instance: You are not authorized to perform this operation."),
+    ],
+)
+def test_who_may_not_ask_gets_no_machine_in_another_zone_either(code, message) -> None:
+    assert classify(code, message) is FailureClass.CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("RequestLimitExceeded", "Request limit exceeded."),
+        ("Client.RequestLimitExceeded", ""),
+        ("Throttling", "Rate exceeded"),
+        ("ThrottlingException", ""),
+        ("TooManyRequests", "The request was throttled: limit 1200 per hour exceeded"),
+        ("rateLimitExceeded", "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'"),
+        (
+            "Internal",
+            MCM.replace("ResourceExhausted", "Internal").format("RequestLimitExceeded: Request limit exceeded"),
+        ),
+        ("InvalidConfiguration", "error launching instance: Request limit exceeded: RequestLimitExceeded"),
+    ],
+)
+def test_a_limit_on_calls_is_no_quota(code, message) -> None:
+    assert classify(code, message) is FailureClass.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("failed to increase node group size: size increase too large - desired:5 max:4", True),
+        ("size decrease too large - desired:1 min:2", True),
+        ("Size increase too large, desired: 5 max: 4", True),
+        ("Max size reached", True),
+        ("timed out waiting for nodes", False),
+        ("the size of the request is larger than your quota allows", False),
+    ],
+)
+def test_a_refusal_by_the_bounds_is_told_from_one_by_the_cloud(message, expected) -> None:
+    assert is_of_bounds(message) is expected
 
 
 @pytest.mark.parametrize(("code", "message"), [("", ""), ("Weird", "something went wrong"), ("\0", "\n\n")])
