@@ -254,9 +254,10 @@ class TestNodeTemplates:
         assert all("annotate capacity.cluster-autoscaler" in skipped["reason"] for skipped in found["skipped"])
 
     def test_a_bad_quantity_is_told_and_the_plan_goes_on(self, files: Files) -> None:
-        listed = files.listed(*self.loose(1, 1, 1, cpu="4", memory="500mb"), *pool_of(1, 1, 1))
+        labelled = in_namespace(*(objects.cluster_api(zone, 1, pool="others") for zone in ZONES))
+        listed = files.listed(*self.loose(1, 1, 1, cpu="4", memory="500mb"), *labelled)
         found = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
-        assert [pool["name"] for pool in found["pools"]] == ["workers"]
+        assert [pool["name"] for pool in found["pools"]] == ["others"]
         assert "memory is '500mb': not a quantity: write 500M or 500Mi" in found["skipped"][0]["reason"]
 
     def test_machine_classes_are_read(self, files: Files) -> None:
@@ -415,6 +416,37 @@ class TestBadPools:
         assert result.exit_code in (0, 3)
         found = json.loads(result.stdout)
         assert len(found["skipped"]) + sum(len(pool["groups"]) for pool in found["pools"]) == 3
+
+    def test_of_two_objects_with_one_name_the_first_is_planned_and_the_second_told(self, files: Files) -> None:
+        pool = pool_of(2, 2, 2)
+        newer = {**pool[0], "apiVersion": "cluster.x-k8s.io/v1beta2"}
+        first, second = files.listed(*pool, name="a.json"), files.listed(newer, pool[1], name="b.json")
+        found = files.plan("-f", first, "-f", second)
+        (planned,) = found["pools"]
+        assert [group["requested"]["from"] for group in planned["groups"]] == [2, 2, 2]
+        assert [(one["name"], one["reason"]) for one in found["skipped"]] == [
+            (pool[i]["metadata"]["name"], "a second MachineDeployment of this name: the first one counts")
+            for i in (0, 1)
+        ]
+
+    def test_a_machine_that_is_in_two_files_is_counted_once(self, files: Files) -> None:
+        pool = pool_of(2, 1, 1)
+        pool[0]["status"] = {}
+        (one,) = in_namespace(objects.machine(pool[0], 1, node=True))
+        found = files.plan("-f", files.listed(*pool, one), "-f", files.listed(one, name="again.json"))
+        assert [one["reason"] for one in found["skipped"]] == ["a second Machine of this name: the first one counts"]
+
+    def test_a_name_of_ours_that_nobody_reads_makes_its_pool_invalid_and_the_other_pool_goes_on(
+        self, files: Files
+    ) -> None:
+        slip = in_namespace(objects.cluster_api(ZONES[0], 1, pool="slip", annotations={"evenkeel.dev/pool-maxx": "12"}))
+        found = files.plan("-f", files.listed(*slip, *pool_of(1, 1, 1)), code=3)
+        problems = {pool["name"]: pool["problems"] for pool in found["pools"]}
+        assert problems["workers"] == []
+        assert problems["slip"] == [
+            "MachineDeployment demo/demo-slip-eu-central-1a: evenkeel.dev/pool-maxx is '12': "
+            "no annotation that Evenkeel reads; did you mean evenkeel.dev/pool-max?"
+        ]
 
     def test_an_unknown_kind_or_version_is_skipped_with_the_reason(self, files: Files) -> None:
         items = [

@@ -156,6 +156,7 @@ class TestOtherSources:
         item = objects.cluster_api(ZONES[0], 2)
         item["spec"]["template"]["metadata"]["labels"] = {
             "node-role.kubernetes.io/worker": "",
+            "prefixed.node-role.kubernetes.io/worker": "",
             "a.node-restriction.kubernetes.io/b": "c",
             "node.cluster.x-k8s.io/pool": "p",
             "xnode.cluster.x-k8s.io/pool": "p",
@@ -393,8 +394,6 @@ class TestClosed:
             ("maxPods", "1k", "not a whole number"),
             ("maxPods", "-5", "negative"),
             ("gpu_count", "1.5", "not a whole number"),
-            ("labels", "team", "write key=value"),
-            ("taints", "team", "write key=value:Effect"),
         ],
     )
     def test_a_bad_value_is_named_with_its_object_and_is_no_fault_of_the_pool(
@@ -407,6 +406,27 @@ class TestClosed:
             f"MachineDeployment demo/{one.key.name}: {CAPACITY}{field.replace('_', '-')} is '{value}': "
         )
         assert says in str(fault)
+
+    def test_an_entry_that_cannot_be_read_is_told_and_left_out_and_the_group_stays_in_its_pool(self) -> None:
+        item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
+        one = group("cluster-api", item)
+        assert (one.faults, one.template_faults) == ((), ())
+        assert one.template is not None
+        assert one.template.labels["tier"] == "gold"
+        assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
+        where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
+        assert [str(note) for note in one.notes] == [
+            f"{where}labels is 'team,tier=gold': 'team' is no label and left out: "
+            "write key=value, separated by commas",
+            f"{where}taints is 'a:b:c,spot:NoSchedule': 'a:b:c' is no taint and left out: "
+            "write key=value:Effect, Effect one of NoSchedule, PreferNoSchedule, NoExecute",
+        ]
+
+    def test_of_a_hundred_thousand_bad_entries_a_few_are_told_once(self) -> None:
+        one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
+        twice = described(described(one, CLUSTER_API, Looked()), CLUSTER_API, Looked())
+        assert len(twice.group.notes) == 1, "they are all the same"
+        assert all(len(str(note)) < 400 for note in twice.group.notes)
 
     def test_a_bad_amount_of_the_template_is_named_with_the_template(self) -> None:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.quantities import read_quantity
+from evenkeel.domain.quantities import read_duration, read_quantity
 from evenkeel.domain.values import BadValueError
 
 LARGEST = 2**63 - 1
@@ -195,3 +195,31 @@ def test_a_hint_can_be_followed() -> None:
 def test_what_would_fill_the_memory_is_refused(text: str) -> None:
     with pytest.raises(BadValueError, match="such as 16Gi"):
         read_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15m", 900),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        (".5s", 0.5),
+        ("5.s", 5),
+        ("+3m", 180),
+        ("1m1m", 120),
+        ("1500ms", 1.5),
+        ("100us", 0.0001),
+        ("100\u00b5s", 0.0001),
+        ("1ns", 0.000001),
+    ],
+)
+def test_a_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None:
+    assert read_duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "15", "m", "15 m", "15M", "1h 3m", "-3m", "0s", "0", "1d", "1_0s", ".s", "99999999h", "9" * 2000, 15]
+)
+def test_what_is_no_span_of_time_or_none_that_lasts_is_refused(text: object) -> None:
+    with pytest.raises(BadValueError, match="duration"):
+        read_duration(text)

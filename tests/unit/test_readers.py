@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.kubernetes import readers
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import (
     Found,
     Listing,
-    belongs_to,
+    by_owner,
+    owner_of,
     read_groups,
     read_machine,
+    with_autoscaler_status,
     with_machines,
 )
 from evenkeel.domain.model import Bounds, NodeGroup, Strategy
 from tests import objects
+from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
+
+MAKE: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+_PROVISION_KEYS = {
+    "gardener": "autoscaler.gardener.cloud/max-node-provision-time",
+    "cluster-api": "cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime",
+    "openshift": "machine.openshift.io/autoscaling-options-maxnodeprovisiontime",
+}
 
 
 def read(flavour: str, *items: Object) -> dict[str, Found]:
@@ -185,13 +198,168 @@ class TestBounds:
         assert only("openshift", objects.openshift(ZONES[0], 1), lost).bounds is None
 
 
+class TestOwners:
+    @pytest.fixture
+    def owned(self) -> Object:
+        """A MachineSet on which the operator has written whose its bounds are."""
+        note = {"autoscaling.openshift.io/machineautoscaler": "demo/worker-eu-central-1a"}
+        return objects.openshift(ZONES[0], 1, bounds=(1, 7), annotations=note)
+
+    def test_copies_of_bounds_whose_owner_is_not_there_are_nobodys_bounds(self, owned: Object) -> None:
+        assert only("openshift", owned).frozen_because == (
+            "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which is not there"
+        )
+
+    def test_where_the_owner_is_there_the_copies_are_what_cluster_autoscaler_reads_by_now(self, owned: Object) -> None:
+        group = only("openshift", owned, objects.machine_autoscaler(ZONES[0], 2, 9))
+        assert (group.bounds, group.copied, group.frozen_because) == (Bounds(2, 9), Bounds(1, 7), None)
+
+    @pytest.mark.parametrize("low", [None, "x", "9"])
+    def test_copies_that_cannot_be_read_are_none_and_no_fault(self, owned: Object, low: Any) -> None:
+        key = "machine.openshift.io/cluster-api-autoscaler-node-group-min-size"
+        broken = changed(owned, "metadata", "annotations", key, to=low)
+        group = only("openshift", broken, objects.machine_autoscaler(ZONES[0], 2, 9))
+        assert (group.copied, group.faults) == (None, ())
+
+    def test_under_a_topology_the_copies_stand_on_the_deployment(self) -> None:
+        item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
+        item = changed(
+            item, "metadata", "annotations", "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size", to="5"
+        )
+        group = only("cluster-api", item, objects.topology_cluster("a"))
+        assert (group.bounds, group.copied) == (Bounds(0, 9), Bounds(0, 5))
+
+    def test_who_owns_its_own_bounds_has_no_copies(self) -> None:
+        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).copied is None
+
+    def test_the_last_other_writer_of_the_replicas_is_named(self) -> None:
+        def entry(manager: str, time: str, *fields: str) -> Object:
+            return {"manager": manager, "time": time, "fieldsV1": {"f:spec": {name: {} for name in fields}}}
+
+        entries = [
+            entry("argocd", "2026-01-15T10:00:00Z", "f:replicas"),
+            entry("cluster-autoscaler", "2026-01-15T11:00:00Z", "f:replicas"),
+            entry("kubectl", "2026-01-15T12:00:00Z", "f:paused"),
+            entry("evenkeel", "2026-01-15T13:00:00Z", "f:replicas"),
+        ]
+        item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "managedFields", to=entries)
+        assert only("cluster-api", item).replicas_by == "cluster-autoscaler"
+        assert only("cluster-api", objects.cluster_api(ZONES[0], 1)).replicas_by == "somebody"
+
+    def test_of_two_scalables_with_one_name_the_first_is_planned_and_the_second_told(self) -> None:
+        deployment = objects.cluster_api(ZONES[0], 2)
+        listing = Listing(flavour=FLAVOURS["cluster-api"])
+        listing.objects = {"MachineDeployment": [deployment, deployment], "MachineSet": [{**deployment, "spec": {}}]}
+        found, skipped = read_groups(listing)
+        assert [(one.group.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
+        assert [one.reason for one in skipped] == [
+            "a second object of this name: the MachineDeployment is planned, this MachineDeployment is not",
+            "a second object of this name: the MachineDeployment is planned, this MachineSet is not",
+        ]
+
+
+class TestProvisionTimeout:
+    @pytest.mark.parametrize("flavour", list(FLAVOURS))
+    @pytest.mark.parametrize(("text", "minutes"), [("30m", 30), ("1h30m", 90), ("30M", 30)])
+    def test_cluster_autoscalers_own_option_of_the_group_is_read(self, flavour: str, text: str, minutes: int) -> None:
+        group = only(flavour, MAKE[flavour](ZONES[0], 1, annotations={_PROVISION_KEYS[flavour]: text}))
+        assert (group.provision_timeout, group.notes) == (timedelta(minutes=minutes), ())
+
+    @pytest.mark.parametrize("text", ["", "soon", "-5m", "0s"])
+    def test_one_that_it_cannot_use_is_told_and_the_default_counts(self, text: str) -> None:
+        key = _PROVISION_KEYS["cluster-api"]
+        group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={key: text}))
+        assert (group.provision_timeout, group.faults) == (None, ())
+        (note,) = group.notes
+        assert str(note).startswith(f"MachineDeployment demo/{group.key.name}: {key} is '{text}': ")
+        assert str(note).endswith("; the default counts")
+
+    def test_the_keys_of_other_flavours_mean_nothing(self) -> None:
+        item = objects.cluster_api(ZONES[0], 1, annotations={_PROVISION_KEYS["openshift"]: "30m"})
+        assert only("cluster-api", item).provision_timeout is None
+
+
+class TestNamesOfOurs:
+    @pytest.mark.parametrize(
+        ("place", "name", "says"),
+        [
+            (
+                "annotations",
+                "evenkeel.dev/pool-maxx",
+                "no annotation that Evenkeel reads; did you mean evenkeel.dev/pool-max?",
+            ),
+            ("annotations", "evenkeel.dev/stategy", "did you mean evenkeel.dev/strategy?"),
+            ("annotations", "evenkeel.dev/qqq", "no annotation that Evenkeel reads"),
+            ("annotations", "evenkeel.dev/pool", "no annotation: set it as a label"),
+            ("labels", "evenkeel.dev/pol", "no label that Evenkeel reads; did you mean evenkeel.dev/pool?"),
+            ("labels", "evenkeel.dev/pool-max", "not read here: it is an annotation of MachineDeployments"),
+        ],
+    )
+    def test_one_that_nobody_reads_is_a_fault_with_the_nearest_that_somebody_does(
+        self, place: str, name: str, says: str
+    ) -> None:
+        group = only("cluster-api", changed(objects.cluster_api(ZONES[0], 1), "metadata", place, name, to="12"))
+        (fault,) = group.faults
+        assert str(fault).startswith(f"MachineDeployment demo/{group.key.name}: {name} is '12': ")
+        assert says in str(fault)
+
+    def test_one_on_the_owner_of_the_bounds_is_a_fault_too(self) -> None:
+        scaler = changed(
+            objects.machine_autoscaler(ZONES[0], 1, 7), "metadata", "annotations", to={"evenkeel.dev/pool-max": "12"}
+        )
+        (fault,) = only("openshift", objects.openshift(ZONES[0], 1), scaler).faults
+        assert str(fault) == (
+            "MachineAutoscaler demo/worker-eu-central-1a: evenkeel.dev/pool-max is '12': "
+            "not read here: it is an annotation of MachineDeployments and MachineSets"
+        )
+
+    @pytest.mark.parametrize("name", ["evenkeel.development/x", "team.example/evenkeel.dev", "evenkeel.dev"])
+    def test_names_of_others_are_theirs(self, name: str) -> None:
+        item = changed(objects.cluster_api(ZONES[0], 1), "metadata", "annotations", name, to="x")
+        assert only("cluster-api", item).faults == ()
+
+
+class TestAutoscalerStatus:
+    @staticmethod
+    def told(message: str) -> bool:
+        found = list(read("cluster-api", objects.cluster_api(ZONES[0], 1)).values())
+        status = yaml.safe_dump(
+            {
+                "nodeGroups": [
+                    {
+                        "name": "MachineDeployment/demo/demo-workers-eu-central-1a",
+                        "scaleUp": {
+                            "status": "Backoff",
+                            "lastTransitionTime": "2026-01-15T12:00:00Z",
+                            "backoffInfo": {"errorCode": "cloudProviderError", "errorMessage": message},
+                        },
+                    }
+                ]
+            }
+        )
+        (one,) = with_autoscaler_status(found, FLAVOURS["cluster-api"], status)
+        return one.group.autoscaler_failure is not None
+
+    def test_what_the_cloud_refused_is_a_failure(self) -> None:
+        assert self.told("InsufficientInstanceCapacity: none here")
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "failed to increase node group size: size increase too large - desired:5 max:4",
+            "size decrease too large - desired:1 min:2",
+        ],
+    )
+    def test_what_our_own_bounds_refused_is_none(self, message: str) -> None:
+        assert not self.told(message)
+
+
 class TestReplicas:
     @pytest.mark.parametrize(("flavour", "requested"), [("gardener", 0), ("cluster-api", 0), ("openshift", 0)])
     def test_missing_replicas_are_zero_with_gardener_and_not_yet_known_elsewhere(
         self, flavour: str, requested: int
     ) -> None:
-        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-        group = only(flavour, changed(make[flavour](ZONES[0], 3), "spec", "replicas", to=None))
+        group = only(flavour, changed(MAKE[flavour](ZONES[0], 3), "spec", "replicas", to=None))
         assert group.requested == requested
         assert (group.frozen_because is None) == (flavour == "gardener")
 
@@ -203,25 +371,23 @@ class TestReplicas:
 class TestMachines:
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_a_machine_has_a_node_when_its_status_says_so(self, flavour: str) -> None:
-        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-        item = make[flavour](ZONES[0], 2)
+        item = MAKE[flavour](ZONES[0], 2)
         machines = [machine(item, number, node=number == 1) for number in (1, 2)]
-        assert [read_machine(FLAVOURS[flavour], one).has_node for one in machines] == [True, False]
+        assert [read_machine(FLAVOURS[flavour], one, NOW).has_node for one in machines] == [True, False]
 
     @pytest.mark.parametrize("flavour", list(FLAVOURS))
     def test_a_machine_belongs_to_the_group_that_its_label_names_and_to_no_other(self, flavour: str) -> None:
-        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-        found = read(flavour, *(make[flavour](zone, 1) for zone in ZONES)).values()
-        one = machine(make[flavour](ZONES[1], 1), 1, node=True)
+        found = read(flavour, *(MAKE[flavour](zone, 1) for zone in ZONES)).values()
+        one = machine(MAKE[flavour](ZONES[1], 1), 1, node=True)
         mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
         elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
-        assert [belongs_to(group, FLAVOURS[flavour], mine) for group in found] == [False, True, False]
-        assert not any(belongs_to(group, FLAVOURS[flavour], elsewhere) for group in found)
+        owned = by_owner(FLAVOURS[flavour], [mine, elsewhere])
+        assert [owned.get(owner_of(group.group), []) for group in found] == [[], [mine], []]
 
     def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
         item = objects.cluster_api(ZONES[0], 2, 0)
         going = changed(machine(item, 1, node=True), "metadata", "deletionTimestamp", to="2026-01-15T12:00:00Z")
-        machines = [read_machine(FLAVOURS["cluster-api"], one) for one in (going, machine(item, 2, node=True))]
+        machines = [read_machine(FLAVOURS["cluster-api"], one, NOW) for one in (going, machine(item, 2, node=True))]
         assert with_machines(only("cluster-api", item), machines).running == 1
 
     def test_what_the_status_says_runs_is_not_given_up_because_no_machine_was_found(self) -> None:
@@ -233,8 +399,151 @@ class TestMachines:
     @pytest.mark.parametrize("moment", [None, "yesterday", 5, "2026-01-15T12:00:00", {"a": 1}])
     def test_an_odd_time_of_birth_is_no_error(self, moment: Any) -> None:
         item = machine(objects.cluster_api(ZONES[0], 1), 1, node=False)
-        found = read_machine(FLAVOURS["cluster-api"], changed(item, "metadata", "creationTimestamp", to=moment))
+        found = read_machine(FLAVOURS["cluster-api"], changed(item, "metadata", "creationTimestamp", to=moment), NOW)
         assert found.created_at.tzinfo is not None
+
+
+class TestMachinesOfMany:
+    @pytest.mark.parametrize("flavour", list(FLAVOURS))
+    def test_twice_the_groups_and_machines_are_twice_the_work(
+        self, flavour: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Object] = []
+        real = readers.owners_of
+        monkeypatch.setattr(readers, "owners_of", lambda kind, item: asked.append(item) or real(kind, item))
+
+        def work(pools: int) -> int:
+            asked.clear()
+            items = [MAKE[flavour](zone, 3, pool=f"p{number}") for number in range(pools) for zone in ZONES]
+            found = read(flavour, *items).values()
+            machines = [
+                {**one, "metadata": {"namespace": "demo", **one["metadata"]}}
+                for item in items
+                for one in (machine(item, number, node=True) for number in range(3))
+            ]
+            owned = by_owner(FLAVOURS[flavour], machines)
+            assert all(len(owned[owner_of(one.group)]) == 3 for one in found)
+            return len(asked)
+
+        assert (work(10), work(20)) == (90, 180)
+
+
+class TestLaunches:
+    @staticmethod
+    def launched(flavour: str, status: Object) -> datetime | None:
+        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        return read_machine(FLAVOURS[flavour], {**item, "status": status}, NOW).launched_at
+
+    @pytest.mark.parametrize(
+        ("flavour", "status"),
+        [
+            (
+                "gardener",
+                {"lastOperation": {"type": "Create", "state": "Successful", "lastUpdateTime": "2026-01-15T11:00:00Z"}},
+            ),
+            (
+                "cluster-api",
+                {
+                    "conditions": [
+                        {
+                            "type": "InfrastructureReady",
+                            "status": "True",
+                            "lastTransitionTime": "2026-01-15T11:00:00Z",
+                        }
+                    ]
+                },
+            ),
+            (
+                "cluster-api",
+                {
+                    "deprecated": {
+                        "v1beta1": {
+                            "conditions": [
+                                {
+                                    "type": "InfrastructureReady",
+                                    "status": "True",
+                                    "lastTransitionTime": "2026-01-15T11:00:00Z",
+                                }
+                            ]
+                        }
+                    }
+                },
+            ),
+            (
+                "openshift",
+                {
+                    "providerStatus": {
+                        "conditions": [
+                            {"type": "MachineCreation", "status": "True", "lastTransitionTime": "2026-01-15T11:00:00Z"}
+                        ]
+                    }
+                },
+            ),
+        ],
+    )
+    def test_each_flavour_says_in_its_own_words_when_the_machine_was_made(self, flavour: str, status: Object) -> None:
+        assert self.launched(flavour, status) == NOW - timedelta(hours=1)
+
+    @pytest.mark.parametrize(
+        ("flavour", "status"),
+        [
+            (
+                "gardener",
+                {"lastOperation": {"type": "Create", "state": "Processing", "lastUpdateTime": "2026-01-15T11:00:00Z"}},
+            ),
+            (
+                "gardener",
+                {"lastOperation": {"type": "Delete", "state": "Successful", "lastUpdateTime": "2026-01-15T11:00:00Z"}},
+            ),
+            ("gardener", {"lastOperation": {"type": "Create", "state": "Successful", "lastUpdateTime": "soon"}}),
+            (
+                "cluster-api",
+                {
+                    "conditions": [
+                        {"type": "InfrastructureReady", "status": "False", "lastTransitionTime": "2026-01-15T11:00:00Z"}
+                    ]
+                },
+            ),
+            ("cluster-api", {"conditions": [{"type": "InfrastructureReady", "status": "True"}]}),
+            ("openshift", {"providerStatus": {"conditions": [{"type": "MachineCreation", "status": "False"}]}}),
+            ("openshift", {}),
+        ],
+    )
+    def test_who_does_not_say_so_has_no_time(self, flavour: str, status: Object) -> None:
+        assert self.launched(flavour, status) is None
+
+
+class TestPreserved:
+    @staticmethod
+    def preserved(phase: str, *, expires: Any = None, asks: str | None = None, flavour: str = "gardener") -> bool:
+        item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
+        item["status"] = {"currentStatus": {"phase": phase}}
+        if expires is not None:
+            item["status"]["currentStatus"]["preserveExpiryTime"] = expires
+        if asks is not None:
+            item["metadata"]["annotations"] = {"node.machine.sapcloud.io/preserve": asks}
+        return read_machine(FLAVOURS[flavour], item, NOW).preserved
+
+    def test_a_failed_machine_is_kept_until_its_time_of_expiry(self) -> None:
+        assert self.preserved("Failed", expires="2026-01-15T12:00:01Z")
+        assert not self.preserved("Failed", expires="2026-01-15T12:00:00Z")
+        assert not self.preserved("Failed", expires="soon")
+        assert not self.preserved("Failed", expires="2026-01-15T11:00:00Z", asks="now"), "it is over"
+
+    @pytest.mark.parametrize(
+        ("asks", "kept"),
+        [("now", True), ("when-failed", True), ("auto-preserved", True), ("false", False), ("", False)],
+    )
+    def test_one_whose_annotation_asks_for_it_will_be_kept(self, asks: str, kept: bool) -> None:
+        assert self.preserved("Failed", asks=asks) is kept
+
+    def test_a_machine_that_has_not_failed_is_as_any_other(self) -> None:
+        for phase in ("Pending", "CrashLoopBackOff"):
+            assert not self.preserved(phase, asks="when-failed")
+        assert not self.preserved("Running", expires="2026-01-16T12:00:00Z", asks="now")
+
+    def test_only_gardener_preserves(self) -> None:
+        assert not self.preserved("Failed", asks="now", flavour="cluster-api")
 
 
 class TestFaults:
@@ -275,9 +584,8 @@ class TestFaults:
         st.sampled_from(list(FLAVOURS)),
     )
     def test_anything_in_any_part_of_an_object_is_read_or_skipped(self, value: Any, part: str, flavour: str) -> None:
-        make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
-        item = {**make[flavour](ZONES[0], 1), part: value}
+        item = {**MAKE[flavour](ZONES[0], 1), part: value}
         listing = Listing(flavour=FLAVOURS[flavour], objects={item["kind"]: [item]})
         found, skipped = read_groups(listing)
         assert len(found) + len(skipped) == 1
-        read_machine(FLAVOURS[flavour], item)
+        read_machine(FLAVOURS[flavour], item, NOW)

@@ -130,7 +130,9 @@ class Cluster(Protocol):
         ...
 
     def going(self, patch: Patch) -> tuple[str, ...]:
-        """Names of the machines that are to go with this patch: those without a node first, then the least useful.
+        """Names of the machines that are to go with this patch: failed ones, late ones, others without a node.
+
+        Then the least useful. A machine that its owner preserves is never named.
 
         A machine with a node is named only where the plan gives nodes back on request. Raises ClusterUnavailableError.
         """
@@ -139,6 +141,7 @@ class Cluster(Protocol):
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Give these machines the flavour's delete mark, so that they go first, and take ours off all others.
 
+        What is marked already is not written again.
         ``ours``: machines that we are remembered to have marked, for flavours whose mark does not say whose it is.
         Raises ConflictError where a machine has changed since the look, RejectedError, ClusterUnavailableError.
         """

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.documents import UnreadableError, read_documents
@@ -11,8 +12,9 @@ from evenkeel.adapters.kubernetes.readers import (
     Found,
     Listing,
     at,
-    belongs_to,
+    by_owner,
     name_of,
+    owner_of,
     read_groups,
     read_machine,
     with_machines,
@@ -21,7 +23,7 @@ from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model import NodeGroup, Observation, Skipped
 
 
-def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Observation:
+def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: datetime) -> Observation:
     """An observation from (name, text) pairs.
 
     Raises:
@@ -34,11 +36,18 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Obs
     by_node = policy.discovered_pools is not None and policy.discovered_pools.nodes
     skipped: list[Skipped] = []
     faults: list[str] = []
+    seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
         for where, item in _objects(file, text, faults):
             group, _, version = str(item.get("apiVersion", "")).partition("/")
             kind = item["kind"]
             namespace, name = name_of(item)
+            identity = (group, kind, namespace, name)
+            if name and identity in seen:
+                reason = f"a second {kind} of this name: the first one counts"
+                skipped.append(Skipped(namespace=namespace, name=name, reason=reason))
+                continue
+            seen.add(identity)
             flavour = next((f for f in FLAVOURS.values() if _knows(f.name, group, version, kind)), None)
             if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
                 nodes.append(item)
@@ -65,16 +74,16 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy) -> Obs
         skipped += left_out
         known = machines.get(listing.flavour.name)
         if known is not None:
-            found = [_with_machines(one, listing.flavour, known) for one in found]
+            owned = by_owner(listing.flavour, known)
+            found = [_with_machines(one, listing.flavour, owned.get(owner_of(one.group), ()), now) for one in found]
         running = running_nodes(listing.flavour, found, known or (), nodes) if by_node else {}
         looked = Looked(templates=templates, nodes=running)
         groups += [described(one, listing.flavour, looked).group for one in found]
     return Observation(groups=tuple(groups), skipped=tuple(skipped))
 
 
-def _with_machines(one: Found, flavour: Flavour, machines: Iterable[Mapping[str, Any]]) -> Found:
-    mine = [read_machine(flavour, item) for item in machines if belongs_to(one, flavour, item)]
-    return replace(one, group=with_machines(one.group, mine))
+def _with_machines(one: Found, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime) -> Found:
+    return replace(one, group=with_machines(one.group, [read_machine(flavour, item, now) for item in machines]))
 
 
 def _knows(flavour: str, group: str, version: str, kind: str) -> bool:

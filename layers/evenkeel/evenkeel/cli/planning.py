@@ -1,6 +1,7 @@
 """`evenkeel plan`: what Evenkeel would do, from files or read-only from a cluster."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -63,7 +64,7 @@ def plan_command(
         at = read_moment(now)
         growths = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(known.state(), growths=tuple(growths))
-        observation = _observe(file or [], policy, kubeconfig, context)
+        observation = _observe(file or [], policy, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
@@ -83,7 +84,9 @@ def plan_command(
         raise typer.Exit(code)
 
 
-def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, context: str | None) -> Observation:
+def _observe(
+    files: list[str], policy: ClusterFile, now: datetime, kubeconfig: str | None, context: str | None
+) -> Observation:
     live = kubeconfig is not None or context is not None
     if bool(files) == live:
         raise ConfigError(["give either -f with objects, or --kubeconfig or --context to read a cluster"])
@@ -91,4 +94,4 @@ def _observe(files: list[str], policy: ClusterFile, kubeconfig: str | None, cont
         from evenkeel.cli.live import observe
 
         return observe(policy, kubeconfig, context)
-    return read_objects([(name, read_text(name)) for name in files], policy)
+    return read_objects([(name, read_text(name)) for name in files], policy, now)

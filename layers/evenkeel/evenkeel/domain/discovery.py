@@ -40,10 +40,11 @@ class Discovery:
         parts: dict[str, str] = {}
         for part in filter(None, rest.split(",")):
             key, equals, value = part.partition("=")
-            if not equals or not key or not value:
+            if not equals or not key:
                 raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
             parts[key] = value
-        namespace, cluster = parts.pop("namespace", None), parts.pop("clusterName", None)
+        # An empty namespace or clusterName chooses nothing; an empty label is one without a value.
+        namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
         return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
 
     def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:

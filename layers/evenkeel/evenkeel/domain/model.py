@@ -233,6 +233,7 @@ class NodeGroup:
     on_failure: OnFailure | None = None
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
+    notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with
 
     @property
     def waiting(self) -> int:

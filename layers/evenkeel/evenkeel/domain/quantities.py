@@ -1,6 +1,7 @@
-"""Kubernetes quantities, read as the API reads them: 4, 500m, 16Gi, 1.5e9."""
+"""Kubernetes quantities and Go durations, read as Kubernetes reads them: 4, 500m, 16Gi, 1.5e9; 15m, 1h30m."""
 
 import re
+from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 
@@ -21,6 +22,18 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
 _MISTAKEN_UNIT = re.compile(r"([kmgtpe])(i?)b?", re.ASCII | re.IGNORECASE)
 _BYTES = ("b", "byte", "bytes")
 _LONGEST = 1000  # characters, and powers of ten: what is longer is no amount, and costs memory to work out
+_DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
+_DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_SECONDS = {
+    "ns": Fraction(1, _NANO),
+    "us": Fraction(1, 10**6),
+    "\u00b5s": Fraction(1, 10**6),
+    "\u03bcs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
 _HELP = "not a quantity: write a number with or without a unit, such as 4, 500m, 16Gi or 2e9"
 
 
@@ -54,6 +67,20 @@ def read_quantity(value: object) -> Fraction:
     if suffix in _BINARY:
         amount = min(amount, Fraction(_LARGEST_BINARY))
     return -amount if sign == "-" else amount
+
+
+def read_duration(value: object) -> timedelta:
+    """A span of time as Go's ``time.ParseDuration`` reads it, such as 15m or 1h30m. Only spans longer than nothing.
+
+    Raises:
+        BadValueError: no such span, or one that Go could not hold.
+    """
+    if not isinstance(value, str) or len(value) > _LONGEST or not _DURATION.fullmatch(value):
+        raise BadValueError("not a duration: write numbers with units, such as 15m or 1h30m")
+    seconds = sum(Fraction(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
+    if not 0 < seconds * _NANO <= _LARGEST_BINARY:
+        raise BadValueError("a duration is longer than nothing and shorter than 292 years")
+    return timedelta(microseconds=ceil(seconds * 10**6))
 
 
 def _factor(text: str, number: str, suffix: str) -> Fraction:

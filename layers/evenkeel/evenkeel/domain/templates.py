@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from evenkeel.domain.values import BadValueError, shown
+from evenkeel.domain.values import shown
 
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
 # IsValidLabelValue). What does not follow it can be on no node.
@@ -15,6 +15,7 @@ _PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[
 _KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
 _VALUE = re.compile(f"({_NAME})?", re.ASCII)
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 
 
 class Taint(NamedTuple):
@@ -75,45 +76,43 @@ def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple({(taint.key, taint.effect): taint for taint in taints}.values())
 
 
-def read_labels(text: str) -> dict[str, str]:
-    """Labels from annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``: ``key=value,key2=value2``.
+def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
+    """Labels from annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and what is wrong with the text.
 
-    Cluster Autoscaler passes over what it cannot read (clusterapi_unstructured.go, Labels); here it is an error.
-
-    Raises:
-        BadValueError: a part is no ``key=value``, or its key or value can be on no node.
+    ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels): what follows
+    the first ``=`` is the value, whatever it is; an entry without one is left out; nothing is trimmed.
     """
     found = {}
+    problems = []
     for part in _parts(text):
         key, equals, value = part.partition("=")
         if not equals:
-            raise BadValueError(f"{shown(part)} is no label: write key=value, separated by commas")
-        _check(part, key, value)
+            problems.append(f"{shown(part)} is no label and left out: write key=value, separated by commas")
+            continue
+        problems += _odd(part, key, value)
         found[key] = value
-    return found
+    return found, problems
 
 
-def read_taints(text: str) -> tuple[Taint, ...]:
-    """Taints from annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``: ``key=value:Effect,key2:Effect``.
+def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
+    """Taints from annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and what is wrong with the text.
 
-    The value may be missing. Of two with the same key and effect the last one holds. Cluster Autoscaler passes over
-    what it cannot read and takes any word, or none, for the effect (clusterapi_unstructured.go, parseTaint); here a
-    taint that keeps nothing away is an error.
-
-    Raises:
-        BadValueError: a part is no taint, its effect is none of the three, or its key or value can be on no node.
+    ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, parseTaint):
+    value and effect may be missing, and the effect may be any word; an entry of another form, or whose key or value
+    no node can have, is left out. Of two with the same key and effect the last one holds.
     """
     found = []
+    problems = []
     for part in _parts(text):
-        spec, _, effect = part.partition(":")
-        key, _, value = spec.partition("=")
+        spec, colon, effect = part.partition(":")
+        key, _, value = spec.partition("=") if colon else (spec, "", "")
+        if ":" in effect or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            problems.append(f"{shown(part)} is no taint and left out: {_WRITE_TAINTS}")
+            continue
         if effect not in _EFFECTS:
-            raise BadValueError(
-                f"{shown(part)} is no taint: write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
-            )
-        _check(part, key, value)
+            problems.append(f"{shown(part)} keeps no pod away: {_WRITE_TAINTS}")
         found.append(Taint(key, value, effect))
-    return _last_of_each(found)
+    return _last_of_each(found), problems
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -121,11 +120,13 @@ def _parts(text: str) -> Iterator[str]:
     return (part for part in text.split(",") if part)
 
 
-def _check(part: str, key: str, value: str) -> None:
+def _odd(part: str, key: str, value: str) -> list[str]:
+    """Why no node can have this label, although Cluster Autoscaler takes it as it is."""
     if not _KEY.fullmatch(key):
-        raise BadValueError(f"{shown(part)}: {shown(key)} is no key that a node can have: write name or prefix/name")
+        return [f"{shown(part)}: {shown(key)} is no key that a node can have: write name or prefix/name"]
     if not _VALUE.fullmatch(value):
-        raise BadValueError(
+        return [
             f"{shown(part)}: {shown(value)} is no value that a node can have: "
             "at most 63 letters, digits, '-', '_' and '.', ends alphanumeric"
-        )
+        ]
+    return []

@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, Flavour, Kind
+from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, TOPOLOGY_NAME, Flavour, Kind
 from evenkeel.adapters.kubernetes.node_templates import (
     NODE,
     Looked,
@@ -23,16 +24,17 @@ from evenkeel.adapters.kubernetes.readers import (
     Object,
     as_observation,
     at,
-    belongs_to,
+    by_owner,
+    is_preserved,
     name_of,
+    owner_of,
     read_groups,
     read_machine,
-    topology_entry,
     with_autoscaler_status,
     with_machines,
 )
 from evenkeel.application.decisions import rfc3339
-from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, RejectedError
+from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.model import GroupKey, Machine, NodeGroup, Observation, Skipped, State
@@ -61,18 +63,23 @@ class KubernetesCluster:
     def __init__(self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining) -> None:
         self._api = api
         self._policy = policy
-        self._rules = policy.policy().pools
+        domain = policy.policy()
+        self._rules, self._patience = domain.pools, domain.provision_timeout
         self._remaining = remaining
         self._found: dict[GroupKey, Found] = {}
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:  # noqa: ARG002
-        """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there."""
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+        """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there.
+
+        ``closely`` names groups whose machines are listed in any case.
+        """
         self._found, self._machines, self._newer = {}, {}, {}
         skipped: list[Skipped] = []
         served = False
+        status = self._autoscaler_status()
         for name in self._policy.flavours:
             flavour = FLAVOURS[name]
             listing = self._list(flavour)
@@ -81,8 +88,8 @@ class KubernetesCluster:
             served = True
             found, left_out = read_groups(listing, self._policy.discoveries)
             skipped += left_out
-            found = with_autoscaler_status(found, flavour, self._autoscaler_status())
-            found = self._describe(flavour, list(self._count_machines(flavour, found)))
+            found = with_autoscaler_status(found, flavour, status)
+            found = self._describe(flavour, self._count_machines(flavour, found, frozenset(closely)))
             self._found |= {one.group.key: one for one in found}
         if not served:
             names = ", ".join(self._policy.flavours)
@@ -101,19 +108,50 @@ class KubernetesCluster:
         """All objects of a flavour; None where the cluster does not have it."""
         listing = Listing(flavour=flavour)
         for kind in flavour.kinds:
-            version = self._version(kind)
-            if version is None:
+            items = self._list_kind(kind)
+            if items is not None:
+                listing.objects[kind.kind] = items
+            elif not kind.optional:
                 return None
-            items: list[dict[str, Any]] = []
-            for namespace in self._policy.namespaces or (None,):
-                page = self._api.list_all(_path(kind, version, namespace), self._remaining)
-                if page is None:
-                    if kind.optional:
-                        break
-                    return None
-                items += page
-            listing.objects[kind.kind] = list(items)
         return listing
+
+    def _list_kind(self, kind: Kind) -> list[Object] | None:
+        """All objects of a kind; None where the cluster does not have it.
+
+        Raises:
+            ClusterUnavailableError: also where the kind is served and its list was not found. "There are none" would
+                be read as "nobody else owns these bounds".
+        """
+        version = self._version(kind)
+        items: list[Object] = []
+        for namespace in self._policy.namespaces or (None,):
+            page = self._api.list_all(_path(kind, version, namespace), self._remaining) if version else None
+            if page is None:
+                self._check_absence(kind)
+                return None
+            items += page
+        return items
+
+    def _check_absence(self, kind: Kind) -> None:
+        """Raises ClusterUnavailableError unless discovery, too, knows nothing of a kind that was not found."""
+        groups = self._discovered("/apis", "groups")
+        if groups is not None and kind.group not in groups:
+            return
+        served = self._api.served(kind.group, self._remaining)
+        if groups is None and not served:
+            return
+        paths = [f"/apis/{quote(kind.group)}/{version}" for version in kind.versions if version in served]
+        listed = [self._discovered(path, "resources") for path in paths]
+        if served and all(names is not None and kind.plural not in names for names in listed):
+            return
+        raise ClusterUnavailableError(
+            f"{self._api.name} serves {kind.plural} of {kind.group} and does not find them: nothing follows from that"
+        )
+
+    def _discovered(self, path: str, key: str) -> set[str] | None:
+        """The names that a discovery document lists; None where it could not be read."""
+        found = at(self._api.get(path, self._remaining), (key,))
+        return {str(at(entry, ("name",))) for entry in found} if isinstance(found, list) else None
 
     def _version(self, kind: Kind) -> str | None:
         """The version to use: the only one there is, or the best that is served."""
@@ -122,22 +160,28 @@ class KubernetesCluster:
         served = self._api.served(kind.group, self._remaining)
         return next((version for version in kind.versions if version in served), None)
 
-    def _count_machines(self, flavour: Flavour, found: list[Found]) -> Iterable[Found]:
-        """The groups, with the machines of those where a machine could be waiting for its node."""
-        unsettled = [
-            one
+    def _count_machines(self, flavour: Flavour, found: list[Found], closely: Collection[GroupKey]) -> list[Found]:
+        """The groups, with the machines of those where a machine could be waiting for its node, or that are named."""
+        unsettled = {
+            one.group.key: one
             for one in found
-            if one.group.requested != one.group.running
-            and (self._policy.discovered_pools is not None or self._has_pool(one.group))
-        ]
-        machines = self._list_machines(flavour, unsettled)
+            if one.group.key in closely
+            or (
+                one.group.requested != one.group.running
+                and (self._policy.discovered_pools is not None or self._has_pool(one.group))
+            )
+        }
+        machines = by_owner(flavour, self._list_machines(flavour, unsettled.values()))
+        now = self._api.now()
+        counted = []
         for one in found:
-            if one not in unsettled:
-                yield one
-                continue
-            mine = [item for item in machines if belongs_to(one, flavour, item)]
-            self._machines[one.group.key] = mine
-            yield replace(one, group=with_machines(one.group, [read_machine(flavour, item) for item in mine]))
+            if one.group.key in unsettled:
+                mine = self._machines[one.group.key] = machines.get(owner_of(one.group), [])
+                read = [read_machine(flavour, item, now) for item in mine]
+                counted.append(replace(one, group=with_machines(one.group, read)))
+            else:
+                counted.append(one)
+        return counted
 
     def _has_pool(self, group: NodeGroup) -> bool:
         """Whether a label or a rule of the record puts the group into a pool."""
@@ -198,7 +242,7 @@ class KubernetesCluster:
             _log.warning("%s: nodes may not be listed, so templates say what they look like", self._api.name)
         return running_nodes(flavour, groups, self._list_if_allowed(flavour.machine) or (), nodes) if nodes else {}
 
-    def _list_machines(self, flavour: Flavour, groups: list[Found]) -> list[Object]:
+    def _list_machines(self, flavour: Flavour, groups: Iterable[Found]) -> list[Object]:
         """One list per namespace and kind of scalable, by the label that names the scalable."""
         wanted: dict[tuple[str, str], list[str]] = {}
         for one in groups:
@@ -224,30 +268,72 @@ class KubernetesCluster:
         return _identity(found.owner or found.scalable)
 
     def going(self, patch: Patch) -> tuple[str, ...]:
-        """As many machines as will go: those without a node, the newest first; then, on request, the least useful."""
-        staying = [machine for machine, _ in self._staying(patch.plan.group)]
-        order = sorted(staying, key=lambda machine: (machine.created_at, machine.name), reverse=True)
-        order.sort(key=lambda machine: (machine.has_node, machine.ready))
+        """As many machines as will go: failed ones, those past their time, others without a node, the newest first.
+
+        Then, on request, those with a node, the least useful first. Never one that is preserved: it would not go.
+        """
+        group = patch.plan.group
+        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
+        timeout = self._provision_timeout(group)
+        staying = self._staying(group)
+
+        def turn(machine: Machine) -> tuple[bool, int]:
+            if machine.has_node:
+                return True, int(machine.ready)
+            if machine.failure is not None:
+                return False, 0
+            return False, 1 if now - (machine.launched_at or machine.created_at) > timeout else 2
+
+        order = [
+            machine
+            for machine, item in staying
+            if not is_preserved(flavour, item, now) and (patch.plan.gives_back or not machine.has_node)
+        ]
+        order.sort(key=lambda machine: (machine.created_at, machine.name), reverse=True)
+        order.sort(key=turn)
         going = max(0, len(staying) - (patch.requested or 0))
-        return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
+        return tuple(machine.name for machine in order[:going])
+
+    def _provision_timeout(self, group: NodeGroup) -> timedelta:
+        """How long a machine of the group may take to become a node, as far as it or the record says."""
+        rules = [rule for rule in self._rules if rule.name == group.pool_label or rule.selects(group)]
+        named = (group.provision_timeout, *(rule.provision_timeout for rule in rules))
+        return next((timeout for timeout in named if timeout is not None), self._patience)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
 
         The mark carries the machine's resourceVersion: one that has become a node since the look is a conflict, and
-        the plan is made again with it. Those that are marked already are asked again for the same reason.
+        the plan is made again with it. Those that are marked already are read again for the same reason, all in one
+        list, and not written.
         """
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
         _, value = flavour.mark
-        for machine, item in self._staying(group):
+        staying = self._staying(group)
+        for machine, item in staying:
             # Gardener's mark does not say whose it is. Left on a node, it would go in the place of the named ones.
             is_ours = flavour.mark_is_ours or machine.name in ours
             if machine.name not in names and is_ours and _mark_of(flavour, item) == value:
-                self._set_mark(flavour, item, None)
-        for machine, item in self._staying(group):
-            if machine.name in names:
-                self._set_mark(flavour, item, value)
+                self._set_mark(group, item, None)
+        named = [(machine, item) for machine, item in staying if machine.name in names]
+        marked = [machine for machine, item in named if _mark_of(flavour, item) == value]
+        if marked:
+            self._check_unchanged(group, marked)
+        for _, item in named:
+            if _mark_of(flavour, item) != value:
+                self._set_mark(group, item, value)
+
+    def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
+        """Raises ConflictError where one of these machines has become a node since the look, or is going."""
+        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
+        found = [read_machine(flavour, item, now) for item in self._list_group(group)]
+        newest = {machine.name: machine for machine in found if not machine.deleting}
+        for machine in machines:
+            known = newest.get(machine.name)
+            if known is None or known.has_node != machine.has_node:
+                what = "is going" if known is None else "has become a node" if known.has_node else "has lost its node"
+                raise ConflictError(f"machine {machine.name} of {group.key} {what} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Take our mark off those of the machines that stay, once none of them is about to go any more."""
@@ -257,25 +343,32 @@ class KubernetesCluster:
             return False
         for machine, item in staying:
             if machine.name in names and _mark_of(flavour, item) == flavour.mark[1]:
-                self._set_mark(flavour, item, None)
+                self._set_mark(group, item, None)
         return True
 
     def _staying(self, group: NodeGroup) -> list[tuple[Machine, Object]]:
         """A group's machines that are not being deleted. They are listed now if the look had no need of them."""
-        flavour = FLAVOURS[group.key.flavour]
+        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
         if group.key not in self._machines:
-            one = self._found[group.key]
-            items = self._list_machines(flavour, [one])
-            self._machines[group.key] = [item for item in items if belongs_to(one, flavour, item)]
-        machines = [(read_machine(flavour, item), item) for item in self._machines[group.key]]
+            self._machines[group.key] = self._list_group(group)
+        machines = [(read_machine(flavour, item, now), item) for item in self._machines[group.key]]
         return [(machine, item) for machine, item in machines if not machine.deleting]
 
-    def _set_mark(self, flavour: Flavour, item: Object, value: str | None) -> None:
+    def _list_group(self, group: NodeGroup) -> list[Object]:
+        """The machines of one group as they are now."""
+        flavour = FLAVOURS[group.key.flavour]
+        machines = self._list_machines(flavour, [self._found[group.key]])
+        return by_owner(flavour, machines).get(owner_of(group), [])
+
+    def _set_mark(self, group: NodeGroup, item: Object, value: str | None) -> None:
+        flavour = FLAVOURS[group.key.flavour]
         namespace, name = name_of(item)
         version = self._version(flavour.machine) or flavour.machine.versions[0]
         metadata = {"resourceVersion": _resource_version(item), "annotations": {flavour.mark[0]: value}}
         path = f"{_path(flavour.machine, version, namespace)}/{quote(name)}"
-        self._api.patch(path, {"metadata": metadata}, self._remaining)
+        answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
+        # Marked in two goes, the second knows of the first.
+        self._machines[group.key] = [answer if known is item else known for known in self._machines[group.key]]
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
@@ -375,7 +468,9 @@ def _path(kind: Kind, version: str, namespace: str | None) -> str:
 
 
 def _identity(item: Object) -> str:
-    return "/".join((str(item.get("kind")), *name_of(item)))
+    # The versions of a group are the same objects; OpenShift and Cluster API both have MachineSets.
+    group = str(item.get("apiVersion")).partition("/")[0]
+    return "/".join((group, str(item.get("kind")), *name_of(item)))
 
 
 def _resource_version(item: Object) -> str:
@@ -388,11 +483,10 @@ def _resource_version(item: Object) -> str:
 
 def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
-    labels = at(found.scalable, ("metadata", "labels")) or {}
-    mine = topology_entry(cluster, labels)
+    name = at(found.scalable, ("metadata", "labels", TOPOLOGY_NAME))
     entries: list[Any] = []
     for entry in at(cluster, ("spec", "topology", "workers", "machineDeployments")):
-        if mine is not None and entry is mine:
+        if at(entry, ("name",)) == name:
             metadata = entry.get("metadata") or {}
             merged = {**(metadata.get("annotations") or {}), **annotations}
             kept = {key: value for key, value in merged.items() if value is not None}

@@ -16,6 +16,16 @@ CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 DECISION = OWN + "decision"
 ADOPTED = OWN + "adopted-bounds"
 MOVE = OWN + "move"
+POOL_LABEL = OWN + "pool"
+# All names of ours that anybody may write on a scalable; another one is a slip of somebody's pen.
+OWN_ANNOTATIONS = (
+    *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-max", "fence")),
+    *(DECISION, ADOPTED, MOVE),
+)
+OWN_LABELS = (POOL_LABEL,)
+# What the operator writes on a MachineSet whose bounds a MachineAutoscaler owns: <namespace>/<name>
+# (cluster-autoscaler-operator machinetarget.go:80-104).
+SCALER_OF = "autoscaling.openshift.io/machineautoscaler"
 
 
 @dataclass(frozen=True)
@@ -45,10 +55,12 @@ class Flavour:
     absent_replicas: int | None = None  # what a missing spec.replicas means; None: not defaulted yet
     machine_labels: Mapping[str, str] = field(default_factory=dict)  # kind of scalable -> label of its machines
     mark: tuple[str, str] = ("", "")  # annotation that makes a machine go first
+    provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
     template_path: Path | None = None  # reference to the object that says what its nodes look like
     template: Kind | None = None  # the kind of that object, where it is always the same
     node_labels: Path  # labels that its nodes get
-    node_label_domains: tuple[str, ...] = ()  # only those of these domains and below; none named: all
+    # Only those of these domains, and with a leading dot of those below as well; none named: all.
+    node_label_domains: tuple[str, ...] = ()
     node_taints: Path = ("spec", "template", "spec", "taints")
     older_capacity: Mapping[str, str] = field(default_factory=dict)  # annotation after CAPACITY -> its older name
     gpu: str | None = None  # the resource that GPUs are counted as, where no annotation says
@@ -104,6 +116,7 @@ GARDENER = Flavour(
     absent_replicas=0,  # int32 with omitempty: a zero is left out
     machine_labels={"MachineDeployment": "name"},
     mark=("machinepriority.machine.sapcloud.io", "1"),
+    provision_timeout="autoscaler.gardener.cloud/max-node-provision-time",
     template_path=("spec", "template", "spec", "class"),
     template=Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses"),
     node_labels=_NODE_LABELS,
@@ -126,10 +139,11 @@ CLUSTER_API = Flavour(
     zone_paths=(("spec", "template", "spec", "failureDomain"), (*_TEMPLATE_LABELS, _ZONE)),
     machine_labels={"MachineDeployment": f"{_CAPI}/deployment-name", "MachineSet": f"{_CAPI}/set-name"},
     mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
+    provision_timeout=f"{_CAPI}/autoscaling-options-maxnodeprovisiontime",
     template_path=("spec", "template", "spec", "infrastructureRef"),
     node_labels=_TEMPLATE_LABELS,
-    # What Cluster API carries over to nodes (api/core/v1beta1/machine_types.go).
-    node_label_domains=("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io"),
+    # What Cluster API carries over to nodes (internal/util/managed labels, GetManagedLabels).
+    node_label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),
 )
 
 OPENSHIFT = Flavour(
@@ -152,6 +166,7 @@ OPENSHIFT = Flavour(
     # Must not be empty. The older cluster-api-delete-machine counts under delete policy Oldest only
     # (machine-api-operator pkg/controller/machineset/delete_policy.go), so it is no mark to rely on.
     mark=(f"{_MAPI}/delete-machine", "evenkeel"),
+    provision_timeout=f"{_MAPI}/autoscaling-options-maxnodeprovisiontime",
     node_labels=("spec", "template", "spec", "metadata", "labels"),
     # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
     older_capacity={
@@ -165,6 +180,5 @@ OPENSHIFT = Flavour(
 
 FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)}
 ZONE_LABEL: Path = ("metadata", "labels", _ZONE)
-POOL_LABEL = OWN + "pool"
 TOPOLOGY_OWNED = "topology.cluster.x-k8s.io/owned"
 TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"

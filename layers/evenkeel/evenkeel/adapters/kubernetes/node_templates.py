@@ -17,14 +17,27 @@ from fractions import Fraction
 from typing import Any
 
 from evenkeel.adapters.kubernetes.flavours import CAPACITY, Flavour, Kind
-from evenkeel.adapters.kubernetes.readers import Found, Object, Reading, at, mapping, name_of, owners_of, texts
+from evenkeel.adapters.kubernetes.readers import (
+    Found,
+    Object,
+    Owner,
+    Reading,
+    at,
+    mapping,
+    name_of,
+    owner_of,
+    owners_of,
+    texts,
+)
 from evenkeel.domain.model import GroupKey
 from evenkeel.domain.quantities import read_quantity
 from evenkeel.domain.templates import NodeTemplate, Taint, merged, read_labels, read_taints
-from evenkeel.domain.values import BadValueError, Fault
+from evenkeel.domain.values import BadValueError, Fault, shown
 
 NODE = Kind("", ("v1",), "Node", "nodes")
 
+# Enough to mend an annotation by; one can hold a hundred thousand entries.
+_NOTES_EACH = 3
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _MEBIBYTE = 2**20
 _ARCH, _OS = "kubernetes.io/arch", "kubernetes.io/os"
@@ -95,12 +108,18 @@ def described(one: Found, flavour: Flavour, looked: Looked) -> Found:
     reading = Reading(name=f"{group.kind} {group.key.namespace}/{group.key.name}")
     capacity = _annotated_capacity(flavour, annotations, reading)
     blind = bool(reading.faults)  # one amount that it cannot read, and Cluster Autoscaler takes none of them
-    labels = reading.read(f"{CAPACITY}labels", annotations.get(f"{CAPACITY}labels"), _of_text(read_labels))
-    taints = reading.read(f"{CAPACITY}taints", annotations.get(f"{CAPACITY}taints"), _of_text(read_taints))
+    labels, odd_labels = read_labels(_text(annotations.get(f"{CAPACITY}labels")))
+    taints, odd_taints = read_taints(_text(annotations.get(f"{CAPACITY}taints")))
+    notes = [
+        Fault(object=reading.name, field=CAPACITY + name, value=shown(annotations[CAPACITY + name]), problem=problem)
+        for name, problems in (("labels", odd_labels), ("taints", odd_taints))
+        for problem in problems[:_NOTES_EACH]
+    ]
+    # The same group is described again when more has been read.
+    group = replace(group, notes=tuple(dict.fromkeys((*group.notes, *notes))))
+    one = replace(one, group=group)
     said = bool(capacity or labels or taints)
-    template = NodeTemplate(
-        capacity=capacity, labels=labels or {}, taints=taints or (), source="annotations" if said else ""
-    )
+    template = NodeTemplate(capacity=capacity, labels=labels, taints=taints, source="annotations" if said else "")
     reference = template_of(flavour, item)
     source = looked.templates.get(_key(reference, one)) if reference else None
     node = looked.nodes.get(group.key)
@@ -159,13 +178,13 @@ def running_nodes(
         for node in nodes
         if isinstance(provider := at(node, ("spec", "providerID")), str) and provider and _is_ready(node)
     }
-    nodes_of: dict[tuple[str, str, str], list[Object]] = defaultdict(list)
+    nodes_of: dict[Owner, list[Object]] = defaultdict(list)
     for machine in machines:
         provider = at(machine, ("spec", "providerID"))
         if isinstance(provider, str) and provider in ready:
-            for kind, name in owners_of(flavour, machine):
-                nodes_of[(name_of(machine)[0], kind, str(name))].append(ready[provider])
-    keys = {one.group.key: (one.group.key.namespace, one.group.kind, one.group.key.name) for one in found}
+            for owner in owners_of(flavour, machine):
+                nodes_of[owner].append(ready[provider])
+    keys = {one.group.key: owner_of(one.group) for one in found}
     return {
         key: min(nodes_of[owner], key=lambda node: name_of(node)[1]) for key, owner in keys.items() if owner in nodes_of
     }
@@ -183,8 +202,9 @@ def _key(reference: Reference, one: Found) -> tuple[str, str, str, str]:
     return (reference.kind.group, reference.kind.kind, one.group.key.namespace, reference.name)
 
 
-def _of_text(reader: Callable[[str], Any]) -> Callable[[object], Any]:
-    return lambda value: reader(str(value))
+def _text(value: object) -> str:
+    """The text of an annotation; nothing where there is none. The API allows no others than texts."""
+    return "" if value is None else str(value)
 
 
 def _amount(value: object) -> Fraction:
@@ -235,8 +255,13 @@ def _own_labels(flavour: Flavour, scalable: Object) -> dict[str, str]:
     return {
         key: value
         for key, value in texts(at(scalable, flavour.node_labels)).items()
-        if not domains or f".{key.partition('/')[0]}".endswith(tuple(f".{domain}" for domain in domains))
+        if not domains or any(_is_below(key.partition("/")[0], domain) for domain in domains)
     }
+
+
+def _is_below(prefix: str, domain: str) -> bool:
+    """Whether a label's prefix is the domain, or, where that begins with a dot, one below it."""
+    return f".{prefix}".endswith(domain) if domain.startswith(".") else prefix == domain
 
 
 def _taints(value: Any) -> tuple[Taint, ...]:

@@ -5,9 +5,9 @@ exception.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import yaml
@@ -17,7 +17,10 @@ from evenkeel.adapters.kubernetes.flavours import (
     DECISION,
     MOVE,
     OWN,
+    OWN_ANNOTATIONS,
+    OWN_LABELS,
     POOL_LABEL,
+    SCALER_OF,
     TOPOLOGY_NAME,
     TOPOLOGY_OWNED,
     ZONE_LABEL,
@@ -26,7 +29,7 @@ from evenkeel.adapters.kubernetes.flavours import (
 )
 from evenkeel.domain.discovery import Discovery, discovered
 from evenkeel.domain.distribute import distribute_over_zones, read_int_or_percent
-from evenkeel.domain.failures import FailureClass, classify
+from evenkeel.domain.failures import FailureClass, classify, is_of_bounds
 from evenkeel.domain.model import (
     Bounds,
     GroupKey,
@@ -40,19 +43,25 @@ from evenkeel.domain.model import (
     Strategy,
 )
 from evenkeel.domain.offer import read_adopted, read_offer, read_publication
-from evenkeel.domain.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.quantities import read_duration
+from evenkeel.domain.values import BadValueError, Fault, near, read_count, read_flag, read_weight, shown
 
 Object = Mapping[str, Any]
 _Read = TypeVar("_Read")
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 # OpenShift refuses a MachineAutoscaler whose spec.maxReplicas is below 1.
 _MACHINE_AUTOSCALER_LEAST_MAX = 1
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+# Values of annotation node.machine.sapcloud.io/preserve that keep a failed machine
+# (machine-controller-manager pkg/util/provider/machineutils/utils.go).
+_ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 
 
 def at(object: Any, path: Path) -> Any:
     """The value at a path, or None where any step is missing or no mapping."""
     for step in path:
-        if not isinstance(object, Mapping):
+        # What JSON and YAML make; asking for a Mapping costs ten times as much, and most of a look is this.
+        if type(object) is not dict and not isinstance(object, Mapping):
             return None
         object = object.get(step)
     return object
@@ -94,10 +103,11 @@ class Found:
 
 @dataclass(kw_only=True)
 class Reading:
-    """Collects the faults of one object."""
+    """Collects the faults of one object, and what is only worth telling."""
 
     name: str
     faults: list[Fault] = field(default_factory=list)
+    notes: list[Fault] = field(default_factory=list)
 
     def read(self, where: str, value: object, reader: Callable[[Any], _Read]) -> _Read | None:
         """The value, or None where there is none or it is bad; then the fault is noted."""
@@ -108,6 +118,21 @@ class Reading:
         except BadValueError as error:
             self.faults.append(Fault(object=self.name, field=where, value=shown(value), problem=str(error)))
             return None
+
+    def unknown_names(self, found: Mapping[str, Any], known: Collection[str], what: str) -> None:
+        """A name in our own domain that nobody reads here is a fault: it would be a wish without any effect."""
+        for name in found:
+            if not str(name).startswith(OWN) or name in known:
+                continue
+            if name in OWN_LABELS:
+                problem = "no annotation: set it as a label"
+            elif name in OWN_ANNOTATIONS:
+                problem = "not read here: it is an annotation of MachineDeployments and MachineSets"
+            else:
+                # The prefix alone would make any two names of ours alike.
+                nearest = near(name.removeprefix(OWN), [one.removeprefix(OWN) for one in known])
+                problem = f"no {what} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
+            self.faults.append(Fault(object=self.name, field=name, value=shown(found[name]), problem=problem))
 
 
 @dataclass(kw_only=True)
@@ -122,26 +147,46 @@ class Listing:
         return self.objects.get(kind, [])
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Companions:
+    """The objects beside the scalables, so that each is found at once by what refers to it."""
+
+    sets: Mapping[tuple[str, str], list[Object]]  # by namespace and MachineDeployment
+    clusters: Mapping[tuple[str, str], Object]
+    topologies: Mapping[tuple[str, str], Mapping[str, Object]]  # by Cluster: its entries by name
+    scalers: Mapping[tuple[str, str], Object]  # by namespace and MachineSet
+    limits: Mapping[tuple[str, str, str], Bounds]  # by namespace, pool and zone
+
+    @classmethod
+    def of(cls, listing: Listing) -> "_Companions":
+        sets: dict[tuple[str, str], list[Object]] = {}
+        for item in listing.of("MachineSet"):
+            owner = _controller(item)
+            if owner and owner[0] == "MachineDeployment":
+                sets.setdefault((name_of(item)[0], owner[1]), []).append(item)
+        clusters = {name_of(item): item for item in listing.of("Cluster")}
+        return cls(
+            sets=sets,
+            clusters=clusters,
+            topologies={name: _topology(item) for name, item in clusters.items()},
+            scalers={
+                (name_of(item)[0], target): item
+                for item in listing.of("MachineAutoscaler")
+                if at(item, ("spec", "scaleTargetRef", "kind")) in (None, "MachineSet")
+                and isinstance(target := at(item, ("spec", "scaleTargetRef", "name")), str)
+            },
+            limits=_worker_limits(listing.of("Worker")),
+        )
+
+
 def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[Found], list[Skipped]]:
     """The node groups among a flavour's objects, and the scalables that are none, each with the reason.
 
     Running is what the status says; :func:`with_machines` counts again where that differs from what is requested.
     """
     flavour = listing.flavour
-    sets_of: dict[tuple[str, str], list[Object]] = {}
-    for item in listing.of("MachineSet"):
-        owner = _controller(item)
-        if owner and owner[0] == "MachineDeployment":
-            sets_of.setdefault((name_of(item)[0], owner[1]), []).append(item)
-    clusters = {name_of(item): item for item in listing.of("Cluster")}
-    scalers = {
-        (name_of(item)[0], target): item
-        for item in listing.of("MachineAutoscaler")
-        if at(item, ("spec", "scaleTargetRef", "kind")) in (None, "MachineSet")
-        and isinstance(target := at(item, ("spec", "scaleTargetRef", "name")), str)
-    }
-    limits = _worker_limits(listing.of("Worker"))
-    found: list[Found] = []
+    beside = _Companions.of(listing)
+    found: dict[GroupKey, Found] = {}
     skipped: list[Skipped] = []
     for kind in flavour.scalables:
         for item in listing.of(kind.kind):
@@ -149,27 +194,20 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             if owner and owner[0] == "MachineDeployment":
                 continue  # part of a node group, none of its own
             namespace, name = name_of(item)
-            if not name:
-                skipped.append(Skipped(namespace=namespace, name=name, reason=f"a {kind.kind} without metadata.name"))
-                continue
+            key = GroupKey(flavour.name, namespace, name)
             cluster = next((c for path in flavour.cluster_paths if isinstance(c := at(item, path), str)), "")
             labels = texts(at(item, ("metadata", "labels")))
-            if not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
-                skipped.append(Skipped(namespace=namespace, name=name, reason="not matched by the record's discovery"))
+            if not name:
+                why = f"a {kind.kind} without metadata.name"
+            elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
+                why = "not matched by the record's discovery"
+            elif (known := found.get(key)) is not None:
+                why = f"a second object of this name: the {known.group.kind} is planned, this {kind.kind} is not"
+            else:
+                found[key] = _group(flavour, key, kind.kind, item, cluster, beside)
                 continue
-            found.append(
-                _group(
-                    flavour,
-                    kind.kind,
-                    item,
-                    cluster=cluster,
-                    sets=sets_of.get((namespace, name), []),
-                    parent=clusters.get((namespace, cluster)),
-                    scaler=scalers.get((namespace, name)),
-                    limits=limits,
-                )
-            )
-    return _hibernated(found), skipped
+            skipped.append(Skipped(namespace=namespace, name=name, reason=why))
+    return _hibernated(list(found.values())), skipped
 
 
 def _hibernated(found: list[Found]) -> list[Found]:
@@ -197,35 +235,31 @@ def _hibernated(found: list[Found]) -> list[Found]:
     ]
 
 
-def _group(
-    flavour: Flavour,
-    kind: str,
-    item: Object,
-    *,
-    cluster: str,
-    sets: list[Object],
-    parent: Object | None,
-    scaler: Object | None,
-    limits: Mapping[tuple[str, str, str], Bounds],
-) -> Found:
-    namespace, name = name_of(item)
+def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: str, beside: _Companions) -> Found:
+    namespace, name = key.namespace, key.name
     reading = Reading(name=f"{kind} {namespace}/{name}")
     labels = texts(at(item, ("metadata", "labels")))
     annotations = mapping(at(item, ("metadata", "annotations")))
+    sets = beside.sets.get((namespace, name), [])
+    parent = beside.clusters.get((namespace, cluster))
+    entry = beside.topologies.get((namespace, cluster), {}).get(labels.get(TOPOLOGY_NAME, ""))
+    scaler = beside.scalers.get((namespace, name))
+    reading.unknown_names(annotations, OWN_ANNOTATIONS, "annotation")
+    reading.unknown_names(mapping(at(item, ("metadata", "labels"))), OWN_LABELS, "label")
 
     # Who owns the bounds: a MachineAutoscaler, the Cluster's topology, or the scalable itself.
     owner: Object | None = None
     if scaler is not None:
         owner, owned = scaler, mapping(at(scaler, ("metadata", "annotations")))
-        where = f"MachineAutoscaler {'/'.join(name_of(scaler))}"
-        low = Reading(name=where)
+        low = Reading(name=f"MachineAutoscaler {'/'.join(name_of(scaler))}")
+        low.unknown_names(owned, (DECISION, ADOPTED), "annotation")
         minimum = low.read("spec.minReplicas", at(scaler, ("spec", "minReplicas")), read_count)
         maximum = low.read("spec.maxReplicas", at(scaler, ("spec", "maxReplicas")), read_count)
         reading.faults += low.faults
         has_bounds = True
     else:
         owned = annotations
-        if TOPOLOGY_OWNED in labels and parent is not None and (entry := topology_entry(parent, labels)) is not None:
+        if TOPOLOGY_OWNED in labels and entry is not None:
             owner, owned = parent, mapping(at(entry, ("metadata", "annotations")))
         minimum = reading.read(flavour.min_key, owned.get(flavour.min_key), read_count)
         maximum = reading.read(flavour.max_key, owned.get(flavour.max_key), read_count)
@@ -248,7 +282,10 @@ def _group(
 
     replicas = at(item, ("spec", "replicas"))
     requested = reading.read("spec.replicas", replicas, read_count)
-    frozen = _frozen(flavour, item, sets, parent, labels, annotations)
+    frozen = _frozen(flavour, item, sets, parent, entry, labels, annotations)
+    if scaler is None and flavour.name == "openshift" and SCALER_OF in annotations and frozen is None:
+        # The annotations are copies: what is written there does not last, and is nobody's wish.
+        frozen = f"its bounds belong to MachineAutoscaler {shown(annotations[SCALER_OF])}, which is not there"
     if replicas is None:
         requested = flavour.absent_replicas
         if requested is None and frozen is None:
@@ -265,7 +302,7 @@ def _group(
     decision = text if isinstance(text := owned.get(DECISION), str) else None
     index = _ZONE_INDEX.search(name)
     group = NodeGroup(
-        key=GroupKey(flavour.name, namespace, name),
+        key=key,
         kind=kind,
         sets=tuple(name_of(one)[1] for one in sets),
         cluster=cluster,
@@ -280,11 +317,14 @@ def _group(
         has_adopted=adopted is not None,
         offer=read_offer(decision),
         publication=read_publication(decision),
-        bounds_by=_bounds_by(item if owner is None else owner, flavour.max_key),
+        bounds_by=_written_by(item if owner is None else owner, _bounds_paths(flavour)),
+        replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
         move=text if isinstance(text := annotations.get(MOVE), str) else None,
         floor_max=_MACHINE_AUTOSCALER_LEAST_MAX if scaler is not None else 0,
-        limits=limits.get((namespace, pool or "", zone or "")),
+        limits=beside.limits.get((namespace, pool or "", zone or "")),
         two_objects=owner is not None,
+        copied=None if owner is None else _copied_bounds(flavour, annotations),
+        provision_timeout=_provision_timeout(flavour, annotations, reading),
         frozen_because=frozen,
         fence=_or(reading.read(OWN + "fence", annotations.get(OWN + "fence"), read_flag), True),
         weight=_or(reading.read(OWN + "weight", annotations.get(OWN + "weight"), read_weight), 1),
@@ -295,27 +335,47 @@ def _group(
         on_failure=reading.read(OWN + "on-failure", annotations.get(OWN + "on-failure"), OnFailure.read),
         rolling=_rolling(item, reading),
         faults=tuple(reading.faults),
+        notes=tuple(reading.notes),
     )
     return Found(group=group, scalable=item, owner=owner)
 
 
-def _bounds_by(item: Object, max_key: str) -> str:
-    """Who, besides us, last wrote the object's bounds, as its managedFields say."""
+def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds | None:
+    """The bounds that stand on the scalable itself, copied there by the controller of their owner."""
+    try:
+        return Bounds(read_count(annotations.get(flavour.min_key)), read_count(annotations.get(flavour.max_key)))
+    except ValueError:  # missing, unreadable, or just being copied
+        return None
+
+
+def _provision_timeout(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> timedelta | None:
+    """Cluster Autoscaler's own option of the group. What it cannot read is its default, so it is no fault here."""
+    value = annotations.get(flavour.provision_timeout)
+    try:
+        return None if value is None else read_duration(str(value).lower())
+    except BadValueError as error:
+        problem = f"{error}; the default counts"
+        reading.notes.append(
+            Fault(object=reading.name, field=flavour.provision_timeout, value=shown(value), problem=problem)
+        )
+        return None
+
+
+def _bounds_paths(flavour: Flavour) -> tuple[Path, ...]:
+    annotation = ("f:metadata", "f:annotations", f"f:{flavour.max_key}")
+    return annotation, ("f:spec", "f:maxReplicas"), ("f:spec", "f:topology")
+
+
+def _written_by(item: Object, paths: Iterable[Path]) -> str:
+    """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
     entries = at(item, ("metadata", "managedFields"))
     others = [
         entry
         for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, Mapping) and entry.get("manager") != "evenkeel" and _names_bounds(entry, max_key)
+        if at(entry, ("manager",)) != "evenkeel" and any(at(entry, ("fieldsV1", *path)) is not None for path in paths)
     ]
-    latest = max(others, key=lambda entry: str(entry.get("time", "")), default={})
-    return str(latest.get("manager") or "somebody")
-
-
-def _names_bounds(entry: Mapping[str, Any], max_key: str) -> bool:
-    annotation = at(entry, ("fieldsV1", "f:metadata", "f:annotations", f"f:{max_key}"))
-    replicas = at(entry, ("fieldsV1", "f:spec", "f:maxReplicas"))
-    topology = at(entry, ("fieldsV1", "f:spec", "f:topology"))
-    return annotation is not None or replicas is not None or topology is not None
+    latest = max(others, key=lambda entry: str(at(entry, ("time",))), default=None)
+    return str(at(latest, ("manager",)) or "somebody")
 
 
 def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) -> list[Found]:
@@ -334,6 +394,8 @@ def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) ->
             info = at(entry, ("scaleUp", "backoffInfo"))
             since = at(entry, ("scaleUp", "lastTransitionTime"))
             since = since.isoformat() if isinstance(since, datetime) else since
+            if is_of_bounds(str(at(info, ("errorMessage",)))):
+                continue  # our own bounds, lowered between two looks of the autoscaler's
             name = str(at(entry, ("name",)))
             failures[name] = _failure(at(info, ("errorCode",)), at(info, ("errorMessage",)), since)
     if not failures:
@@ -370,13 +432,12 @@ def _rolling(item: Object, reading: Reading) -> Rolling | None:
     return None
 
 
-def topology_entry(cluster: Object, labels: Mapping[str, str]) -> Object | None:
-    """The entry of a Cluster's topology that a ClusterClass-managed MachineDeployment comes from."""
+def _topology(cluster: Object) -> dict[str, Object]:
+    """The entries of a Cluster's topology that ClusterClass-managed MachineDeployments come from, by name."""
     entries = at(cluster, ("spec", "topology", "workers", "machineDeployments"))
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, Mapping) and entry.get("name") == labels.get(TOPOLOGY_NAME):
-            return entry
-    return None
+    named = [entry for entry in (entries if isinstance(entries, list) else []) if isinstance(entry, Mapping)]
+    # Of two with one name the first counts; the API allows no two.
+    return {name: entry for entry in reversed(named) if isinstance(name := entry.get("name"), str)}
 
 
 def _frozen(
@@ -384,6 +445,7 @@ def _frozen(
     item: Object,
     sets: list[Object],
     parent: Object | None,
+    entry: Object | None,
     labels: Mapping[str, str],
     annotations: Mapping[str, Any],
 ) -> str | None:
@@ -410,7 +472,7 @@ def _frozen(
     if len(holding) > 1:
         return f"it is rolling: {len(holding)} MachineSets hold machines"
     if TOPOLOGY_OWNED in labels:
-        if parent is None or (entry := topology_entry(parent, labels)) is None:
+        if entry is None:
             return "it belongs to a ClusterClass, and its entry in the Cluster's topology is not there"
         if entry.get("replicas") is not None:
             return "the Cluster's topology sets its replicas"
@@ -441,7 +503,7 @@ def _worker_limits(workers: Iterable[Object]) -> dict[tuple[str, str, str], Boun
     return limits
 
 
-def read_machine(flavour: Flavour, item: Object) -> Machine:
+def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
     """One machine, as far as redistribution needs it."""
     annotations = mapping(at(item, ("metadata", "annotations")))
     key, value = flavour.mark
@@ -460,11 +522,52 @@ def read_machine(flavour: Flavour, item: Object) -> Machine:
         name=name_of(item)[1],
         has_node=has_node,
         ready=ready,
-        created_at=_moment(at(item, ("metadata", "creationTimestamp"))),
+        created_at=_moment(at(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
+        launched_at=_LAUNCHES[flavour.name](item),
+        preserved=not has_node and is_preserved(flavour, item, now),
         marked=marked,
         deleting=at(item, ("metadata", "deletionTimestamp")) is not None,
         failure=_FAILURES[flavour.name](item),
     )
+
+
+def is_preserved(flavour: Flavour, item: Object, now: datetime) -> bool:
+    """Whether Gardener keeps the machine, running or failed: when replicas fall it goes last, whatever its mark says.
+
+    Asked for by annotation, in effect once a time of expiry is set, and over when that has come
+    (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
+    """
+    if flavour.name != "gardener":
+        return False
+    expires = at(item, ("status", "currentStatus", "preserveExpiryTime"))
+    if expires is not None:
+        until = _moment(expires)
+        return until is not None and until > now
+    # Not in effect yet. The node's annotation would win, but nodes are not read.
+    asked = at(item, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
+    return at(item, ("status", "currentStatus", "phase")) == "Failed" and asked in _ASKS_TO_PRESERVE
+
+
+def _gardener_launch(item: Object) -> datetime | None:
+    operation = at(item, ("status", "lastOperation"))
+    if at(operation, ("type",)) != "Create" or at(operation, ("state",)) != "Successful":
+        return None
+    return _moment(at(operation, ("lastUpdateTime",)))
+
+
+def _cluster_api_launch(item: Object) -> datetime | None:
+    for place in (("status", "deprecated", "v1beta1"), ("status",)):
+        condition = _condition(at(item, (*place, "conditions")), "InfrastructureReady")
+        if condition is not None and condition.get("status") == "True":
+            return _moment(condition.get("lastTransitionTime"))
+    return None
+
+
+def _openshift_launch(item: Object) -> datetime | None:
+    condition = _condition(at(item, ("status", "providerStatus", "conditions")), "MachineCreation")
+    if condition is None or condition.get("status") != "True":
+        return None
+    return _moment(condition.get("lastTransitionTime"))
 
 
 def _gardener_failure(item: Object) -> MachineFailure | None:
@@ -512,6 +615,12 @@ def _openshift_failure(item: Object) -> MachineFailure | None:
     return _failure(condition.get("reason"), condition.get("message"), condition.get("lastTransitionTime"))
 
 
+# When the provider last made the machine: where that failed before, later than its creation.
+_LAUNCHES: dict[str, Callable[[Object], datetime | None]] = {
+    "gardener": _gardener_launch,
+    "cluster-api": _cluster_api_launch,
+    "openshift": _openshift_launch,
+}
 _FAILURES: dict[str, Callable[[Object], MachineFailure | None]] = {
     "gardener": _gardener_failure,
     "cluster-api": _cluster_api_failure,
@@ -527,36 +636,52 @@ def _condition(conditions: Any, kind: str) -> Mapping[str, Any] | None:
 
 
 def _failure(code: Any, message: Any, moment: Any) -> MachineFailure:
-    return MachineFailure(
-        code=str(code or "")[:128],
-        message=str(message or "")[:1024],
-        at=_moment(moment) if isinstance(moment, str) else None,
-    )
+    return MachineFailure(code=str(code or "")[:128], message=str(message or "")[:1024], at=_moment(moment))
 
 
-def _moment(value: object) -> datetime:
+def _moment(value: object) -> datetime | None:
+    """A moment of the API; None where it says none, or nothing that is one."""
+    if not isinstance(value, str | datetime):  # YAML makes moments of them by itself
+        return None
     try:
         found = datetime.fromisoformat(str(value))
     except ValueError:
-        found = datetime.fromtimestamp(0, UTC)
+        return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def belongs_to(found: Found, flavour: Flavour, machine: Object) -> bool:
-    """Whether a machine is one of this group's."""
-    key = found.group.key
-    return name_of(machine)[0] == key.namespace and (found.group.kind, key.name) in owners_of(flavour, machine)
+Owner = tuple[str, str, str]
+"""Namespace, kind and name of a scalable."""
 
 
-def owners_of(flavour: Flavour, machine: Object) -> list[tuple[str, Any]]:
-    """Kind and name of the scalables that a machine may be one of: by its label, else by its controller."""
-    controller = _controller(machine)
-    return [
-        (kind.kind, at(machine, ("metadata", "labels", label)))
-        if (label := flavour.machine_labels.get(kind.kind)) is not None
-        else (kind.kind, controller[1] if controller and controller[0] == kind.kind else None)
-        for kind in flavour.scalables
-    ]
+def by_owner(flavour: Flavour, machines: Iterable[Object]) -> dict[Owner, list[Object]]:
+    """The machines of each scalable, each once. One pass over the machines, however many groups there are."""
+    found: dict[Owner, list[Object]] = {}
+    for machine in machines:
+        for owner in owners_of(flavour, machine):
+            found.setdefault(owner, []).append(machine)
+    return found
+
+
+def owner_of(group: NodeGroup) -> Owner:
+    """The group as :func:`by_owner` calls it."""
+    return group.key.namespace, group.kind, group.key.name
+
+
+def owners_of(flavour: Flavour, machine: Object) -> list[Owner]:
+    """The scalables that a machine may be one of: by its label, else by its controller."""
+    namespace, controller = name_of(machine)[0], _controller(machine)
+    labels = at(machine, ("metadata", "labels"))
+    found = []
+    for kind in flavour.scalables:
+        label = flavour.machine_labels.get(kind.kind)
+        if label is not None:
+            name = at(labels, (label,))
+        else:
+            name = controller[1] if controller and controller[0] == kind.kind else None
+        if isinstance(name, str):
+            found.append((namespace, kind.kind, name))
+    return found
 
 
 def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
