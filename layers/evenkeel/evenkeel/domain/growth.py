@@ -5,6 +5,7 @@ time to the smallest group below its max, in closed form. Giving back is the mir
 never got (kubernetes/autoscaler#3693): one at a time from the largest group above its min.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -39,14 +40,16 @@ def share_out(
     """
     taken = {pool.id: pool.growth for pool in pools if pool.growth is not None}
     begun = {known.move.request: id for id, known in states.items() if known.move is not None and known.move.request}
+    waiting = sorted(growths, key=lambda growth: (growth.at, growth.id))
+    index = _Index(pools if waiting else ())
     refused = []
-    for growth in sorted(growths, key=lambda growth: (growth.at, growth.id)):
+    for growth in waiting:
         where = begun.get(growth.id)
         if where in taken:
             # Its hour began when it was asked for, however often it was begun.
             taken[where] = replace(taken[where], at=growth.at)
             continue
-        found = [pool for pool in pools if _concerns(growth, pool)]
+        found = index.concerned(growth)
         if now - growth.at > GROWTH_KEPT:
             refused.append(Refusal(growth=growth, reason=f"{growth.what}: {TOO_OLD}"))
         elif where is not None:
@@ -58,7 +61,7 @@ def share_out(
             which = ", ".join(str(pool.id) for pool in found)
             problem = f"which of {which}? Name one" if found else "no pool here has that name, or a group of that name"
             refused.append(Refusal(growth=growth, reason=f"{growth.what} of {named}: {problem}"))
-        elif unknown := growth.only - set().union(*(group.key.names for group in found[0].groups)):
+        elif unknown := growth.only - index.groups_of(found[0]):
             problem = f"only: {', '.join(shown(name) for name in sorted(unknown))}: no group of pool {found[0].id}"
             refused.append(Refusal(growth=growth, reason=f"{growth.what}: {problem}"))
         elif found[0].problems:
@@ -70,10 +73,31 @@ def share_out(
     return taken, refused
 
 
-def _concerns(growth: Growth, pool: Pool) -> bool:
-    if growth.pool and growth.pool not in pool.id.names:
-        return False
-    return not growth.group or any(growth.group in group.key.names for group in pool.groups)
+class _Index:
+    """The pools by every name that a request may use, so that a request costs the same however many pools there are."""
+
+    def __init__(self, pools: Sequence[Pool]) -> None:
+        self._pools = pools
+        self._by_pool: dict[str, list[Pool]] = defaultdict(list)
+        self._by_group: dict[str, list[Pool]] = defaultdict(list)
+        self._groups: dict[PoolId, frozenset[str]] = {}
+        for pool in pools:
+            self._groups[pool.id] = frozenset().union(*(group.key.names for group in pool.groups))
+            for name in pool.id.names:
+                self._by_pool[name].append(pool)
+            for name in self._groups[pool.id]:
+                self._by_group[name].append(pool)
+
+    def groups_of(self, pool: Pool) -> frozenset[str]:
+        """Every name that a group of the pool may be called by."""
+        return self._groups[pool.id]
+
+    def concerned(self, growth: Growth) -> Sequence[Pool]:
+        """The pools that the request may mean."""
+        if not growth.pool:
+            return self._by_group.get(growth.group, ()) if growth.group else self._pools
+        named = self._by_pool.get(growth.pool, ())
+        return [pool for pool in named if not growth.group or growth.group in self.groups_of(pool)]
 
 
 def grow(targets: Sequence[Target], growth: Growth, caps: Sequence[int | None], maximum: int) -> int:

@@ -282,7 +282,7 @@ class KubernetesCluster:
                 return True, int(machine.ready)
             if machine.failure is not None:
                 return False, 0
-            return False, 1 if now - (machine.launched_at or machine.created_at) > timeout else 2
+            return False, 1 if now - machine.created_at >= timeout else 2
 
         order = [
             machine
