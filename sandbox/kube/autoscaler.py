@@ -201,9 +201,11 @@ class ClusterAutoscaler:
             return
         self.blind = None
         self._follow_up(groups, now)
+        ordered = False
         for pool in sorted({group.pool for group in groups}):
             mine = [group for group in groups if group.pool == pool]
-            self._scale_up(pool, mine, now)
+            # One scale-up per loop: the pods that it does not serve wait for the next one.
+            ordered = ordered or self._scale_up(pool, mine, now)
             if self.settings.scale_down:
                 self._scale_down(pool, mine, now)
 
@@ -278,21 +280,21 @@ class ClusterAutoscaler:
             return 0
         return max(0, group.size - len(group.running))
 
-    def _scale_up(self, pool: str, groups: list[NodeGroup], now: datetime) -> None:
+    def _scale_up(self, pool: str, groups: list[NodeGroup], now: datetime) -> bool:
+        """Order for the first pods that wait and that some group can serve. Whether anything was ordered."""
         bound = {zone: pods for (name, zone), pods in self.demand.items() if name == pool and zone is not None}
         free = 0
         for zone in sorted({group.zone for group in groups}):
             here = [group for group in groups if group.zone == zone]
             coming = sum(len(group.running) + self._upcoming(group, now) for group in here)
             missing = bound.get(zone, 0) - coming
-            if missing > 0:
-                self._order(here, missing, now)
+            if missing > 0 and self._order(here, missing, now):
+                return True
             free += max(0, -missing)
         missing = self.demand.get((pool, None), 0) - free
-        if missing > 0:
-            self._order(groups, missing, now)
+        return missing > 0 and self._order(groups, missing, now)
 
-    def _order(self, groups: list[NodeGroup], nodes: int, now: datetime) -> None:
+    def _order(self, groups: list[NodeGroup], nodes: int, now: datetime) -> bool:
         """Balance new nodes over the groups that have room: one at a time, to the smallest."""
         able = [group for group in groups if group.size < group.high and not self.backed_off(group.key, now)]
         nodes = min(nodes, sum(group.high - group.size for group in able))
@@ -304,6 +306,7 @@ class ClusterAutoscaler:
         for group in able:
             if added[group.key] and self._increase(group, added[group.key], now):
                 group.size += added[group.key]
+        return nodes > 0
 
     def _increase(self, group: NodeGroup, delta: int, now: datetime) -> bool:
         """A live read of the scale and an unversioned write of it: whatever was written in between is overwritten."""

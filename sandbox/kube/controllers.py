@@ -42,6 +42,8 @@ class Timing:
     other_retry: timedelta = timedelta(minutes=3)
     #: machine-controller-manager leaves a status alone that says the same as 30 minutes ago
     similar_status: timedelta = timedelta(minutes=30)
+    #: machine-controller-manager's --machine-preserve-timeout, as Gardener sets it
+    preserve: timedelta = timedelta(hours=96)
     #: requeue of Cluster API's and OpenShift's machine controllers after a refused launch
     infrastructure_retry: timedelta = timedelta(seconds=30)
 
@@ -58,6 +60,12 @@ _MCM_PHASES = {
     "Running": 6,
 }
 _TEN_DAYS = 864_000.0  # seconds
+PRESERVE = "node.machine.sapcloud.io/preserve"
+MARKED_AT = "machine.sapcloud.io/marked-for-deletion-time"
+SCALED_AT = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
+TRIGGER = "node.machine.sapcloud.io/trigger-deletion-by-mcm"
+UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
+PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
 
 
 def _annotations(item: Object) -> dict[str, str]:
@@ -77,28 +85,58 @@ def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
-def gardener_deletion_order(machines: Iterable[Object]) -> list[Object]:
-    """machine-controller-manager's: priority annotation (lower first, default 3), then phase, then oldest first."""
+def is_preserved(machine: Object, now: datetime) -> bool:
+    """Whether machine-controller-manager keeps the machine: the time of expiry is set and has not come."""
+    expires = ((machine.get("status") or {}).get("currentStatus") or {}).get("preserveExpiryTime")
+    return expires is not None and parse_time(expires) > now
 
-    def key(machine: Object) -> tuple[int, int, str]:
+
+def _marked_at(machine: Object) -> datetime | None:
+    try:
+        return parse_time(_annotations(machine).get(MARKED_AT, ""))
+    except ValueError:
+        return None
+
+
+def gardener_deletion_order(machines: Iterable[Object], now: datetime) -> list[Object]:
+    """machine-controller-manager's order (pkg/controller/controller_utils.go, ActiveMachines).
+
+    Preserved ones last, those that it preserved by itself before those that somebody asked for, the first to expire
+    before the others; then by priority (lower first, default 3), marked before unmarked and the older mark first, then
+    by phase and age.
+    """
+
+    def key(machine: Object) -> tuple[Any, ...]:
+        current = (machine.get("status") or {}).get("currentStatus") or {}
+        kept: tuple[Any, ...] = (False, False, "")
+        if is_preserved(machine, now):
+            by_itself = _annotations(machine).get(PRESERVE) == "auto-preserved"
+            kept = (True, not by_itself, parse_time(current["preserveExpiryTime"]).isoformat())
         try:
             priority = int(_annotations(machine).get("machinepriority.machine.sapcloud.io") or 3)
         except ValueError:
             priority = 3
-        phase = (machine.get("status") or {}).get("currentStatus", {}).get("phase", "")
-        return priority, _MCM_PHASES.get(phase, 0), machine["metadata"]["creationTimestamp"]
+        marked = _marked_at(machine)
+        mark = (marked is None, marked.isoformat() if marked else "")
+        phase = _MCM_PHASES.get(current.get("phase", ""), 0)
+        return *kept, priority, *mark, phase, machine["metadata"]["creationTimestamp"]
 
     return sorted(machines, key=key)
 
 
 def cluster_api_deletion_order(machines: Iterable[Object], order: str, now: datetime) -> list[Object]:
-    """Cluster API's: deleting, marked (any value of the annotation), unhealthy, then the set's order; ties by name."""
+    """Cluster API's: deleting, marked (any value), being updated in place, unhealthy, then the set's order and name."""
 
     def priority(machine: Object) -> float:
         if _deleting(machine):
             return 100.0
         if "cluster.x-k8s.io/delete-machine" in _annotations(machine):
             return 80.0
+        # An update in place begins with the annotation and ends with the hook.
+        if UPDATING in _annotations(machine) or "UpdateMachine" in _annotations(machine).get(PENDING_HOOKS, "").split(
+            ","
+        ):
+            return 75.0
         if not _cluster_api_healthy(machine):
             return 50.0
         by_age = 50.0 * (1.0 - math.exp(-max(0.0, _age(machine, now)) / _TEN_DAYS))
@@ -176,7 +214,7 @@ class MachineControllers(ABC):
 
     def step(self, now: datetime) -> None:
         """Everything that the controllers would do at this moment, from the top down and the statuses back up."""
-        self.reconcile_owners()
+        self.reconcile_owners(now)
         self._reconcile_deployments()
         machines = self._by_owner("machines")
         for machine_set in self._list("machinesets"):
@@ -223,15 +261,15 @@ class MachineControllers(ABC):
     def has_node(self, machine: Object) -> bool:
         """Whether the machine is running, in Evenkeel's word."""
 
-    def reconcile_owners(self) -> None:
+    def reconcile_owners(self, now: datetime) -> None:
         """Controllers above the scalables that write onto them."""
 
     def is_paused(self, item: Object) -> bool:
         """Whether the controllers leave an object alone."""
         return False
 
-    def must_replace(self, machine: Object) -> bool:
-        """Whether the set replaces the machine because it failed."""
+    def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
+        """Whether the set deletes the machine, however many it has: it failed, or was named for deletion."""
         return False
 
     def on_deleting(self, machine: Object, now: datetime) -> None:
@@ -285,7 +323,7 @@ class MachineControllers(ABC):
         surplus: list[Object] = []
         if len(active) > wanted:
             surplus = self.deletion_order(machine_set, active, now)[: len(active) - wanted]
-        surplus += [item for item in active if self.must_replace(item) and item not in surplus]
+        surplus += [item for item in active if self.must_go(machine_set, item, now) and item not in surplus]
         for machine in surplus:
             if not _deleting(machine):
                 metadata = machine["metadata"]
@@ -526,11 +564,11 @@ class GardenerControllers(_DeploymentControllers):
         #: whether each step reconciles the Workers, too; in life that happens when the Shoot is reconciled
         self.worker_controller = worker_controller
 
-    def reconcile_owners(self) -> None:
+    def reconcile_owners(self, now: datetime) -> None:
         if self.worker_controller:
             self.reconcile_workers()
         for deployment in self._list("machinedeployments"):
-            self._trigger_deletions(deployment)
+            self._trigger_deletions(deployment, now)
 
     def reconcile_workers(self) -> None:
         """Put the replicas of each pool's deployments back into the zone's share of the Worker's bounds."""
@@ -556,20 +594,72 @@ class GardenerControllers(_DeploymentControllers):
                             manager="gardener-extension-provider-aws",
                         )
 
-    def _trigger_deletions(self, deployment: Object) -> None:
-        listed = _annotations(deployment).get("node.machine.sapcloud.io/trigger-deletion-by-mcm", "")
-        for entry in filter(None, listed.split(",")):
+    def _trigger_deletions(self, deployment: Object, now: datetime) -> None:
+        """Machines that the deployment names, each with the moment when the autoscaler decided it, are marked.
+
+        A name without a moment gets that of the last change of replicas by a scaler, else the present.
+        """
+        listed = _annotations(deployment).get(TRIGGER, "")
+        namespace = deployment["metadata"]["namespace"]
+        kept = []
+        for entry in filter(None, (part.strip() for part in listed.split(","))):
+            name, _, moment = entry.partition("~")
+            moment = moment or _annotations(deployment).get(SCALED_AT) or rfc3339(now)
             try:
-                self.store.patch(
-                    self.resource("machines"),
-                    deployment["metadata"]["namespace"],
-                    entry.split("~")[0].strip(),
-                    {"metadata": {"annotations": {"machinepriority.machine.sapcloud.io": "1"}}},
-                    manager=self.manager,
-                )
-            except ApiError as error:
-                if error.code != 404:
-                    raise
+                parse_time(moment)
+                machine = self.store.get(self.resource("machines"), namespace, name)
+            except (ValueError, ApiError):
+                continue  # garbled, or gone: taken off the list
+            if _deleting(machine) or _mcm_phase(machine) in ("Failed", "Terminating"):
+                continue
+            kept.append(f"{name}~{moment}")
+            marks = {"machinepriority.machine.sapcloud.io": "1", MARKED_AT: moment}
+            marks |= {key: value for key, value in _annotations(machine).items() if key == MARKED_AT and value}
+            if not marks.items() <= _annotations(machine).items():
+                self._patch("machines", machine, {"metadata": {"annotations": marks}})
+        if listed != ",".join(kept):
+            self._patch(
+                "machinedeployments", deployment, {"metadata": {"annotations": {TRIGGER: ",".join(kept) or None}}}
+            )
+
+    def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
+        super()._reconcile_deployment(deployment, sets)
+        scaled_at = _annotations(deployment).get(SCALED_AT)
+        for machine_set in sets:
+            if scaled_at and _annotations(machine_set).get(SCALED_AT) != scaled_at:
+                self._patch("machinesets", machine_set, {"metadata": {"annotations": {SCALED_AT: scaled_at}}})
+
+    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
+        if not _deleting(machine):
+            machine = self._preserve(machine, now)
+        super()._reconcile_machine(machine, now)
+
+    def _preserve(self, machine: Object, now: datetime) -> Object:
+        """Begin and end the preservation that the machine's annotation asks for."""
+        asks = _annotations(machine).get(PRESERVE, "")
+        current = (machine.get("status") or {}).get("currentStatus") or {}
+        wanted = asks == "now" or (asks in ("when-failed", "auto-preserved") and current.get("phase") == "Failed")
+        expires = current.get("preserveExpiryTime")
+        over = expires is not None and parse_time(expires) <= now
+        if wanted and expires is None and current:
+            expiry = rfc3339(now + self.timing.preserve)
+        elif expires is not None and (over or not wanted):
+            expiry = None
+            if over:
+                self._patch("machines", machine, {"metadata": {"annotations": {PRESERVE: None}}})
+        else:
+            return machine
+        current = {key: value for key, value in current.items() if key != "preserveExpiryTime"}
+        status = {**machine["status"], "currentStatus": current | ({"preserveExpiryTime": expiry} if expiry else {})}
+        self._write_status(machine, status)
+        return {**machine, "status": status}
+
+    @staticmethod
+    def _current(machine: Object, phase: str, now: datetime, *, timeout: bool = False) -> Object:
+        """A new currentStatus. How long the machine is preserved outlasts its phases."""
+        known = (machine.get("status") or {}).get("currentStatus") or {}
+        kept = {key: value for key, value in known.items() if key == "preserveExpiryTime"}
+        return {"phase": phase, "timeoutActive": timeout, "lastUpdateTime": rfc3339(now), **kept}
 
     def machine_set_of(self, deployment: Object, template_hash: str) -> Object:
         metadata = deployment["metadata"]
@@ -597,14 +687,19 @@ class GardenerControllers(_DeploymentControllers):
         }
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
-        return gardener_deletion_order(machines)
+        return gardener_deletion_order(machines, now)
 
     def zone_of(self, machine: Object) -> str:
         labels = machine["spec"].get("nodeTemplate", {}).get("metadata", {}).get("labels", {})
         return str(labels.get(ZONE_LABEL, ""))
 
-    def must_replace(self, machine: Object) -> bool:
-        return _mcm_phase(machine) == "Failed"
+    def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
+        if _mcm_phase(machine) == "Failed":
+            asked = _annotations(machine).get(PRESERVE) in ("now", "when-failed", "auto-preserved")
+            return not is_preserved(machine, now) and not asked
+        marked, scaled_at = _marked_at(machine), _annotations(machine_set).get(SCALED_AT)
+        first = _annotations(machine).get("machinepriority.machine.sapcloud.io") == "1"
+        return first and marked is not None and scaled_at is not None and marked <= parse_time(scaled_at)
 
     def has_node(self, machine: Object) -> bool:
         return _mcm_phase(machine) in ("Running", "Unknown")
@@ -624,7 +719,7 @@ class GardenerControllers(_DeploymentControllers):
         self._write_status(
             machine,
             {
-                "currentStatus": {"phase": "Pending", "timeoutActive": True, "lastUpdateTime": rfc3339(now)},
+                "currentStatus": self._current(machine, "Pending", now, timeout=True),
                 "lastOperation": {
                     "type": "Create",
                     "state": "Processing",
@@ -655,16 +750,16 @@ class GardenerControllers(_DeploymentControllers):
             and now - parse_time(last["lastUpdateTime"]) < self.timing.similar_status
         )
         if not similar:
-            current = {"phase": phase, "timeoutActive": False, "lastUpdateTime": rfc3339(now)}
-            self._write_status(machine, {"currentStatus": current, "lastOperation": operation})
+            self._write_status(
+                machine, {"currentStatus": self._current(machine, phase, now), "lastOperation": operation}
+            )
         if code == "ResourceExhausted":
             return now + self.timing.resource_exhausted_retry
         return now + self.timing.other_retry
 
     def on_waiting_for_retry(self, machine: Object, now: datetime) -> None:
         if _mcm_phase(machine) != "Failed" and _age(machine, now) > self.timing.creation_timeout.total_seconds():
-            current = {"phase": "Failed", "timeoutActive": False, "lastUpdateTime": rfc3339(now)}
-            self._write_status(machine, {**machine["status"], "currentStatus": current})
+            self._write_status(machine, {**machine["status"], "currentStatus": self._current(machine, "Failed", now)})
 
     def on_waiting(self, machine: Object, instance: Instance, now: datetime) -> None:
         if _age(machine, now) > self.timing.creation_timeout.total_seconds() and _mcm_phase(machine) != "Failed":
@@ -673,7 +768,7 @@ class GardenerControllers(_DeploymentControllers):
             self._write_status(
                 machine,
                 {
-                    "currentStatus": {"phase": "Failed", "timeoutActive": False, "lastUpdateTime": rfc3339(now)},
+                    "currentStatus": self._current(machine, "Failed", now),
                     # no error code: only the time tells that something is wrong
                     "lastOperation": {
                         "type": "Create",
@@ -689,7 +784,7 @@ class GardenerControllers(_DeploymentControllers):
             machine,
             {
                 "conditions": node["status"]["conditions"],
-                "currentStatus": {"phase": "Running", "timeoutActive": False, "lastUpdateTime": rfc3339(now)},
+                "currentStatus": self._current(machine, "Running", now),
                 "lastOperation": {
                     "type": "Create",
                     "state": "Successful",
@@ -705,7 +800,7 @@ class GardenerControllers(_DeploymentControllers):
                 machine,
                 {
                     **(machine.get("status") or {}),
-                    "currentStatus": {"phase": "Terminating", "timeoutActive": False, "lastUpdateTime": rfc3339(now)},
+                    "currentStatus": self._current(machine, "Terminating", now),
                     "lastOperation": {
                         "type": "Delete",
                         "state": "Processing",
@@ -823,7 +918,7 @@ class ClusterAPIControllers(_DeploymentControllers):
             return False
         return bool(cluster.get("spec", {}).get("paused"))
 
-    def reconcile_owners(self) -> None:
+    def reconcile_owners(self, now: datetime) -> None:
         """The topology controller: what Cluster.spec.topology names is written, and put back, onto the deployments."""
         for cluster in self._list("clusters"):
             namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
@@ -1089,7 +1184,7 @@ class OpenShiftControllers(MachineControllers):
     finalizer = "machine.machine.openshift.io"
     _prefix = "machine.openshift.io"
 
-    def reconcile_owners(self) -> None:
+    def reconcile_owners(self, now: datetime) -> None:
         """Copy each MachineAutoscaler's bounds onto its MachineSet, over whatever stands there."""
         for autoscaler in self.store.list("machineautoscalers.autoscaling.openshift.io"):
             metadata, spec = autoscaler["metadata"], autoscaler["spec"]

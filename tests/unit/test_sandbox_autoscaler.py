@@ -92,6 +92,23 @@ def test_pods_bound_to_a_zone_are_served_there_alone() -> None:
     assert scene.running == [1, 3, 1]
 
 
+def test_it_orders_for_one_pool_and_one_kind_of_pods_in_a_loop() -> None:
+    pools = [Pool(name=name, minimum=0, maximum=12) for name in ("p", "q")]
+    world = World(clusters=[FLAVOUR], pools={FLAVOUR: pools})
+
+    def requested() -> list[int]:
+        return [sum(view.requested for view in world.groups() if view.pool == name) for name in ("p", "q")]
+
+    world.set_demand(FLAVOUR, "p", 6)
+    world.set_demand(FLAVOUR, "p", 2, B)
+    world.set_demand(FLAVOUR, "q", 6)
+    seen = []
+    for _ in range(4):
+        world.run(timedelta(seconds=10))
+        seen.append(requested())
+    assert seen == [[4, 3], [8, 3], [8, 6], [8, 6]]
+
+
 def test_replicas_that_someone_else_ordered_are_not_upcoming_and_are_ordered_again() -> None:
     scene = Scene()
     scene.bounds(B, 0, 4, replicas=3)

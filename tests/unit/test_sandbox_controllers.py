@@ -95,7 +95,7 @@ class TestDeletionOrder:
             machine("marked", notes={"machinepriority.machine.sapcloud.io": "1"}, currentStatus={"phase": "Running"}),
             machine("garbled", notes={"machinepriority.machine.sapcloud.io": "x"}, currentStatus={"phase": "Unknown"}),
         ]
-        assert names(gardener_deletion_order(machines)) == [
+        assert names(gardener_deletion_order(machines, START)) == [
             "marked",
             "untried",
             "failed",
@@ -106,6 +106,57 @@ class TestDeletionOrder:
             "running-new",
             "kept",
         ]
+
+    def test_gardener_takes_the_older_mark_first_and_any_mark_before_a_phase(self) -> None:
+        first, key = {"machinepriority.machine.sapcloud.io": "1"}, "machine.sapcloud.io/marked-for-deletion-time"
+        machines = [
+            machine("unmarked", notes=first, currentStatus={"phase": "Failed"}),
+            machine("newer", notes={**first, key: "2025-12-31T23:00:00Z"}, currentStatus={"phase": "Running"}),
+            machine("older", notes={**first, key: "2025-12-31T22:00:00Z"}, currentStatus={"phase": "Running"}),
+            machine("garbled", notes={**first, key: "soon"}, currentStatus={"phase": "Running"}),
+        ]
+        assert names(gardener_deletion_order(machines, START)) == ["older", "newer", "unmarked", "garbled"]
+
+    def test_gardener_takes_what_it_preserves_last_whatever_its_mark(self) -> None:
+        def kept(name: str, hours: int, **notes: str) -> Any:
+            expires = rfc3339(START + timedelta(hours=hours))
+            status = {"phase": "Failed", "preserveExpiryTime": expires}
+            return machine(name, notes={"node.machine.sapcloud.io/preserve": "now"} | notes, currentStatus=status)
+
+        machines = [
+            kept("marked", 9, **{"machinepriority.machine.sapcloud.io": "1"}),
+            kept("soon-over", 1),
+            kept("by-itself", 20, **{"node.machine.sapcloud.io/preserve": "auto-preserved"}),
+            kept("over", -1),
+            machine("running", currentStatus={"phase": "Running"}),
+        ]
+        assert names(gardener_deletion_order(machines, START)) == [
+            "over",
+            "running",
+            "by-itself",
+            "soon-over",
+            "marked",
+        ]
+
+    @pytest.mark.parametrize(
+        "notes",
+        [
+            {"in-place-updates.internal.cluster.x-k8s.io/update-in-progress": ""},
+            {"runtime.cluster.x-k8s.io/pending-hooks": "Other,UpdateMachine"},
+        ],
+    )
+    def test_cluster_api_takes_what_it_updates_in_place_after_the_marked_and_before_the_unhealthy(
+        self, notes: dict[str, str]
+    ) -> None:
+        machines = [
+            machine("healthy", nodeRef={"name": "a"}),
+            machine("unhealthy"),
+            machine("updating", notes=notes, nodeRef={"name": "b"}),
+            machine("marked", notes={"cluster.x-k8s.io/delete-machine": ""}, nodeRef={"name": "c"}),
+        ]
+        for order in ("Random", "Oldest", "Newest"):
+            found = names(cluster_api_deletion_order(machines, order, START))
+            assert found == ["marked", "updating", "unhealthy", "healthy"]
 
     def test_cluster_api_takes_marked_then_unhealthy_then_any_by_name(self) -> None:
         node = {"name": "n"}
@@ -328,6 +379,64 @@ class TestFailures:
         scene.run(minutes=5)
         assert names(scene.stuck()) != [stuck["metadata"]["name"]]  # failed, deleted and replaced
         assert len(scene.machines()) == 2
+
+    def test_a_failed_machine_of_gardeners_that_is_preserved_stays_for_its_time_and_holds_its_replica(self) -> None:
+        scene = Scene("gardener", replicas=1, timing=Timing(preserve=timedelta(hours=1)))
+        scene.cluster.cloud.never_join(ZONE, 1)
+        scene.scale(2)
+        scene.run(seconds=30)
+        (lame,) = scene.stuck()
+        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "when-failed"})
+        scene.run(minutes=40)
+        (kept,) = scene.stuck()
+        assert kept["metadata"]["name"] == lame["metadata"]["name"]
+        assert kept["status"]["currentStatus"]["phase"] == "Failed"
+        assert "preserveExpiryTime" in kept["status"]["currentStatus"]
+        assert len(scene.machines()) == 2
+        scene.run(minutes=60)
+        assert lame["metadata"]["name"] not in names(scene.machines())
+        assert len(scene.machines()) == 2
+
+    def test_a_preserved_machine_of_gardeners_is_let_go_when_somebody_says_so(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.never_join(ZONE, 1)
+        scene.scale(2)
+        scene.run(seconds=30)
+        (lame,) = scene.stuck()
+        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "now"})
+        scene.run(minutes=30)
+        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "false"})
+        scene.run(minutes=3)
+        assert lame["metadata"]["name"] not in names(scene.machines())
+
+    def test_when_replicas_fall_a_healthy_node_goes_in_the_place_of_a_preserved_machine(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        scene.cluster.cloud.never_join(ZONE, 1)
+        scene.scale(2)
+        scene.run(seconds=30)
+        (lame,) = scene.stuck()
+        marks = {"node.machine.sapcloud.io/preserve": "now", "machinepriority.machine.sapcloud.io": "1"}
+        scene.annotate(lame, marks)
+        scene.run(minutes=30)
+        scene.scale(1)
+        scene.run(minutes=1)
+        assert names(scene.machines()) == [lame["metadata"]["name"]]
+
+    def test_machines_named_for_deletion_go_with_the_change_of_replicas_that_names_them(self) -> None:
+        scene = Scene("gardener", replicas=3)
+        metadata = scene.group["metadata"]
+        chosen = names(scene.machines())[1]
+        moment = rfc3339(scene.world.now)
+        notes = {
+            "node.machine.sapcloud.io/trigger-deletion-by-mcm": f"{chosen}~{moment},gone~{moment},odd~soon",
+            "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time": moment,
+        }
+        patch = {"metadata": {"annotations": notes}, "spec": {"replicas": 2}}
+        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], patch)
+        scene.run(minutes=2)
+        assert len(scene.machines()) == 2
+        assert chosen not in names(scene.machines())
+        assert "node.machine.sapcloud.io/trigger-deletion-by-mcm" not in scene.group["metadata"]["annotations"]
 
     def test_gardener_calls_quota_resource_exhausted_too_and_only_the_text_tells(self) -> None:
         scene = Scene("gardener", replicas=1)
