@@ -11,6 +11,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +23,7 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 
 from evenkeel.adapters.kubernetes import client as adapter_client
+from evenkeel.adapters.kubernetes import readers
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
@@ -241,6 +244,9 @@ class _InProcess:
     def status(self, name: str, patch: Object) -> Object:
         return self._store.patch(self._resource, "demo", name, patch, subresource="status", **self._write)
 
+    def delete(self, name: str) -> None:
+        self._store.delete(self._resource, "demo", name)
+
     def scale(self, name: str, replicas: int) -> Object:
         body = {"spec": {"replicas": replicas}}
         return self._store.patch(self._resource, "demo", name, body, subresource="scale", **self._write)
@@ -404,6 +410,35 @@ class TestWhatALookCosts:
         assert machines[1] is not None
         assert [found.has_node for found in machines[1]] == [True, False]
 
+    def test_machines_are_listed_as_well_for_groups_that_are_looked_at_closely(self, own_stage: Stage) -> None:
+        pool = three("cluster-api", (1, 1, 1))
+        own_stage.put(*pool, *(machine(item, 1, node=True) for item in pool))
+        close = GroupKey("cluster-api", "demo", pool[1]["metadata"]["name"])
+        gone = GroupKey("cluster-api", "demo", "not-there")
+        found = own_stage.open().observe([close, gone]).groups
+        assert [group.machines is not None for group in found] == [False, True, False]
+        assert [(group.requested, group.running) for group in found] == [(1, 1)] * 3
+
+    def test_twice_the_groups_and_machines_are_twice_the_work_and_no_group_is_compared(
+        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Object] = []
+        compared: list[NodeGroup] = []
+        real = readers.owners_of
+        monkeypatch.setattr(readers, "owners_of", lambda flavour, item: asked.append(item) or real(flavour, item))
+        monkeypatch.setattr(NodeGroup, "__eq__", lambda self, other: compared.append(self) or self is other)
+
+        def work(first: int, last: int) -> int:
+            for number in range(first, last):
+                item = objects.cluster_api(ZONES[0], 3, 0, pool=f"p{number:03}")
+                own_stage.put(item, *(machine(item, i, node=False) for i in range(3)))
+            asked.clear()
+            assert all(len(group.machines or ()) == 3 for group in own_stage.open().observe().groups)
+            return len(asked)
+
+        assert (work(0, 10), work(10, 20)) == (30, 60)
+        assert compared == []
+
     def test_machines_of_groups_that_belong_to_no_pool_are_not_listed(self, own_stage: Stage) -> None:
         item = objects.cluster_api(ZONES[0], 3, 1)
         del item["metadata"]["labels"]["evenkeel.dev/pool"]
@@ -514,6 +549,27 @@ class TestWriting:
         for maximum in (7, 9):
             cluster.apply(Patch(plan=planned(group, (0, maximum)), bounds=Bounds(0, maximum)), "{}", "none")
         assert stage.observe()[group.key.name].bounds == Bounds(0, 9)
+
+    def test_many_groups_are_marked_and_written_side_by_side(self, own_stage: Stage) -> None:
+        pools = [three("cluster-api", (3, 2, 2), (1, 2, 2)), three("gardener", (3, 2, 2), (1, 2, 2))]
+        pools.append([objects.cluster_api(zone, 3, 1, pool="more") for zone in ZONES])
+        scalables = [item for pool in pools for item in pool if item["status"]["readyReplicas"] == 1]
+        own_stage.put(*itertools.chain(*pools))
+        own_stage.put(*(machine(item, number, node=number == 1) for item in scalables for number in (1, 2, 3)))
+        cluster = own_stage.open()
+        groups = {group.key.name: group for group in cluster.observe().groups}
+
+        def release(item: Object) -> None:
+            group = groups[item["metadata"]["name"]]
+            patch = Patch(plan=planned(group, (0, 1)), bounds=Bounds(0, 1), requested=1)
+            cluster.mark(patch, cluster.going(patch), ())
+            cluster.apply(patch, "{}", "none")
+
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(release, scalables))
+        found = own_stage.observe()
+        assert [(found[item["metadata"]["name"]].requested) for item in scalables] == [1] * 5
+        assert all(found[item["metadata"]["name"]].bounds == Bounds(0, 1) for item in scalables)
 
     def test_a_refused_write_is_not_a_conflict(self, stage: Stage) -> None:
         stage.put(objects.openshift(ZONES[0], 0), objects.machine_autoscaler(ZONES[0], 0, 4))
@@ -626,6 +682,104 @@ class TestDeleteMarks:
         stage.run(before_apply=self.joins(stage, machines[1], machines[2]))
         assert stage.get(scalable)["spec"]["replicas"] == 3
 
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_no_machine_is_marked_twice(self, own_stage: Stage, flavour: str) -> None:
+        assert isinstance(own_stage.api, KubernetesAPI)
+        scalable, machines = self.one_node_of_three(own_stage, flavour)
+        requests = own_stage.api.requests
+
+        def patched() -> int:
+            return requests.count(method="PATCH", path_contains="/machines/")
+
+        cluster = own_stage.open()
+        patch = self.release(cluster, scalable, 1)
+        names = cluster.going(patch)
+        cluster.mark(patch, names, ())
+        assert patched() == 2
+        cluster.mark(patch, names, names)  # the same look
+        again = own_stage.open()
+        patch = self.release(again, scalable, 1)
+        lists = requests.count(method="GET", path_contains="/machines")
+        again.mark(patch, again.going(patch), names)  # a new one
+        assert patched() == 2
+        assert requests.count(method="GET", path_contains="/machines") == lists + 1, "one list for all of the group"
+        assert self.marks(own_stage, machines) == [False, True, True]
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_a_marked_machine_that_has_become_a_node_or_is_gone_is_a_conflict(
+        self, own_stage: Stage, flavour: str
+    ) -> None:
+        scalable, machines = self.one_node_of_three(own_stage, flavour)
+        key, value = FLAVOUR_DATA[flavour].mark
+        for item in machines[1:]:
+            own_stage.merge(item, {"metadata": {"annotations": {key: value}}})
+        cluster = own_stage.open()
+        patch = self.release(cluster, scalable, 1)
+        names = cluster.going(patch)
+        own_stage.kind(machines[1]).status(machines[1]["metadata"]["name"], becomes_a_node(machines[1]))
+        with pytest.raises(ConflictError, match="has become a node since it was read"):
+            cluster.mark(patch, names, names)
+        patch = self.release(cluster, scalable, 2)
+        names = cluster.going(patch)
+        assert names == (machines[2]["metadata"]["name"],)
+        own_stage.merge(machines[2], {"metadata": {"finalizers": ["demo.example/wait"]}})
+        own_stage.kind(machines[2]).delete(machines[2]["metadata"]["name"])
+        with pytest.raises(ConflictError, match="is going since it was read"):
+            cluster.mark(patch, names, names)
+
+    @staticmethod
+    def release(cluster: Cluster, scalable: Object, requested: int, *, gives_back: bool = False) -> Patch:
+        """A fresh look, and the patch that would leave so many replicas."""
+        name = scalable["metadata"]["name"]
+        (group,) = [group for group in cluster.observe().groups if group.key.name == name]
+        return Patch(plan=replace(planned(group, (0, 9)), gives_back=gives_back), requested=requested)
+
+    @pytest.mark.parametrize("flavour", FLAVOURS)
+    def test_failed_machines_go_first_then_those_past_their_time_then_the_newest(
+        self, own_stage: Stage, flavour: str
+    ) -> None:
+        scalable = three(flavour, (6, 2, 2), (2, 2, 2))[0]
+        machines = [machine(scalable, number, node=number in (1, 2)) for number in range(1, 7)]
+        own_stage.api.store.clock = lambda: own_stage.clock.at  # type: ignore[union-attr]
+        started = own_stage.clock.at
+        own_stage.put(scalable)
+        for item, minutes in zip(machines, (40, 30, 20, 3, 2, 1), strict=True):
+            own_stage.clock.at = started - timedelta(minutes=minutes)
+            own_stage.put(item)
+        own_stage.clock.at = started
+        own_stage.kind(machines[3]).status(machines[3]["metadata"]["name"], {"status": refused(flavour)})
+        cluster = own_stage.open()
+
+        def going(requested: int, **fields: Any) -> list[int]:
+            names = cluster.going(self.release(cluster, scalable, requested, **fields))
+            return [int(name[-5:]) for name in names]
+
+        assert going(5) == [4]
+        assert going(2) == [4, 3, 6, 5]
+        assert going(0) == [4, 3, 6, 5], "what runs goes on request only"
+        assert going(0, gives_back=True) == [4, 3, 6, 5, 2, 1]
+        note = {FLAVOUR_DATA[flavour].provision_timeout: "1h"}
+        own_stage.merge(scalable, {"metadata": {"annotations": note}})
+        assert going(2) == [4, 6, 5, 3], "nothing is late by the group's own option"
+
+    def test_a_machine_that_gardener_preserves_is_never_named_but_holds_its_replica(self, own_stage: Stage) -> None:
+        scalable = three("gardener", (4, 2, 2), (2, 2, 2))[0]
+        machines = [machine(scalable, number, node=number in (1, 2)) for number in range(1, 5)]
+        own_stage.put(scalable, *machines)
+        until = {"preserveExpiryTime": "2026-01-16T12:00:00Z"}
+        for item, phase in ((machines[1], "Running"), (machines[2], "Failed")):
+            status = {"status": {"currentStatus": {"phase": phase, **until}}}
+            own_stage.kind(item).status(item["metadata"]["name"], status)
+        cluster = own_stage.open()
+
+        def going(requested: int, **fields: Any) -> list[int]:
+            names = cluster.going(self.release(cluster, scalable, requested, **fields))
+            return [int(name[-5:]) for name in names]
+
+        assert going(3) == [4]
+        assert going(2) == [4]
+        assert going(0, gives_back=True) == [4, 1]
+
     @staticmethod
     def one_node_of_three(stage: Stage, flavour: str) -> tuple[Object, list[Object]]:
         """A failing group that waits for two of its three machines; the scalable and the machines."""
@@ -646,6 +800,19 @@ class TestDeleteMarks:
                 stage.kind(item).status(item["metadata"]["name"], becomes_a_node(item))
 
         return before
+
+
+def refused(flavour: str) -> Object:
+    """The status of a machine that the cloud has refused."""
+    message, moment = "InsufficientInstanceCapacity: none here", "2026-01-15T11:59:00Z"
+    condition = {"status": "False", "message": message, "lastTransitionTime": moment}
+    if flavour == "gardener":
+        operation = {"type": "Create", "state": "Failed", "description": message, "lastUpdateTime": moment}
+        return {"currentStatus": {"phase": "CrashLoopBackOff"}, "lastOperation": operation}
+    if flavour == "cluster-api":
+        return {"conditions": [{"type": "InfrastructureReady", "reason": "InstanceProvisionFailed", **condition}]}
+    creation = {"type": "MachineCreation", "reason": "MachineCreationFailed", **condition}
+    return {"providerStatus": {"conditions": [creation]}}
 
 
 _MARKED_GROUPS = ("cluster.x-k8s.io", "machine.openshift.io")
@@ -766,6 +933,17 @@ class TestClusterClass:
             entry["metadata"]["annotations"] = None
         assert after["spec"] == before["spec"]
         assert stage.kind("machinedeployments.cluster.x-k8s.io/v1beta1").list()["items"] == deployments
+
+    def test_groups_that_share_the_cluster_are_written_through_one_object_and_others_through_their_own(
+        self, stage: Stage
+    ) -> None:
+        self.put(stage)
+        stage.put(objects.cluster_api(ZONES[0], 1, pool="others"))
+        cluster = stage.open()
+        named = [(group.pool_label, cluster.object_of(group.key)) for group in cluster.observe().groups]
+        shared = f"cluster.x-k8s.io/Cluster/{stage.namespace}/demo"
+        own = f"cluster.x-k8s.io/MachineDeployment/{stage.namespace}/demo-others-{ZONES[0]}"
+        assert sorted(named) == [("others", own)] + [("workers", shared)] * 3
 
     def test_what_was_written_to_the_topology_is_read_back_from_there(self, stage: Stage) -> None:
         self.put(stage)
@@ -943,6 +1121,40 @@ class TestBrokenLists:
         broken.api.faults.add(method="GET", path_contains=where, status=500)
         assert broken.run().unreachable
         assert broken.api.requests.count(method="PATCH") == 0
+
+    @pytest.mark.parametrize(
+        "where", ["machineautoscalers", "workers", "clusters", "machinedeployments", "machinesets", "cluster.x-k8s.io"]
+    )
+    @pytest.mark.parametrize("times", [1, 2, 99])
+    def test_a_kind_that_is_served_and_not_found_is_no_kind_without_objects(
+        self, broken: Stage, where: str, times: int
+    ) -> None:
+        assert isinstance(broken.api, KubernetesAPI)
+        path = f"/apis/{where}" if "." in where else f"/{where}"
+        broken.api.faults.add(method="GET", path_contains=path, status=404, times=times)
+        outcome = broken.run()
+        assert outcome.unreachable, outcome.message
+        assert broken.api.requests.count(method="PATCH") == 0
+        if "." not in where:
+            assert "and does not find them" in outcome.message
+
+    @pytest.mark.parametrize("fault", [{"status": 404}, {"status": 403}, {"status": 500}], ids=str)
+    def test_where_discovery_cannot_say_that_a_kind_is_not_served_the_look_fails(
+        self, broken: Stage, fault: dict[str, Any]
+    ) -> None:
+        assert isinstance(broken.api, KubernetesAPI)
+        broken.api.faults.add(method="GET", path_contains="/machineautoscalers", status=404)
+        broken.api.faults.add(method="GET", path_contains="/apis/autoscaling.openshift.io/v1beta1", **fault)
+        assert broken.run().unreachable
+
+    def test_a_group_of_apis_without_the_kind_is_a_cluster_without_it(self) -> None:
+        crds = [crd for crd in load_crds() if crd["spec"]["names"]["kind"] not in ("MachineAutoscaler", "Worker")]
+        with simulated(crds=crds) as api:
+            stage = _stage_on(api)
+            for flavour in FLAVOURS:
+                stage.put(*three(flavour, (2, 2, 2)))
+            assert len(stage.observe()) == 9
+            assert stage.run().written
 
     def test_without_the_machines_of_a_waiting_group_nothing_is_written(self, broken: Stage) -> None:
         assert isinstance(broken.api, KubernetesAPI)
