@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from evenkeel.adapters.kubernetes import readers
 from evenkeel.cli.main import app
 from tests import objects
 from tests.objects import ZONES, Object, machine
@@ -428,6 +429,23 @@ class TestBadPools:
             (pool[i]["metadata"]["name"], "a second MachineDeployment of this name: the first one counts")
             for i in (0, 1)
         ]
+
+    def test_twice_the_groups_and_machines_are_twice_the_work(
+        self, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Object] = []
+        real = readers.owners_of
+        monkeypatch.setattr(readers, "owners_of", lambda flavour, item: asked.append(item) or real(flavour, item))
+
+        def work(pools: int) -> int:
+            asked.clear()
+            scalables = [objects.cluster_api(ZONES[0], 2, 0, pool=f"p{number}") for number in range(pools)]
+            machines = [objects.machine(item, number, node=False) for item in scalables for number in (1, 2)]
+            found = files.plan("-f", files.listed(*in_namespace(*scalables, *machines)))
+            assert len(found["pools"]) == pools
+            return len(asked)
+
+        assert (work(10), work(20)) == (20, 40)
 
     def test_a_machine_that_is_in_two_files_is_counted_once(self, files: Files) -> None:
         pool = pool_of(2, 1, 1)

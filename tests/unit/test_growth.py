@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.growth import GROWTH_KEPT
-from evenkeel.domain.model import Bounds, NodeGroup, Observation, OnFailure, Policy, PoolId, Strategy
+from evenkeel.domain.growth import GROWTH_KEPT, share_out
+from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, Observation, OnFailure, Policy, PoolId, Strategy
 from evenkeel.domain.moves import Growth, Move
 from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.pools import PoolState, find_pools
 from evenkeel.domain.ulids import ulid
 from tests.builders import MINUTE, NOW, POOL, after_backoff, group, in_backoff, key, maxima, numbers, requested, zones
 
@@ -274,3 +274,19 @@ class TestTheUnseen:
         assert requested(grown(groups, policy=numbers(0, 3), groups={key("a"): after_backoff()})) == (0, 3)
         assert requested(grown(groups, groups={key("a"): in_backoff()})) == (0, 3)
         assert requested(grown(groups)) == (0, 3)
+
+
+def test_requests_find_their_pool_without_asking_every_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[GroupKey] = []
+    real = GroupKey.names.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(GroupKey, "names", property(lambda self: asked.append(self) or real(self)))
+    pools, _ = find_pools([group("a", 1, pool=f"p{number}", bounds=(0, 9)) for number in range(30)], numbers(0, 9), {})
+
+    def work(requests: int) -> int:
+        asked.clear()
+        growths = [Growth(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)]
+        taken, refused = share_out(growths, pools, {}, NOW)
+        assert (len(taken), len(refused)) == (30, requests - 30)
+        return len(asked)
+
+    assert work(30) == work(300) == 30

@@ -416,8 +416,7 @@ class TestClosed:
         assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
         assert [str(note) for note in one.notes] == [
-            f"{where}labels is 'team,tier=gold': 'team' is no label and left out: "
-            "write key=value, separated by commas",
+            f"{where}labels is 'team,tier=gold': 'team' is no label and left out: write key=value, separated by commas",
             f"{where}taints is 'a:b:c,spot:NoSchedule': 'a:b:c' is no taint and left out: "
             "write key=value:Effect, Effect one of NoSchedule, PreferNoSchedule, NoExecute",
         ]

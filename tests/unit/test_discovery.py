@@ -1,0 +1,32 @@
+"""Auto-discovery strings, read as Cluster Autoscaler reads them."""
+
+import pytest
+
+from evenkeel.domain.discovery import Discovery, discovered
+from evenkeel.domain.values import BadValueError
+
+
+def matches(text: str, *, namespace: str = "a", cluster: str = "b", **labels: str) -> bool:
+    found = Discovery.read(text)
+    return discovered([found], flavour="cluster-api", namespace=namespace, cluster=cluster, labels=labels)
+
+
+def test_a_label_without_a_value_is_one_with_an_empty_value() -> None:
+    assert matches("clusterapi:mylabel=", mylabel="")
+    assert not matches("clusterapi:mylabel=", mylabel="x")
+    assert not matches("clusterapi:mylabel=")
+
+
+def test_of_a_value_with_an_equals_sign_the_first_one_divides() -> None:
+    assert Discovery.read("clusterapi:a=b=c").labels == {"a": "b=c"}
+
+
+@pytest.mark.parametrize("text", ["clusterapi:", "clusterapi:namespace=", "clusterapi:clusterName=,namespace="])
+def test_an_empty_namespace_or_cluster_chooses_nothing(text: str) -> None:
+    assert matches(text)
+
+
+@pytest.mark.parametrize("text", ["clusterapi:a", "clusterapi:=b", "asg:a=b", "clusterapi", "mcm:demo"])
+def test_what_is_no_string_of_discovery_is_refused(text: str) -> None:
+    with pytest.raises(BadValueError):
+        Discovery.read(text)
