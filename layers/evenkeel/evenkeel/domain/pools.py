@@ -148,6 +148,7 @@ def _states_of(
 
 
 def _in_none(group: NodeGroup, why: str) -> Skipped:
+    why = "; ".join([why, *(str(fault) for fault in group.faults)])  # a slip of the pen may be why it is in none
     return Skipped(namespace=group.key.namespace, name=group.key.name, reason=f"in no pool: {why}")
 
 
@@ -281,7 +282,7 @@ def _pool(
         for group in groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
-    warnings: list[str] = []
+    warnings = [str(note) for group in groups for note in group.notes]
     zones = len({group.zone for group in groups})
     if not problems and maximum is not None and maximum < zones:
         fewer = f"PoolMaximum {maximum} is smaller than the number of zones, {zones}"
