@@ -24,6 +24,7 @@ from tests.builders import (
     numbers,
     pool_plan,
     reasons,
+    refused,
     requested,
     zones,
 )
@@ -208,7 +209,13 @@ class TestWhatIsOwed:
 
 class TestWhileItIsUnderWay:
     def test_a_machine_that_became_a_node_after_all_is_not_given_up(self) -> None:
-        groups = [machines(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
+        groups = [refused(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
+
+    def test_a_machine_that_boots_beside_a_refused_one_is_not_given_up(self) -> None:
+        booting = machines(group("a", 5, running=2), MINUTE).machines or ()
+        failed = refused(group("a", 5, running=0), 2 * MINUTE, 2 * MINUTE).machines or ()
+        groups = [group("a", 5, running=2, machines=(*booting, *failed)), group("b", 3)]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
 
     def test_a_zone_that_is_frozen_meanwhile_gives_and_takes_nothing(self) -> None:
