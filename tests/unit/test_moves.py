@@ -93,6 +93,10 @@ class TestWhoTakesThem:
         found = pool_plan(zones([9, 7], [6, 7]), MOVE, fenced="a")
         assert requested(found) == (6, 7)
 
+    def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
+        groups = [group("a", 5, running=2), group("b", 3), group("c", 1, bounds=(0, 9), frozen_because="rolling")]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (2, 6, 1)
+
     def test_up_to_pool_maximum_it_is_ordered_again(self) -> None:
         found = pool_plan(zones([9, 5], [5, 5]), MOVE, fenced="a")
         assert requested(found) == (5, 7)
