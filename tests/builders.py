@@ -1,7 +1,7 @@
 """Small builders of node groups, pools and states, shared by every suite: only what a test is about stands in it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from evenkeel.domain.model import (
     Bounds,
     GroupKey,
     Machine,
+    MachineFailure,
     NodeGroup,
     Observation,
     Offer,
@@ -21,7 +22,7 @@ from evenkeel.domain.model import (
     State,
     Strategy,
 )
-from evenkeel.domain.offer import read_offer, write_decision
+from evenkeel.domain.offer import read_offer, read_publication, write_decision
 from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
 from evenkeel.domain.pools import PoolState
 
@@ -120,6 +121,16 @@ def machines(group: NodeGroup, *ages: timedelta) -> NodeGroup:
     return replace(group, machines=tuple(found))
 
 
+def refused(group: NodeGroup, *ages: timedelta) -> NodeGroup:
+    """The same, with machines whose launch the provider has refused in the place of those that are on their way."""
+    failure = MachineFailure(code="InsufficientInstanceCapacity", message="no room")
+    found = [
+        machine if machine.has_node else replace(machine, failure=replace(failure, at=machine.created_at))
+        for machine in machines(group, *ages).machines or ()
+    ]
+    return replace(group, machines=tuple(found))
+
+
 def offered(maximum: int, target: int, state: State = State.HEALTHY) -> Offer:
     """What was published last: this max, when this many were requested."""
     return Offer(max=maximum, target=target, state=state)
@@ -171,7 +182,7 @@ def reasons(found: PoolPlan, zone: str) -> str:
     return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in plan.reasons)
 
 
-def written(planned: GroupPlan, adopted: Bounds | None = None) -> NodeGroup:
+def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW) -> NodeGroup:
     """The group as the next look finds it once its patch has been applied: bounds, replicas and annotation.
 
     Running machines stay; where replicas went down, the newest machines without a node are gone. ``adopted`` is what
@@ -184,6 +195,14 @@ def written(planned: GroupPlan, adopted: Bounds | None = None) -> NodeGroup:
     if left is not None and planned.requested < before.requested:
         waiting = sorted((m for m in left if not m.has_node), key=lambda m: m.created_at)
         left = tuple(m for m in left if m.has_node) + tuple(waiting[: max(0, planned.requested - before.running)])
+    decision = write_decision(
+        planned.offer,
+        now,
+        "; ".join(planned.reasons),
+        planned.bounds,
+        requested=planned.requested,
+        before=before.requested if planned.requested != before.requested else None,
+    )
     return replace(
         before,
         requested=planned.requested,
@@ -191,16 +210,17 @@ def written(planned: GroupPlan, adopted: Bounds | None = None) -> NodeGroup:
         machines=left,
         adopted=adopted,
         has_adopted=True,
-        offer=read_offer(write_decision(planned.offer, NOW, "; ".join(planned.reasons))),
+        offer=read_offer(decision),
+        publication=read_publication(decision),
     )
 
 
-def applied(found: Plan, state: ClusterState) -> tuple[Observation, ClusterState]:
+def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Observation, ClusterState]:
     """The world after every patch of a plan, and what is remembered then. Groups that are in no pool are left out."""
     return (
         Observation(
             groups=tuple(
-                written(planned, pool.adopted.get(str(planned.group.key)))
+                written(planned, pool.adopted.get(str(planned.group.key)), now)
                 for pool in found.pools
                 for planned in pool.groups
             )
@@ -214,3 +234,32 @@ def applied(found: Plan, state: ClusterState) -> tuple[Observation, ClusterState
             },
         ),
     )
+
+
+@dataclass
+class Played:
+    """A pool played forward: what each look plans is written and remembered before the next one comes."""
+
+    groups: list[NodeGroup]
+    policy: Policy
+    state: ClusterState = field(default_factory=ClusterState)
+    now: datetime = NOW
+    seen: Plan | None = None  # what the last look made of it
+
+    def look(self, seconds: float = 0, /, **others: int) -> PoolPlan:
+        """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
+        self.now += timedelta(seconds=seconds)
+        self.groups = [
+            replace(found, requested=others[found.zone], running=others[found.zone]) if found.zone in others else found
+            for found in self.groups
+        ]
+        self.seen = plan(Observation(groups=tuple(self.groups)), self.state, self.policy, self.now)
+        (pool,) = self.seen.pools
+        observation, self.state = applied(self.seen, self.state, self.now)
+        self.groups = list(observation.groups)
+        return pool
+
+    def next_look(self) -> float | None:
+        """In how many seconds time alone may change something, after the last look."""
+        moment = self.seen.look_at if self.seen else None
+        return None if moment is None else (moment - self.now).total_seconds()

@@ -69,10 +69,24 @@ def test_a_backoff_lasts_between_five_and_thirty_minutes(stream: list[int]) -> N
 
 @given(streams, st.integers(0, 600))
 def test_a_failure_before_the_last_success_changes_nothing(stream: list[int], minute: int) -> None:
-    stuck = observe_running(_fold(stream), 3, _at(600))
-    recovered = observe_running(stuck, 4, _at(601))
-    assert recovered.last_success == _at(601)
-    assert _fold([minute], recovered) == recovered
+    late = max(stream) + 31  # past the longest backoff
+    stuck = observe_running(_fold(stream), 3, None, _at(late), POLICY)
+    recovered = observe_running(stuck, 4, None, _at(late + 1), POLICY)
+    assert recovered.last_success == _at(late + 1)
+    assert _fold([min(minute, late + 1)], recovered) == recovered
+
+
+@given(streams, st.integers(0, 600), st.integers(1, 3))
+def test_a_failure_before_the_success_that_ended_a_backoff_changes_nothing(
+    stream: list[int], minute: int, arrived: int
+) -> None:
+    state = _fold(stream)
+    end = max(stream) + 1  # inside the last backoff, whichever that is
+    seen = observe_running(state, 3, 0, _at(end), POLICY)
+    assert state_at(seen, _at(end), None, POLICY) is State.FENCED
+    ended = observe_running(seen, 3 + arrived, arrived, _at(end), POLICY)
+    assert state_at(ended, _at(end), None, POLICY) is (State.PROBING if arrived == 1 else State.HEALTHY)
+    assert _fold([min(minute, end)], ended) == ended
 
 
 @given(streams, st.integers(0, 1000))

@@ -1,13 +1,15 @@
 """Balanced beside an autoscaler: what demand can and cannot do between the scans."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model import NodeGroup, Observation, State, Strategy
+from evenkeel.domain.moves import Growth
 from evenkeel.domain.plan import ClusterState
-from tests.builders import applied, group, numbers
+from tests.builders import Played, applied, group, numbers
 from tests.property.worlds import World, pools, states
 
 BALANCED = (Strategy.BALANCED,)
@@ -18,65 +20,95 @@ def _room(member: NodeGroup) -> int:
     return max(0, (member.bounds.max if member.bounds else 0) - member.requested)
 
 
-def _scanned(world: World) -> World:
-    """The world after one scan of ours."""
-    observation, state = applied(world.plan(), world.state)
+def _looked_at(world: World, seconds: float) -> World:
+    """The world after so many seconds and one look of ours."""
+    world = replace(world, now=world.now + timedelta(seconds=seconds))
+    observation, state = applied(world.plan(), world.state, world.now)
     return replace(world, observation=observation, state=state)
 
 
-@settings(max_examples=60)
+# Looks by the dozen, second looks, loops and scans, and what stands for 65 s or for an hour.
+waits = st.sampled_from([0, 2, 10, 15, 30, 65, 130, 300, 4000])
+
+
+@settings(max_examples=100)
 @given(pools(strategies=BALANCED), st.data())
 def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, data: st.DataObject) -> None:
-    """Whatever grows, shrinks, starts, fails or recovers between scans.
+    """Whatever grows, shrinks, starts, fails or recovers between looks, whenever they come, and whatever is asked for.
 
-    The limit is PoolMaximum, or what stood at the first scan where that was more: see the property of the maxima.
+    The limit is PoolMaximum, or what stood at the first look where that was more: see the property of the maxima.
     """
     first = world.pool()
     assert first.max is not None
     limit = max(
         first.max, sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in first.groups)
     )
-    for _ in range(4):
-        world = _scanned(world)
+    for number in range(data.draw(st.integers(1, 8))):
+        if data.draw(st.integers(0, 4)) == 0:
+            nodes = data.draw(st.integers(-5, 9).filter(bool))
+            asked = Growth(id=f"r{number}", nodes=nodes, at=world.now, pool=first.id.name)
+            world = replace(world, state=replace(world.state, growths=(asked,)))
+        world = _looked_at(world, data.draw(waits))
         moved = []
         for member in world.observation.groups:
-            grown = member.requested + data.draw(st.integers(0, _room(member)) | st.just(_room(member)))
+            grown = member.requested + data.draw(st.just(0) | st.integers(0, _room(member)) | st.just(_room(member)))
             requested = data.draw(st.just(grown) | st.integers(0, grown))
             running = data.draw(st.just(requested) | st.just(min(member.running, requested)))
             moved.append(replace(member, requested=requested, running=running, machines=None))
-        assert sum(member.requested for member in moved) <= limit
+        total = sum(max(member.requested, member.bounds.max if member.bounds else 0) for member in moved)
+        assert total <= limit
+        groups = data.draw(st.just(world.state) | states(tuple(moved)))
         world = replace(
             world,
             observation=Observation(groups=tuple(moved)),
-            state=replace(data.draw(states(tuple(moved))), pools=world.state.pools),
+            state=replace(groups, pools=world.state.pools),
         )
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), min_size=1, max_size=8),
-    st.integers(0, 300),
-    st.data(),
-)
-def test_demand_that_only_one_zone_can_serve_gets_all_headroom_in_logarithmically_many_scans(
+members = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), min_size=1, max_size=8)
+
+
+def _pool(zones: list[tuple[int, int]], headroom: int, bounds: tuple[int, int] | None) -> Played:
+    found = [group("abcdefgh"[i], nodes, bounds=bounds, weight=weight) for i, (nodes, weight) in enumerate(zones)]
+    return Played(found, numbers(0, sum(nodes for nodes, _ in zones) + headroom))
+
+
+@given(members, st.integers(0, 300), st.none() | st.just((0, 30)), st.data())
+def test_demand_that_only_one_zone_can_serve_gets_all_headroom_after_three_times_of_standing_still(
+    zones: list[tuple[int, int]], headroom: int, bounds: tuple[int, int] | None, data: st.DataObject
+) -> None:
+    """What it was offered, then all but one node each, then the last nodes."""
+    assume(headroom >= len(zones))
+    pool = _pool(zones, headroom, bounds)
+    wanted = data.draw(st.integers(0, len(zones) - 1))
+    pool.look()
+    steps = 0
+    while _room(pool.groups[wanted]):
+        steps += 1
+        assert steps <= 3
+        pool.look(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
+        pool.look(15)
+    assert pool.groups[wanted].requested == zones[wanted][0] + headroom
+
+
+@given(members, st.integers(1, 7), st.data())
+def test_the_last_nodes_come_to_every_zone_in_turn(
     zones: list[tuple[int, int]], headroom: int, data: st.DataObject
 ) -> None:
-    assume(headroom >= len(zones))
-    found = [
-        group("abcdefgh"[i], nodes, bounds=data.draw(st.none() | st.just((0, 30))), weight=weight)
-        for i, (nodes, weight) in enumerate(zones)
-    ]
-    total = sum(nodes for nodes, _ in zones) + headroom
+    assume(headroom < len(zones))
+    pool = _pool(zones, headroom, None)
     wanted = data.draw(st.integers(0, len(zones) - 1))
-    world = World(Observation(groups=tuple(found)), ClusterState(), numbers(0, total))
-    scans = 0
-    while sum(member.requested for member in world.observation.groups) < total:
-        world, scans = _scanned(world), scans + 1
-        assert scans <= 1 + headroom.bit_length()
-        members = list(world.observation.groups)
-        grown = members[wanted].requested + _room(members[wanted])
-        members[wanted] = replace(members[wanted], requested=grown, running=grown)
-        world = replace(world, observation=Observation(groups=tuple(members)))
-    assert world.observation.groups[wanted].requested == zones[wanted][0] + headroom
+    pool.look()
+    turns = 0
+    while not _room(pool.groups[wanted]):
+        turns += 1
+        assert turns < len(zones)
+        wait = pool.next_look()
+        assert wait is not None
+        pool.look(wait)
+    for _ in range(headroom):  # the first of them makes it the last grower, and the rest comes to it at once
+        pool.look(2, **{"abcdefgh"[wanted]: pool.groups[wanted].requested + _room(pool.groups[wanted])})
+    assert pool.groups[wanted].requested == zones[wanted][0] + headroom
 
 
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=6), st.integers(1, 12), st.integers(0, 40))

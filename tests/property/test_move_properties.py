@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import NodeGroup, Observation, OnFailure, Policy, State
 from evenkeel.domain.moves import Move
-from evenkeel.domain.plan import ClusterState, PoolPlan
+from evenkeel.domain.plan import ClusterState, GroupPlan, PoolPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group, in_backoff, written
@@ -52,12 +52,16 @@ def after(pool: PoolPlan) -> int:
     return sum(planned.requested for planned in pool.groups)
 
 
-def waiting_in_healthy_zones(pool: PoolPlan) -> int:
-    """What can be taken back from an over-committed pool: replicas without a node where nothing is fenced or frozen."""
-    healthy = [p.group for p in pool.groups if p.state in (State.HEALTHY, State.PROBING)]
-    return sum(
-        max(0, group.requested - max(group.running, group.limits.min if group.limits else 0)) for group in healthy
-    )
+def may_be_taken_back(world: World, planned: GroupPlan) -> int:
+    """What an over-committed pool may take back here beyond what the group gives up: replicas without a node."""
+    group = planned.group
+    known = world.state.groups.get(group.key)
+    impaired = group.zone in world.state.zones
+    held = known is not None and not known.failure_class.moves_elsewhere and not impaired
+    if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
+        return 0
+    least = group.limits.min if group.limits else 0
+    return max(0, group.requested + min(0, planned.moved) - max(group.running, least))
 
 
 @given(moving)
@@ -67,13 +71,13 @@ def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(worl
     if before(pool) <= pool.max:
         assert after(pool) == before(pool)
     else:
-        # Above PoolMaximum nothing is ordered again: not what a dead zone gives up, and in healthy zones what has no
-        # machine is taken back. It is cut to PoolMaximum and not below.
+        # Above PoolMaximum nothing is ordered again: not what a dead zone gives up, and what has no machine is taken
+        # back wherever it is not held. It is cut to PoolMaximum and not below.
         assert pool.max <= after(pool) <= before(pool)
         gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
         takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
         cut = before(pool) - after(pool)
-        assert cut == min(before(pool) - pool.max, gives + waiting_in_healthy_zones(pool))
+        assert cut == min(before(pool) - pool.max, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups))
         assert takes == max(0, gives - (before(pool) - pool.max))
 
 

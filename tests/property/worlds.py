@@ -1,7 +1,7 @@
 """Random clusters for the properties: pools of every strategy, with groups in every state that a look can find."""
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -45,6 +45,7 @@ class World:
     observation: Observation
     state: ClusterState
     policy: Policy
+    now: datetime = NOW
 
     def __repr__(self) -> str:
         lines = [_brief(member) for member in self.observation.groups]
@@ -57,8 +58,8 @@ class World:
         printer.text(repr(self))
 
     def plan(self) -> Plan:
-        """What Evenkeel makes of it, at NOW."""
-        return plan(self.observation, self.state, self.policy, NOW)
+        """What Evenkeel makes of it."""
+        return plan(self.observation, self.state, self.policy, self.now)
 
     def pool(self) -> PoolPlan:
         """The plan of a world with one pool."""

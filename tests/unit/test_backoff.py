@@ -21,6 +21,11 @@ def fail(state: GroupState, minutes: float, kind: FailureClass = FailureClass.CA
     return record_failure(state, at(minutes), kind, f"failed at {minutes}", POLICY)
 
 
+def observe(state: GroupState, running: int, minutes: float, fresh: int | None = None) -> GroupState:
+    """A look that found so many nodes, of which ``fresh`` were launched after the last failure (None: not listed)."""
+    return observe_running(state, running, fresh, at(minutes), POLICY)
+
+
 def until(state: GroupState) -> float:
     assert state.backoff_until is not None
     return (state.backoff_until - NOW) / timedelta(minutes=1)
@@ -75,28 +80,48 @@ def test_the_three_hours_count_from_the_last_report_even_inside_a_backoff() -> N
 
 def test_one_new_running_machine_closes_a_backoff() -> None:
     state = fail(GroupState(), 0)
-    state = observe_running(state, 3, at(6))
+    state = observe(state, 3, 6)
     assert found(state, 6) is State.PROBING
-    state = observe_running(state, 4, at(7))
+    state = observe(state, 4, 7)
     assert state.last_success == at(7)
     assert found(state, 7) is State.HEALTHY
 
 
 def test_the_first_look_after_a_failure_is_no_success_and_neither_are_fewer_machines() -> None:
-    state = observe_running(fail(GroupState(), 0), 3, at(6))
+    state = observe(fail(GroupState(), 0), 3, 6)
     assert state.last_success is None
-    assert observe_running(state, 2, at(7)).last_success is None
-    assert observe_running(state, 3, at(7)) == state
+    assert observe(state, 2, 7).last_success is None
+    assert observe(state, 3, 7) == state
 
 
-def test_a_success_does_not_end_a_backoff_before_its_time() -> None:
-    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(1)), 4, at(2))
+@pytest.mark.parametrize("fresh", [0, None])
+def test_a_machine_that_was_under_way_when_its_group_failed_does_not_end_the_backoff(fresh: int | None) -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 1), 4, 2, fresh)
     assert found(state, 3) is State.FENCED
-    assert found(state, 6) is State.HEALTHY
+    assert found(state, 6) is State.PROBING
+
+
+def test_a_machine_launched_after_the_failure_ends_the_backoff_and_the_next_ends_the_trouble() -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 1), 4, 2, fresh=1)
+    assert found(state, 2) is State.PROBING
+    assert found(observe(state, 4, 3, fresh=1), 3) is State.PROBING
+    state = observe(state, 5, 4, fresh=2)
+    assert (found(state, 4), state.last_success) == (State.HEALTHY, at(4))
+
+
+def test_two_machines_launched_after_the_failure_are_enough_at_once() -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 1), 5, 2, fresh=2)
+    assert (found(state, 2), state.last_success) == (State.HEALTHY, at(2))
+
+
+def test_a_failure_after_the_backoff_was_ended_is_a_new_one_and_doubles() -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 1), 4, 2, fresh=1)
+    state = fail(state, 3)
+    assert (found(state, 3), state.failures, until(state)) == (State.FENCED, 2, 13)
 
 
 def test_a_failure_after_a_success_still_doubles() -> None:
-    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(6)), 4, at(7))
+    state = observe(observe(fail(GroupState(), 0), 3, 6), 4, 7)
     state = fail(state, 20)
     assert state.failures == 2
     assert until(state) == 30
@@ -104,8 +129,19 @@ def test_a_failure_after_a_success_still_doubles() -> None:
 
 
 def test_a_failure_older_than_the_last_success_changes_nothing() -> None:
-    state = observe_running(observe_running(fail(GroupState(), 0), 3, at(6)), 4, at(10))
+    state = observe(observe(fail(GroupState(), 0), 3, 6), 4, 10)
     assert fail(state, 9) is state
+
+
+def test_a_failure_in_the_very_moment_of_a_success_changes_nothing() -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 6), 4, 10)
+    assert fail(state, 10) is state
+    assert fail(state, 10.01).failures == 2
+
+
+def test_a_failure_in_the_very_moment_that_ended_a_backoff_changes_nothing() -> None:
+    state = observe(observe(fail(GroupState(), 0), 3, 1), 4, 2, fresh=1)
+    assert fail(state, 2) is state
 
 
 def test_the_newest_failure_says_what_kind_it_is() -> None:

@@ -1,10 +1,15 @@
 """Balanced, on the examples of its description and on the corners of its steps."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, State, Strategy
+from evenkeel.domain.model import Bounds, Strategy
+from evenkeel.domain.plan import ClusterState
 from tests.builders import (
+    Played,
     after_backoff,
     group,
     in_backoff,
@@ -26,40 +31,153 @@ def test_an_empty_pool_offers_the_same_to_every_zone() -> None:
     assert minima(found) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("how", ["offer", "adopted bounds"])
-def test_a_zone_at_its_bound_shares_half_of_the_headroom(how) -> None:
-    a = group("a", 4, offer=offered(4, 0)) if how == "offer" else group("a", 4, bounds=(0, 4))
-    found = pool_plan([a, group("b"), group("c")], numbers(0, 12))
-    assert maxima(found) == (8, 2, 2)
+def burst(maximum: int = 12) -> Played:
+    """A pool that has just been offered its headroom, empty."""
+    pool = Played(zones((0, 0, 0)), numbers(0, maximum))
+    pool.look()
+    return pool
 
 
-def test_half_of_the_headroom_is_rounded_up() -> None:
-    found = pool_plan([group("a", 4, offer=offered(4, 0)), group("b", 1), group("c", 1)], numbers(0, 11))
-    assert maxima(found)[0] == 4 + 3
+class TestAPublicationStands:
+    def test_for_65_seconds_where_nothing_changes_and_looks_in_between_take_nothing_back(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        assert maxima(pool.look(15)) == (10, 1, 1)
+        for _ in range(32):  # every 2 s, caused by other pools
+            assert maxima(pool.look(2)) == (10, 1, 1)
+        assert maxima(pool.look(1)) != (10, 1, 1)
+        assert pool.next_look() is None
+
+    def test_a_look_is_asked_for_when_a_loan_is_over_and_what_was_not_used_goes_back(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        pool.look(15)
+        assert pool.next_look() == 65
+        back = maxima(pool.look(65))
+        assert (back[0], sum(back)) == (5, 12)
+
+    def test_what_went_back_is_not_offered_again_until_something_changes(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        pool.look(15)
+        back = maxima(pool.look(65))
+        assert {maxima(pool.look(30)) for _ in range(20)} == {back}
+        assert pool.next_look() is None
+
+    def test_no_longer_than_something_changes(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        pool.look(15)
+        assert maxima(pool.look(10, a=6)) == maxima(pool_plan(zones((6, 0, 0)), numbers(0, 12)))
 
 
-def test_what_a_zone_at_its_bound_did_not_use_is_taken_back_at_the_next_scan() -> None:
-    found = pool_plan([group("a", 4, offer=offered(8, 4)), group("b"), group("c")], numbers(0, 12))
-    assert maxima(found)[0] == 5
-    assert sum(maxima(found)) == 12
+class TestALoan:
+    def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self) -> None:
+        pool = burst()
+        assert maxima(pool.look(20, a=4)) == (4, 4, 4)
+        assert pool.next_look() == 15
+        assert maxima(pool.look(14)) == (4, 4, 4)
+        assert maxima(pool.look(1)) == (10, 1, 1)
+
+    def test_others_stand_still_for_one_and_a_half_loops_of_their_autoscaler(self) -> None:
+        pool = burst()
+        pool.policy = replace(pool.policy, autoscaler_loop=timedelta(seconds=30))
+        pool.look(20, a=4)
+        assert pool.next_look() == 15
+        assert maxima(pool.look(44)) == (4, 4, 4)
+        assert maxima(pool.look(1)) == (10, 1, 1)
+
+    def test_nothing_is_lent_where_another_zone_grows_too(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        found = maxima(pool.look(10, b=2))
+        assert (found[0] <= 6, sum(found)) == (True, 12)
+
+    def test_two_zones_at_their_bound_share_the_rest(self) -> None:
+        pool = burst(21)
+        assert maxima(pool.look()) == (7, 7, 7)
+        pool.look(20, a=7, b=7)
+        assert maxima(pool.look(15)) == (10, 10, 1)
+
+    def test_it_is_followed_by_the_last_nodes_so_that_one_zone_can_have_all_of_the_pool(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        pool.look(15)
+        assert maxima(pool.look(10, a=10)) == (12, 0, 0)
+
+    @pytest.mark.parametrize("state", [in_backoff(), after_backoff()], ids=["fenced", "probing"])
+    def test_a_bound_that_was_a_fence_is_no_sign_of_demand(self, state) -> None:
+        pool = Played([group("a", 4), group("b"), group("c")], numbers(0, 12), ClusterState(groups={key("a"): state}))
+        pool.look()
+        pool.state = replace(pool.state, groups={})
+        pool.look(20)
+        assert maxima(pool.look(15))[0] == 5
+
+    def test_a_zone_that_was_offered_nothing_has_used_up_nothing(self) -> None:
+        pool = Played([group("a", 4, zone_max=4), group("b"), group("c")], numbers(0, 14))
+        assert maxima(pool.look()) == (4, 5, 5)
+        pool.look(20, b=5)
+        assert maxima(pool.look(15)) == (4, 9, 1)
+
+    def test_bounds_that_somebody_else_wrote_are_no_offer_of_ours(self) -> None:
+        pool = Played([group("a", 4, bounds=(0, 4)), group("b"), group("c")], numbers(0, 12))
+        pool.look()
+        assert maxima(pool.look(15))[0] == 5
 
 
-@pytest.mark.parametrize("state", [State.FENCED, State.PROBING])
-def test_a_bound_that_was_a_fence_is_no_sign_of_demand(state) -> None:
-    found = pool_plan([group("a", 4, offer=offered(4, 3, state)), group("b"), group("c")], numbers(0, 12))
-    assert maxima(found)[0] == 5
+class TestTheLastNodes:
+    def test_they_stay_with_the_zone_that_grew_last(self) -> None:
+        for place, zone in enumerate("abc"):
+            pool = Played(zones((3, 3, 3)), numbers(0, 12))
+            assert maxima(pool.look()) == (4, 4, 4)
+            assert maxima(pool.look(10, **{zone: 4}))[place] == 6
 
+    def test_an_unused_offer_wanders_after_65_seconds_and_after_twice_as_long_each_time(self) -> None:
+        pool = Played(zones((4, 4, 3)), numbers(0, 12))
+        pool.look()
+        turns, where = [], []
+        for _ in range(6):
+            wait = pool.next_look()
+            assert wait is not None
+            before = maxima(pool.look(wait - 1))
+            after = maxima(pool.look(1))
+            assert before != after
+            turns.append(wait)
+            where.append(max(range(3), key=lambda i: after[i] - (4, 4, 3)[i]))
+        assert turns == [65, 130, 260, 520, 1040, 2080]
+        assert sorted(where[:3]) == sorted(where[3:]) == [0, 1, 2]
 
-def test_a_zone_that_was_offered_nothing_has_used_up_nothing() -> None:
-    found = pool_plan([group("a", 4, offer=offered(4, 4)), group("b"), group("c")], numbers(0, 12))
-    assert maxima(found)[0] == 5
+    def test_an_offer_stands_for_an_hour_at_most(self) -> None:
+        pool = Played(zones((4, 4, 3)), numbers(0, 12))
+        pool.look()
+        waits = []
+        for _ in range(10):
+            wait = pool.next_look()
+            assert wait is not None
+            waits.append(wait)
+            pool.look(wait)
+        assert waits[-3:] == [3600] * 3
 
+    def test_any_change_starts_it_again(self) -> None:
+        pool = Played(zones((4, 4, 2)), numbers(0, 12))
+        pool.look()
+        pool.look(65)
+        pool.look(130)
+        assert pool.next_look() == 260
+        pool.look(30, c=3)
+        pool.look(15)
+        assert pool.next_look() == 65 - 15
 
-def test_two_zones_at_their_bound_share_the_half() -> None:
-    found = pool_plan(
-        [group("a", 6, offer=offered(6, 5)), group("b", 6, offer=offered(6, 5)), group("c", 2)], numbers(0, 22)
-    )
-    assert maxima(found) == (6 + 2, 6 + 2, 2 + 4)
+    def test_demand_that_one_zone_alone_can_serve_gets_the_last_node_of_the_pool(self) -> None:
+        pool = Played(zones((6, 4, 0)), numbers(0, 12))
+        wanted, elapsed = 8, 0.0
+        pool.look()
+        while (now := pool.groups[0].requested) < wanted:
+            bounds = pool.groups[0].bounds
+            assert bounds is not None
+            pool.look(10, a=max(now, min(wanted, bounds.max)))
+            elapsed += 10
+            assert elapsed < 600, "the last nodes never reach the zone that needs them"
 
 
 def test_a_fenced_zone_keeps_what_it_holds_and_the_others_share_the_rest() -> None:

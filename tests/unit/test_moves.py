@@ -24,6 +24,7 @@ from tests.builders import (
     numbers,
     pool_plan,
     reasons,
+    refused,
     requested,
     zones,
 )
@@ -91,6 +92,10 @@ class TestWhoTakesThem:
     def test_above_pool_maximum_it_is_given_up_and_ordered_nowhere(self) -> None:
         found = pool_plan(zones([9, 7], [6, 7]), MOVE, fenced="a")
         assert requested(found) == (6, 7)
+
+    def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
+        groups = [group("a", 5, running=2), group("b", 3), group("c", 1, bounds=(0, 9), frozen_because="rolling")]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (2, 6, 1)
 
     def test_up_to_pool_maximum_it_is_ordered_again(self) -> None:
         found = pool_plan(zones([9, 5], [5, 5]), MOVE, fenced="a")
@@ -208,7 +213,13 @@ class TestWhatIsOwed:
 
 class TestWhileItIsUnderWay:
     def test_a_machine_that_became_a_node_after_all_is_not_given_up(self) -> None:
-        groups = [machines(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
+        groups = [refused(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
+        assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
+
+    def test_a_machine_that_boots_beside_a_refused_one_is_not_given_up(self) -> None:
+        booting = machines(group("a", 5, running=2), MINUTE).machines or ()
+        failed = refused(group("a", 5, running=0), 2 * MINUTE, 2 * MINUTE).machines or ()
+        groups = [group("a", 5, running=2, machines=(*booting, *failed)), group("b", 3)]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
 
     def test_a_zone_that_is_frozen_meanwhile_gives_and_takes_nothing(self) -> None:

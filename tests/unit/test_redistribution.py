@@ -143,6 +143,32 @@ def test_a_machine_that_is_going_already_is_not_counted_as_one_to_take() -> None
     assert requested(found) == (5, 4)
 
 
+def test_a_machine_that_gardener_preserves_holds_its_replica_also_above_the_pool_maximum() -> None:
+    a, b = zones((5, 5), running=(4, 4))
+    preserved = machines(a, *minutes(1)).machines or ()
+    a = replace(a, machines=(*preserved[:-1], replace(preserved[-1], preserved=True)))
+    assert requested(pool_plan([a, machines(b, *minutes(9))], numbers(0, 9))) == (5, 4)
+    assert requested(pool_plan([a, b], numbers(0, 8))) == (5, 4)
+
+
+def test_above_the_pool_maximum_what_waits_in_a_fenced_zone_is_taken_back_as_well() -> None:
+    a, b = zones((6, 4), running=(4, 4))
+    found = pool_plan([machines(a, *minutes(1, 2)), b], numbers(0, 9), fenced=("a",))
+    assert requested(found) == (5, 4)
+    assert "took back 1" in reasons(found, "a")
+
+
+@pytest.mark.parametrize("why", ["quota", "hold"])
+def test_above_the_pool_maximum_what_is_held_stays(why: str) -> None:
+    kind = FailureClass.QUOTA if why == "quota" else FailureClass.CAPACITY
+    treatment = OnFailure.HOLD if why == "hold" else OnFailure.RELEASE
+    found = pool_plan(
+        zones((6, 4), running=(4, 4)), numbers(0, 9, on_failure=treatment), states={key("a"): in_backoff(kind)}
+    )
+    assert requested(found) == (6, 4)
+    assert found.overcommitted
+
+
 def test_what_was_released_is_not_said_to_be_taken_back() -> None:
     found = pool_plan(zones((6, 6), running=(1, 5)), numbers(0, 5), fenced=("a",))
     assert requested(found) == (1, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -28,12 +29,12 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.failure import Failure, HearFailure, Verdict
 from evenkeel.application.operate import Operate, said_by
-from evenkeel.application.rebalance import SECOND_LOOK_SECONDS, Outcome, Rebalance
+from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, NodeGroup, PoolId, State
+from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, Machine, NodeGroup, PoolId, State
 from evenkeel.domain.values import Fault
 from evenkeel.domain.writes import Patch
 from tests.builders import key, zones
@@ -84,6 +85,13 @@ class House:
         self.clock.at += MINUTE  # like the schedule; backoffs in these tests are far from their ends
         return self.rebalance("demo", "a test", remaining)
 
+    def settle(self) -> None:
+        """Runs until no second look is asked for any more."""
+        asked = -1
+        while asked != len(self.queue.second_looks):
+            asked = len(self.queue.second_looks)
+            self.run()
+
     def fail(self, zone: str) -> None:
         """Zone's group is in backoff."""
         state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -117,7 +125,7 @@ class TestRebalance:
 
     def test_a_quiet_run_is_one_query_and_one_look_and_nothing_else(self) -> None:
         house = House()
-        house.run()
+        house.settle()
         before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
         house.journal.entries.clear()
         outcome = house.run()
@@ -128,7 +136,7 @@ class TestRebalance:
     def test_whoever_wrote_asks_for_a_second_look(self) -> None:
         house = House()
         house.run()
-        assert house.queue.second_looks == [("demo", "second look after a write", SECOND_LOOK_SECONDS)]
+        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
 
     def test_a_dry_run_records_what_it_would_write_once_and_writes_nothing(self) -> None:
         house = House(stack_dry_run=True)
@@ -208,7 +216,8 @@ class TestRebalanceWithoutTheTable:
             house = House()
             house.journal.entries.clear()
             house.store.away_from = house.store.calls + answered
-            with pytest.raises(StateUnavailableError):
+            only_the_timer_is_lost = answered == calls - 1
+            with contextlib.nullcontext() if only_the_timer_is_lost else pytest.raises(StateUnavailableError):
                 house.run()
             asked = house.journal.entries
             assert "apply" not in asked[asked.index("no answer") :]
@@ -355,12 +364,29 @@ class TestRebalanceRefused:
         assert "rejected: 422 spec.replicas: too many" in house.outcomes()
         assert outcome.metrics()["Rejected"] == 1
 
-    def test_nothing_grows_when_a_shrink_before_it_was_refused(self) -> None:
+    def test_nobody_gets_the_room_of_a_group_whose_shrink_was_refused(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
         tried = self.refuse(house, "a", RejectedError("no"))
         house.run()
+        assert tried[0] == "a"
+        assert [maximum for _, maximum in house.bounds()] == [9, 2, 2]
+
+    def test_nothing_grows_when_the_answer_to_a_shrink_before_it_was_lost(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
+        tried = self.refuse(house, "a", ClusterUnavailableError("no answer"))
+        house.run()
         assert tried == ["a"]
         assert house.bounds() == [(0, 9), (0, 2), (0, 2)]
+
+    def test_the_others_of_its_pool_are_fenced_all_the_same(self) -> None:
+        house = House(zones((2, 4, 2), running=(2, 1, 2), bounds=[(0, 6)] * 3))
+        house.fail("b")
+        self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        assert house.cluster.groups[key("a")].bounds == Bounds(0, 6)
+        assert house.cluster.groups[key("b")].requested == 1
+        assert house.bounds()[1][1] == 1
+        assert house.outcomes()[0] == "rejected: 422 no"
 
     def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
         groups = zones((2, 2, 2), bounds=[(0, 9), (0, 9), (0, 9)])
@@ -383,7 +409,8 @@ class TestRebalanceRefused:
         outcome = house.run()
         assert outcome.conflicts == 1
         assert outcome.written == 3
-        assert sum(found.name.startswith("others") for found in tried) == 1
+        refused = [found for found in tried if found.name.startswith("others")]
+        assert sorted(refused) == [key(zone, pool="others") for zone in "abc"]
 
     def test_one_pools_refusal_does_not_stop_another_pool(self) -> None:
         groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
@@ -414,7 +441,7 @@ class TestRebalanceRefused:
         house.cluster.before_apply = answer
         outcome = house.run()
         assert outcome.unreachable
-        assert outcome.written == 1
+        assert outcome.written == 2  # what is written after it does not rest on it
         assert any(word.endswith(f": {error}") for word in house.outcomes())
         assert house.run().unreachable is False
         assert house.bounds() == whole.bounds()
@@ -432,12 +459,21 @@ class TestRebalanceFailures:
         assert asked.index("mark") < asked.index("apply")
         assert outcome.metrics()["GroupsFenced"] == 1
 
-    def test_a_new_machine_closes_the_backoff_and_that_is_remembered(self) -> None:
+    def test_machines_launched_after_the_failure_end_the_backoff_and_that_is_remembered(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
         house.fail("a")
         house.run()
-        house.cluster.change(key("a"), requested=3, running=3)
-        house.run()
+
+        def arrives(count: int) -> State:
+            launched = Machine(name=f"m{count}", has_node=True, created_at=house.clock.at)
+            known = house.cluster.groups[key("a")].machines or ()
+            house.cluster.change(key("a"), requested=count, running=count, machines=(*known, launched))
+            plan = house.run().plan
+            assert plan is not None
+            return plan.pools[0].groups[0].state
+
+        assert arrives(3) is State.PROBING
+        assert arrives(4) is State.HEALTHY
         state = house.store.load("demo").state.groups[key("a")]
         assert state.last_success == house.clock.at
         assert not state.in_trouble

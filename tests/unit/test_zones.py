@@ -338,10 +338,12 @@ class TestTwoItemsForOneZone:
 
 
 class Fenced:
-    """A cluster whose zones are all well; one has a machine under way when it is fenced by hand."""
+    """A cluster whose zones are all well; one has a machine under way, or a refused one, when it is fenced by hand."""
 
-    def __init__(self, owner: str, on_failure: str) -> None:
+    def __init__(self, owner: str, on_failure: str, *, refused: bool = False) -> None:
         self.scene = Scene(owner, trouble=False, on_failure=on_failure)
+        if refused:
+            self.scene.cloud.take_away(BUSY)
         self.scene.scale(BUSY, 3)
         self.scene.controllers.step(self.scene.clock.at)
         self.scene.scaled = 0
@@ -364,10 +366,10 @@ class Fenced:
 @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift", "cluster-class"])
 class TestAFencedZonesGroups:
     @pytest.mark.parametrize("on_failure", ["release", "move"])
-    def test_what_waits_there_goes_the_way_of_any_failure_and_what_runs_there_stays(
+    def test_what_is_stuck_there_goes_the_way_of_any_failure_and_what_runs_there_stays(
         self, owner: str, on_failure: str
     ) -> None:
-        fenced = Fenced(owner, on_failure)
+        fenced = Fenced(owner, on_failure, refused=True)
         fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
         planned = fenced.planned()
         assert planned.state is State.FENCED
@@ -379,14 +381,26 @@ class TestAFencedZonesGroups:
         expected = fenced.requested if on_failure == "move" else fenced.requested - 1
         assert fenced.scene.wrong(expected) == []
 
+    @pytest.mark.parametrize("on_failure", ["release", "move"])
+    def test_what_is_on_its_way_there_stays_and_becomes_a_node(self, owner: str, on_failure: str) -> None:
+        fenced = Fenced(owner, on_failure)
+        fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
+        planned = fenced.planned()
+        assert (planned.state, planned.requested) == (State.FENCED, 3)
+        assert fenced.scene.bounds(BUSY)[1] == 3
+        fenced.scene.troubled(Life())
+        fenced.scene.settle()
+        assert fenced.scene.wrong(fenced.requested) == []
+        assert fenced.planned().group.running == 3
+
     def test_it_comes_home_when_the_end_has_come(self, owner: str) -> None:
         fenced = Fenced(owner, "release")
         fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
         fenced.planned()
-        assert fenced.scene.bounds(BUSY)[1] == 2
+        assert fenced.scene.bounds(BUSY)[1] == 3
         fenced.scene.clock.at += 11 * MINUTE
         assert fenced.planned().state is State.HEALTHY
-        assert fenced.scene.bounds(BUSY)[1] > 2
+        assert fenced.scene.bounds(BUSY)[1] > 3
         assert fenced.scene.bounds(IDLE)[1] > 2
 
     def test_it_comes_home_at_once_when_it_is_lifted(self, owner: str) -> None:

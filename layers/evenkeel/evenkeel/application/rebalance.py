@@ -182,14 +182,13 @@ class Rebalance:
                 continue  # what is planned next, is planned with the new numbers
             known = len(refused)
             try:
-                again = run.carry_out(outcome.plan)
+                conflict = run.carry_out(outcome.plan)
             except StateConflictError as error:
                 _log.info("state changed meanwhile, reading again: %s", error, extra={"cluster": cluster})
-                again = True
-            if not again:
+                conflict = True
+            if not conflict and len(refused) == known:
                 break
-            if attempt < _ROUNDS - 1 and len(refused) == known:
-                outcome.conflicts += 1
+            outcome.conflicts += int(conflict and attempt < _ROUNDS - 1)
         else:
             _log.warning("still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": cluster})
 
@@ -246,7 +245,7 @@ class _Run:
     remaining: Remaining
     refused: dict[GroupKey, str]
     lease: Lease | None = None
-    again: bool = False  # something was in the way: look again
+    conflict: bool = False  # somebody has changed what was read: look again
     known: dict[PoolId, PoolState] = field(default_factory=dict)  # as it is remembered by now
     outcomes: dict[GroupKey, str] = field(default_factory=dict)
     books: Books = field(init=False)
@@ -256,7 +255,7 @@ class _Run:
         self.known = dict(self.remembered.state.pools)
 
     def carry_out(self, planned: Plan) -> bool:
-        """Write what the plan says: fences first, then what shrinks, then what grows. True: look again."""
+        """Write what the plan says: fences first, then what shrinks, then what grows. True: somebody has changed what was read."""
         for key, state in planned.states.items():
             self.books.save_group(key, state)
         try:
@@ -268,7 +267,7 @@ class _Run:
                 self._write_down(pool)
             if self.lease is not None:
                 for pool in written:
-                    self.again |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.books)
+                    self.conflict |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.books)
                 self._write(written)
             for pool in planned.pools:
                 self._tell(pool)
@@ -281,7 +280,7 @@ class _Run:
         finally:
             if self.lease is not None:
                 self.ports.store.give_back_lease(self.outcome.cluster, self.lease, self.ports.clock.now())
-        return self.again
+        return self.conflict
 
     def _is_dry(self, pool: PoolPlan) -> bool:
         return self.outcome.dry_run and not leaves(self.remembered.record, pool.id)
@@ -410,11 +409,10 @@ class _Run:
                 self._apply(pool, group, patch)
                 self.outcome.writes.append(str(key))
         except ConflictError as error:
-            self.again = True
+            self.conflict = True
             return f"conflict: {error}"
         except RejectedError as error:
             self.outcome.rejected += 1
-            self.again = True
             self.refused[key] = str(error)
             _log.error("write refused: %s", error, extra={"cluster": self.outcome.cluster, "group": str(key)})
             return f"rejected: {error}"

@@ -350,7 +350,8 @@ def _plan_pool(
     targets = [_target(pool, name, group, found, state, now) for group, found in zip(pool.groups, states, strict=True)]
     counted = [target.alive if target.state is State.FENCED else target.group.requested for target in targets]
     ceiling = pool.max - _spoken_for(pool, targets)
-    owed = redistribute(targets, pool.on_failure, ceiling, pool.owed, waits=pool.growth is not None)
+    # A move orders no more than was requested: what frozen groups keep free is no reason to lose replicas on the way.
+    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed, waits=pool.growth is not None)
     take_back_overshoot(targets, pool.max, pool.on_failure)
     if pool.autoscaler:
         probe_the_unseen(targets, ceiling)

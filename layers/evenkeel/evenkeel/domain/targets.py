@@ -161,17 +161,10 @@ def take_back_overshoot(targets: Sequence[Target], maximum: int, on_failure: OnF
         if target.state is State.FROZEN or held:
             continue
         spare = max(0, target.requested - max(target.group.running, target.least))
-        machines = target.group.machines or ()
-        ages = sorted(
-            (
-                machine.created_at.timestamp()
-                for machine in machines
-                if not machine.has_node and not machine.deleting and not machine.preserved
-            ),
-            reverse=True,
-        )
+        made = [m for m in target.group.machines or () if not m.has_node and not m.deleting]
+        ages = sorted((machine.created_at.timestamp() for machine in made if not machine.preserved), reverse=True)
         # A replica that has not even a Machine object yet is the newest of all.
-        newest = [float("inf")] * max(0, target.group.waiting - len(ages)) + ages
+        newest = [float("inf")] * max(0, target.group.waiting - len(made)) + ages
         waiting += [(age, target.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         targets[i].requested -= 1

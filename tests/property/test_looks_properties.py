@@ -1,0 +1,121 @@
+"""When a cluster is looked at again: one look is due at any time, and what does not change is left in peace."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.looks import SECOND_LOOKS, Timer, next_timer
+from tests.builders import NOW
+
+SECOND = timedelta(seconds=1)
+
+
+@dataclass
+class Cluster:
+    """A cluster in the eyes of the queue: what is remembered of its looks, and the messages that are under way."""
+
+    now: datetime = NOW
+    timer: Timer | None = None
+    messages: list[datetime] = field(default_factory=list)
+    looks: int = 0
+
+    def look(self, *, wrote: bool = False, doubtful: bool = False, wanted: datetime | None = None) -> None:
+        """One look, now, whoever has asked for it."""
+        due = self.timer.due if self.timer is not None and self.timer.due > self.now else None
+        self.timer, seconds = next_timer(self.timer, self.now, wrote=wrote, doubtful=doubtful, wanted=wanted)
+        self.looks += 1
+        if seconds is None:
+            return
+        assert 1 <= seconds <= 900, "what a queue can delay"
+        at = self.now + timedelta(seconds=seconds)
+        assert due is None or at < due, "a look is due already that comes no later"
+        heapq.heappush(self.messages, at)
+
+    def carry_on(self, *, doubtful: bool = False, wanted: datetime | None = None) -> None:
+        """Every message under way, and what those ask for, with nothing changing any more."""
+        while self.messages:
+            self.now = max(self.now, heapq.heappop(self.messages))
+            self.look(doubtful=doubtful, wanted=wanted if wanted is not None and wanted > self.now else None)
+
+
+looks = st.tuples(
+    st.integers(0, 200), st.booleans(), st.booleans(), st.none() | st.integers(1, 4000)
+)  # seconds later: has it written, was an answer lost, when would time alone change something
+
+
+def _lived(history: list[tuple[int, bool, bool, int | None]]) -> Cluster:
+    cluster = Cluster()
+    for seconds, wrote, doubtful, wanted in history:
+        until = cluster.now + seconds * SECOND
+        while cluster.messages and cluster.messages[0] <= until:
+            cluster.now = heapq.heappop(cluster.messages)
+            cluster.look(wrote=wrote, doubtful=doubtful)
+        cluster.now = until
+        cluster.look(
+            wrote=wrote, doubtful=doubtful, wanted=None if wanted is None else cluster.now + wanted * SECOND
+        )
+    return cluster
+
+
+@given(st.lists(looks, max_size=12), st.booleans())
+def test_without_change_looks_end_whatever_has_been_before(
+    history: list[tuple[int, bool, bool, int | None]], doubtful: bool
+) -> None:
+    cluster = _lived(history)
+    before, under_way = cluster.looks, len(cluster.messages)
+    cluster.carry_on(doubtful=doubtful)
+    assert cluster.looks - before <= under_way + len(SECOND_LOOKS)
+
+
+@given(st.lists(looks, max_size=12), st.integers(1, 4000))
+def test_a_moment_that_time_alone_makes_different_is_looked_at_when_it_comes(
+    history: list[tuple[int, bool, bool, int | None]], seconds: int
+) -> None:
+    cluster = _lived(history)
+    wanted = cluster.now + seconds * SECOND
+    cluster.look(wanted=wanted)
+    seen = []
+    while cluster.messages and cluster.now < wanted:
+        cluster.now = max(cluster.now, heapq.heappop(cluster.messages))
+        seen.append(cluster.now)
+        cluster.look(wanted=wanted if wanted > cluster.now else None)
+    assert wanted in seen
+
+
+@given(st.integers(0, 30), st.integers(10, 300))
+def test_a_write_whose_answer_is_lost_at_every_scan_costs_a_few_looks_an_hour(first: int, interval: int) -> None:
+    cluster = Cluster(now=NOW + first * SECOND)
+    scans = 7200 // interval
+    for number in range(scans):
+        at = NOW + (number * interval + first) * SECOND
+        while cluster.messages and cluster.messages[0] <= at:
+            cluster.now = heapq.heappop(cluster.messages)
+            cluster.look(doubtful=True)
+        cluster.now = at
+        cluster.look(doubtful=True)
+    assert cluster.looks <= scans + 3 * (len(SECOND_LOOKS) + 1)
+
+
+def test_second_looks_come_after_15_30_and_60_seconds_and_then_not_at_all() -> None:
+    cluster = Cluster()
+    cluster.look(wrote=True)
+    waited = []
+    while cluster.messages:
+        waited.append((cluster.messages[0] - cluster.now) / SECOND)
+        cluster.now = heapq.heappop(cluster.messages)
+        cluster.look()
+    assert waited == [15, 30, 60]
+
+
+def test_a_write_begins_the_second_looks_anew() -> None:
+    cluster = Cluster()
+    cluster.look(wrote=True)
+    for _ in range(2):
+        cluster.now = heapq.heappop(cluster.messages)
+        cluster.look(wrote=True)
+    assert (cluster.messages[0] - cluster.now) / SECOND == 15
