@@ -1,12 +1,17 @@
 """How a plan is told: one JSON shape for the command line, dry run, the table, the log and events."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from evenkeel.domain.model import Bounds
+from evenkeel.domain.model import Bounds, State
 from evenkeel.domain.moves import Growth
 from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
+
+# A table's item has 400 KB, its keys and a release that writes more about each group included.
+LARGEST_DECISION = 350_000
+_LEFT_ALONE = "left alone"
 
 
 def rfc3339(at: datetime) -> str:
@@ -79,6 +84,52 @@ def decision_json(
     """
     told = pool_json(pool)
     for group, planned in zip(told["groups"], pool.groups, strict=True):
-        waits = "waits: an earlier write of its pool did not succeed" if planned.changes and outcomes else "left alone"
+        waits = "waits: an earlier write of its pool did not succeed" if planned.changes and outcomes else _LEFT_ALONE
         group["outcome"] = outcomes.get(str(planned.group.key), waits)
     return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": told}
+
+
+def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
+    """A decision in at most ``largest`` bytes of JSON. One that is larger is cut, never lost: ``truncated`` groups are
+    left out, those first that were left alone and are well. What a pool of thousands says in other lists is cut too.
+    """
+    if _bytes(decision) <= largest:
+        return decision
+    pool = dict(decision.get("pool") or {})
+    groups = list(pool.get("groups", ()))
+    lists = {name: value for name, value in decision.items() if isinstance(value, list)}
+    facts = {name: value for name, value in pool.items() if isinstance(value, list) and name != "groups"}
+    share = largest // 4
+    cut = {
+        **decision,
+        **{name: _some(value, range(len(value)), share // len(lists)) for name, value in lists.items()},
+        "pool": {
+            **pool,
+            **{name: _some(value, range(len(value)), share // len(facts)) for name, value in facts.items()},
+            "groups": [],
+        },
+        "truncated": len(groups),
+    }
+    first = sorted(range(len(groups)), key=lambda number: _is_well(groups[number]))
+    kept = _some(groups, first, largest - _bytes(cut))
+    return {**cut, "pool": {**cut["pool"], "groups": kept}, "truncated": len(groups) - len(kept)}
+
+
+def _is_well(group: Mapping[str, Any]) -> bool:
+    changes = any(group[name]["from"] != group[name]["to"] for name in ("requested", "min", "max"))
+    return not changes and group.get("outcome", _LEFT_ALONE) == _LEFT_ALONE and group["state"] == State.HEALTHY.value
+
+
+def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
+    """As many of the values as there is room for, those first that come first in ``order``, in their own order."""
+    kept = set()
+    for number in order:
+        size = _bytes(values[number]) + 2  # a comma and a blank
+        if size <= room:
+            room -= size
+            kept.add(number)
+    return [value for number, value in enumerate(values) if number in kept]
+
+
+def _bytes(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))

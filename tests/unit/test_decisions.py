@@ -1,0 +1,83 @@
+"""A decision that is too large for an item of the table is cut; what is left can be read by all who read decisions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evenkeel.application.decisions import LARGEST_DECISION, decision_json, fit
+from evenkeel.application.explain import history
+from evenkeel.cli.answers import _came_of
+from tests.builders import NOW, group, key, numbers, pool_plan
+
+
+def large_decision(count: int, *, wordy: int = 0) -> dict[str, Any]:
+    """About a pool of so many groups, each with a few reasons; every hundredth is written, every hundredth fails."""
+    groups = [group(f"zone-{number:04}", 2, bounds=(0, 9), key=key(f"z{number:04}")) for number in range(count)]
+    pool = pool_plan(groups, numbers(3, 10 * count))
+    outcomes = {str(key(f"z{number:04}")): "written" for number in range(0, count, 100)}
+    outcomes |= {str(key(f"z{number:04}")): "rejected: no" for number in range(50, count, 100)}
+    decision = decision_json(pool, id="01A", cluster="demo", at=NOW, why="scan", dry_run=False, outcomes=outcomes)
+    for told in decision["pool"]["groups"]:
+        told["reasons"] = ["a reason of usual length, as the plan gives some for each group " * 3, "x" * wordy]
+        if told["outcome"] not in ("written", "rejected: no"):
+            told["outcome"] = "left alone"
+            for name in ("requested", "min", "max"):
+                told[name]["to"] = told[name]["from"]
+    return decision
+
+
+def size(decision: Any) -> int:
+    return len(json.dumps(decision, ensure_ascii=False).encode())
+
+
+def test_one_that_fits_is_left_as_it_is() -> None:
+    decision = large_decision(20)
+    assert fit(decision) is decision
+    assert "truncated" not in decision
+
+
+@pytest.mark.parametrize(("count", "wordy"), [(1000, 0), (5000, 0), (300, 4000)])
+def test_one_that_does_not_fit_keeps_its_facts_and_the_groups_that_change_or_are_in_trouble(
+    count: int, wordy: int
+) -> None:
+    decision = large_decision(count, wordy=wordy)
+    cut = fit(decision)
+    assert size(decision) > LARGEST_DECISION
+    assert LARGEST_DECISION * 0.9 < size(cut) <= LARGEST_DECISION
+    kept = cut["pool"]["groups"]
+    assert cut["truncated"] == count - len(kept)
+    assert {name: cut["pool"][name] for name in cut["pool"] if name != "groups"} == {
+        name: decision["pool"][name] for name in decision["pool"] if name != "groups"
+    }
+    assert sum(one["outcome"] != "left alone" for one in kept) == count // 50
+    names = [one["name"] for one in decision["pool"]["groups"]]
+    assert sorted(names.index(one["name"]) for one in kept) == [names.index(one["name"]) for one in kept]
+
+
+def test_not_even_endless_lists_of_problems_or_of_changes_make_it_too_large() -> None:
+    decision = large_decision(1000)
+    decision["pool"]["problems"] = [f"group {number} has a problem, and it is \N{BUG}" * 4 for number in range(5000)]
+    decision["mended"] = [{"object": "x" * 600, "outcome": "written"} for _ in range(5000)]
+    cut = fit(decision)
+    assert size(cut) <= LARGEST_DECISION
+    assert cut["pool"]["problems"]
+    assert cut["mended"]
+    assert len(cut["pool"]["groups"]) >= 20
+
+
+def test_one_group_that_says_too_much_is_left_out_alone() -> None:
+    decision = large_decision(900)
+    decision["pool"]["groups"][0]["reasons"] = ["x" * LARGEST_DECISION]
+    cut = fit(decision)
+    assert size(cut) <= LARGEST_DECISION
+    assert len(cut["pool"]["groups"]) > 400
+
+
+def test_a_cut_decision_is_told_like_any_other() -> None:
+    cut = fit(large_decision(1000))
+    (told,) = history([cut], [str(key("z0100"))], NOW)
+    assert "z0100" in told
+    assert "z0950 rejected: no" in "; ".join(_came_of(cut))
