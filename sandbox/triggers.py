@@ -27,6 +27,8 @@ from sandbox.aws import Deployment, Mapped, Subscription
 # Calls a function by its logical id with an event and returns its answer; raises what the handler raises.
 Invoke = Callable[[str, Any], Any]
 
+# The account that the functions believe to be in, and that their events come from.
+ACCOUNT = "123456789012"
 _SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 _module_numbers = itertools.count()
 
@@ -44,9 +46,7 @@ class LambdaContext:
 
     @property
     def invoked_function_arn(self) -> str:
-        return (
-            f"arn:aws:lambda:{os.environ.get('AWS_REGION', 'eu-central-1')}:123456789012:function:{self.function_name}"
-        )
+        return f"arn:aws:lambda:{os.environ.get('AWS_REGION', 'eu-central-1')}:{ACCOUNT}:function:{self.function_name}"
 
     def get_remaining_time_in_millis(self) -> int:
         return max(0, int((self.timeout - (time.monotonic() - self.started)) * 1000))
@@ -163,7 +163,7 @@ class Triggers:
         messages = self._receive(subscription.queue_url, 10)
         for message in messages:
             event = json.loads(message["Body"])
-            event.setdefault("account", self.deployment.aws.account)  # emulators leave it out
+            event["account"] = ACCOUNT  # emulators leave it out, or make one up
             self._sqs.delete_message(QueueUrl=subscription.queue_url, ReceiptHandle=message["ReceiptHandle"])
             self._invoke_asynchronously(subscription.function, event)
         return len(messages)

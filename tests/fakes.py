@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from evenkeel.adapters.aws.records import Entry, Records, Stored
+from evenkeel.application.decisions import fit
 from evenkeel.application.errors import (
     ConflictError,
     LeaseHeldError,
     StateConflictError,
     StateUnavailableError,
-    UnknownClusterError,
 )
-from evenkeel.application.ports import Lease, Remaining, Remembered
-from evenkeel.config import ClusterRecord, ConfigError, GroupRecord, GrowthRecord, ZoneRecord, read_json
+from evenkeel.application.ports import Lease, Remaining, Remembered, Store
+from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.offer import read_adopted, read_offer
-from evenkeel.domain.plan import ClusterState, GroupPlan
+from evenkeel.domain.plan import GroupPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
 
@@ -37,6 +38,12 @@ def record(cluster: str = "demo", **fields: Any) -> ClusterRecord:
     """A registered cluster that is really written; further fields as in the record."""
     given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}, "dry_run": False}
     return ClusterRecord.model_validate({"id": cluster, **given, **fields})
+
+
+def adopt(store: Store, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
+    """These node groups are known: we have written them before."""
+    state = PoolState(adopted={str(key): None for key in keys})
+    store.save_pool(cluster, PoolId("cluster-api", "default", "", pool), state, None)
 
 
 @dataclass
@@ -68,107 +75,93 @@ class FakeClock:
 
 
 class InMemoryStore:
-    """The table, as a dictionary. ``away_from`` is the number of the first call that gets no answer any more."""
+    """The table, as a dictionary of texts. ``away_from`` is the number of the first call that gets no answer any more.
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    Without a clock nothing in it ever expires.
+    """
+
+    def __init__(self, journal: Journal | None = None, clock: FakeClock | None = None) -> None:
         self.journal = journal or Journal()
         self.away_from: int | None = None
         self.page = 100  # decisions that one answer holds
         self.calls = 0
         self.before_write: list[Callable[[str], None]] = []  # called once each, with the sort key, before a write
-        self._records: dict[str, tuple[int, str]] = {}
-        self._groups: dict[str, dict[GroupKey, tuple[int, GroupState]]] = {}
-        self._pools: dict[str, dict[PoolId, tuple[int, PoolState]]] = {}
-        self._zones: dict[str, dict[str, tuple[int, ZoneRecord]]] = {}
-        self._growths: dict[str, dict[str, tuple[int, GrowthRecord]]] = {}
-        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._clock = clock
+        self._records = Records()
+        self._items: dict[str, dict[str, Stored]] = {}
+        self._read: dict[str, tuple[tuple[dict[str, Stored], int, datetime], Remembered]] = {}
         self._leases: dict[str, Lease] = {}
         self._decisions: dict[str, dict[str, Mapping[str, Any]]] = {}
 
-    def plant(self, cluster: str, text: str) -> None:
+    def plant(self, cluster: str, text: str, sort_key: str = "META") -> None:
         """A record as somebody else wrote it, readable or not."""
-        version = self._records.get(cluster, (0, ""))[0]
-        self._records[cluster] = (version + 1, text)
+        items = self._items.setdefault(cluster, {})
+        before = items.get(sort_key)
+        items[sort_key] = Stored(text=text, version=((before.version if before else None) or 0) + 1)
+
+    def text(self, cluster: str, sort_key: str) -> str:
+        """A record as it is stored."""
+        return self._items[cluster][sort_key].text
 
     def load(self, cluster: str) -> Remembered:
         self._asked("load")
-        if cluster not in self._records:
-            raise UnknownClusterError(f"cluster {cluster!r} is not registered")
-        version, text = self._records[cluster]
-        groups, pools = self._groups.get(cluster, {}), self._pools.get(cluster, {})
-        versions = {f"GROUP#{key}": number for key, (number, _) in groups.items()}
-        versions |= {f"POOL#{pool}": number for pool, (number, _) in pools.items()}
-        zones = self._zones.get(cluster, {})
-        versions |= {f"ZONE#{where}": number for where, (number, _) in zones.items()}
-        growths = self._growths.get(cluster, {})
-        versions |= {f"GROWTH#{id}": number for id, (number, _) in growths.items()}
-        told = sorted(
-            zones.items(), key=lambda item: item[1][1].said_at or NEVER
-        )  # the newest word about a zone counts
-        by_name = {where.rpartition("/")[2]: record for where, (_, record) in told}
-        lease = self._leases.get(cluster)
-        timer = self._timers.get(cluster)
-        if timer is not None:
-            versions["LOOK"] = timer[0]
-        return Remembered(
-            record=read_json(ClusterRecord, text, f"record of cluster {cluster}"),
-            state=ClusterState(
-                groups={key: state for key, (_, state) in groups.items()},
-                pools={pool: state for pool, (_, state) in pools.items()},
-                zones={zone: record.impaired_until for zone, record in by_name.items()},
-                growths=tuple(growth.growth() for _, growth in growths.values() if not growth.done),
-            ),
-            zones=by_name,
-            growths={id: growth for id, (_, growth) in growths.items()},
-            versions={"META": version, **versions},
-            fence=lease.fence if lease else 0,
-            timer=timer[1] if timer else None,
-        )
+        return self._remembered(cluster)
+
+    def _remembered(self, cluster: str) -> Remembered:
+        lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
+        found = (dict(self._items.get(cluster, {})), lease.fence if lease else 0, now)
+        if cluster not in self._read or self._read[cluster][0] != found:  # reading texts takes its time
+            self._read[cluster] = (found, self._records.remembered(cluster, *found))
+        return self._read[cluster][1]
 
     def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
         self._asked("due")
-        found: list[tuple[str, ClusterRecord | str]] = []
-        for cluster, (_, text) in sorted(self._records.items()):
-            try:
-                found.append((cluster, read_json(ClusterRecord, text, f"record of cluster {cluster}")))
-            except ConfigError as error:
-                found.append((cluster, str(error)))
-        return found
+        return [
+            (cluster, self._records.cluster_record(cluster, items["META"].text))
+            for cluster, items in sorted(self._items.items())
+            if "META" in items
+        ]
 
     def record_version(self, cluster: str) -> int | None:
         self._asked("record_version")
-        return self._records[cluster][0] if cluster in self._records else None
+        item = self._items.get(cluster, {}).get("META")
+        return item.version if item else None
 
     def save_record(self, record: ClusterRecord, version: int | None) -> None:
-        self._write("META")
-        stored = self._records.get(record.id)
-        self._records[record.id] = (self._next(stored, version), record.model_dump_json(exclude_none=True))
+        self._save(record.id, "META", lambda: self._records.record(record, version))
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
-        self._write(f"GROUP#{key}")
-        kept = GroupRecord.of(state).state()  # what cannot be stored must fail here as well
-        groups = self._groups.setdefault(cluster, {})
-        groups[key] = (self._next(groups.get(key), version), kept)
+        self._save(cluster, f"GROUP#{key}", lambda: self._records.group(cluster, key, state, version, self._now()))
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
-        self._write(f"POOL#{pool}")
-        pools = self._pools.setdefault(cluster, {})
-        pools[pool] = (self._next(pools.get(pool), version), replace(state, adopted=dict(state.adopted)))
+        self._save(cluster, f"POOL#{pool}", lambda: self._records.pool(cluster, pool, state, version))
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
-        self._write(f"ZONE#{region}/{zone}")
-        zones = self._zones.setdefault(cluster, {})
-        where = f"{region}/{zone}"
-        zones[where] = (self._next(zones.get(where), version), record)
+        self._save(
+            cluster,
+            f"ZONE#{region}/{zone}",
+            lambda: self._records.zone(cluster, region, zone, record, version, self._now()),
+        )
 
     def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
-        self._write(f"GROWTH#{record.id}")
-        growths = self._growths.setdefault(cluster, {})
-        growths[record.id] = (self._next(growths.get(record.id), version), record)
+        self._save(cluster, f"GROWTH#{record.id}", lambda: self._records.growth(cluster, record, version, self._now()))
+
+    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+        self._save(cluster, "HEARD", lambda: self._records.event_look(cluster, record, version, self._now()))
 
     def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
-        self._write("LOOK")
-        self._timers[cluster] = (self._next(self._timers.get(cluster), version), timer)
+        self._save(cluster, "LOOK", lambda: self._records.timer(cluster, timer, version, self._now()))
+
+    def _now(self) -> datetime:
+        return self._clock.now() if self._clock else NOW
+
+    def _save(self, cluster: str, sort_key: str, entry: Callable[[], Entry]) -> None:
+        self._write(sort_key)
+        made, items = entry(), self._items.setdefault(cluster, {})
+        found = items.get(sort_key)
+        if (found.version if found else None) != made.version:
+            raise StateConflictError("the record has been written since it was read")
+        items[sort_key] = Stored(text=made.text, version=made.next_version, expires=made.expires)
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
@@ -191,7 +184,7 @@ class InMemoryStore:
         decisions = self._decisions.setdefault(cluster, {})
         if ulid in decisions:
             raise StateConflictError("the record has been written since it was read")
-        decisions[ulid] = dict(decision)
+        decisions[ulid] = dict(fit(decision))
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")
@@ -216,12 +209,6 @@ class InMemoryStore:
             self.before_write.remove(hook)
             hook(sort_key)
         self._asked(f"save {sort_key.partition('#')[0]}")
-
-    @staticmethod
-    def _next(stored: tuple[int, Any] | None, version: int | None) -> int:
-        if (stored[0] if stored else None) != version:
-            raise StateConflictError("the record has been written since it was read")
-        return (version or 0) + 1
 
 
 class FakeCluster:

@@ -19,10 +19,9 @@ metrics = Metrics()
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: Any, context: Any) -> dict[str, Any]:
     word = read_event(event, account_of(context))
-    kind = "event"
     if isinstance(word, Ignored):
         # It will never be right: counted, explained, acknowledged.
-        kind, answer = word.kind, {"verdict": "ignored", "message": word.reason}
+        answer = {"verdict": "ignored", "message": word.reason, "kind": word.kind}
     else:
         hear = handled_once(parts().dynamodb, parts().settings.table, "provisioning_failure", context)
         if isinstance(word, Failure):
@@ -31,6 +30,6 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
             answer = hear(f"{word.cluster}/{word.record.id}", lambda: parts().ask_for_growth(word).answer())
         else:
             answer = hear(f"{word.zone}/{word.id}", lambda: parts().hear_zone_shift(word).answer())
-    logger.info(answer["message"], extra={"verdict": answer["verdict"], "kind": kind})
+    logger.info(answer["message"], extra={"verdict": answer["verdict"], "kind": answer.get("kind", "event")})
     metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["verdict"] == "ignored"))
     return answer

@@ -18,13 +18,14 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, MOVE
@@ -35,7 +36,7 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remaining
 from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
 from evenkeel.application.scan import Scan
-from evenkeel.application.zones import LONGEST, HearZoneShift
+from evenkeel.application.zones import LONGEST, OPERATOR, HearZoneShift, ZoneShift
 from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.model import GroupKey, PoolId
@@ -177,52 +178,55 @@ class WatchedStore(InMemoryStore):
         self._grown = grown  # and with one that is over, and the answer to it
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
-        before = self._groups.get(cluster, {}).get(key)
+        before = self._remembered(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, version)
-        known = before[1].backoff_until if before else None
+        known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
-        before = self._pools.get(cluster, {}).get(pool)
+        remembered = self._remembered(cluster)
+        before = remembered.state.pools.get(pool)
         super().save_pool(cluster, pool, state, version)
-        for key in set(state.adopted) - set(before[1].adopted if before else ()):
+        for key in set(state.adopted) - set(before.adopted if before else ()):
             self._adopted(cluster, key)
-        move = before[1].move if before else None
+        move = before.move if before else None
         if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
             self._grows(cluster, state.move, move)
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
-            self._grown(cluster, move, self._growths[cluster][move.request][1])
+            self._grown(cluster, move, remembered.growths[move.request])
 
     def growing(self, cluster: str) -> bool:
         """Whether nodes that somebody asked for are being added."""
-        return any(state.move is not None and state.move.request for _, state in self._pools.get(cluster, {}).values())
+        return any(state.move is not None and state.move.request for state in self._pools(cluster))
 
     def open_requests(self, cluster: str) -> list[str]:
         """Ids of the requests for nodes that have no answer yet."""
-        return [id for id, (_, record) in self._growths.get(cluster, {}).items() if not record.done]
+        return [id for id, record in self._remembered(cluster).growths.items() if not record.done]
 
     def contested(self, cluster: str) -> set[str]:
         """Names of the groups that we have stopped writing."""
-        groups = self._groups.get(cluster, {})
-        return {key.name for key, (_, state) in groups.items() if state.contested_since is not None}
+        groups = self._remembered(cluster).state.groups
+        return {key.name for key, state in groups.items() if state.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
-        """The newest word about a zone."""
-        words = [record for where, (_, record) in self._zones.get(cluster, {}).items() if where.endswith(f"/{zone}")]
-        return words[-1] if words else None
+        """What is said about a zone."""
+        return self._remembered(cluster).zones.get(zone)
 
     def owed(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
         total = 0
-        for _, state in self._pools.get(cluster, {}).values():
+        for state in self._pools(cluster):
             if state.move is not None:
                 total += state.move.carried
                 total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
         return total
 
     def record_of(self, cluster: str) -> ClusterRecord:
-        return ClusterRecord.model_validate_json(self._records[cluster][1])
+        return self._remembered(cluster).record
+
+    def _pools(self, cluster: str) -> Collection[PoolState]:
+        return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
@@ -324,7 +328,7 @@ class Vessel:
         self.home: dict[str, tuple[int, int] | None] = {}  # bounds before us
         self.asked: Counter[str] = Counter()  # nodes, by request
         self.begun: Counter[str] = Counter()
-        self.words: dict[str, datetime] = {}  # when the newest word about a zone was said
+        self.words: dict[tuple[str, str], datetime] = {}  # when a source's newest word about a zone was said
         self._before: dict[str, Group] = {}
         cluster.api.before.append(self._before_request)
         cluster.api.after.append(self._after_request)
@@ -592,18 +596,19 @@ class Vessel:
         self.sea.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
     # ------------------------------------------------------------ what must hold between runs
-    def heard(self, zone: str, said_at: datetime) -> None:
-        self.words[zone] = max(said_at, self.words.get(zone, said_at))
+    def heard(self, zone: str, source: str, said_at: datetime) -> None:
+        self.words[zone, source] = max(said_at, self.words.get((zone, source), said_at))
 
     def check_zones(self) -> None:
-        """Of all that was said about a zone the newest counts, whatever order it was heard in, and not for ever."""
-        for zone, said_at in self.words.items():
-            word = self.sea.store.word_about(self.name, zone)
+        """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
+        for (zone, source), said_at in self.words.items():
+            record = self.sea.store.word_about(self.name, zone)
+            word = record.words.get(source) if record else None
             known = word.said_at if word else None
             if known != said_at:
-                self.sea.broken.append(f"{self.name}: the newest word about {zone} is of {said_at}, not of {known}")
-            elif word is not None and word.by != "operator" and word.impaired_until > said_at + LONGEST:
-                self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.impaired_until}, since {said_at}")
+                self.sea.broken.append(f"{self.name}: {source} spoke of {zone} at {said_at}, not at {known}")
+            elif word is not None and source != OPERATOR and word.until > said_at + LONGEST:
+                self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {said_at}")
 
     def _requested_or_owed(self) -> int:
         groups = self.groups()
@@ -791,7 +796,7 @@ class Sea:
         self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
         now = self.clock.now()
         assert self.operator("fence-zone", cluster, zone=zone, until=(now + time).isoformat())["ok"]
-        self.vessels[cluster].heard(zone, now)
+        self.vessels[cluster].heard(zone, OPERATOR, now)
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
@@ -951,9 +956,10 @@ class Sea:
             self.postponed.append(event)
             return
         if event["source"] == "aws.arc-zonal-shift" and event["region"] == world.REGION:
-            named = event["detail"].get("metadata") or event["detail"]["requestParameters"]
+            word = read_event(event)
+            assert isinstance(word, ZoneShift)
             for vessel in self.vessels.values():
-                vessel.heard(ZONE_IDS[named["awayFrom"]], datetime.fromisoformat(event["time"]))
+                vessel.heard(ZONE_IDS[word.zone], word.by, word.at)
 
     def hear_postponed(self) -> None:
         """Lambda tries again. An event that could not ask for a look asks for it now."""

@@ -16,6 +16,8 @@ from evenkeel.adapters.aws.failure_events import PARSERS, read_event
 from evenkeel.application.failure import Failure, Ignored
 from evenkeel.application.growth import Asked
 from evenkeel.bootstrap import SystemClock, parts, use_clock
+from evenkeel.domain.model import GroupKey, PoolId
+from evenkeel.domain.pools import PoolState
 from sandbox.aws import Deployment
 from sandbox.template import ROOT, Template
 from sandbox.triggers import InProcess, Triggers
@@ -50,6 +52,10 @@ class House:
             record = {**register["record"], "flavours": [flavour]}
             answer = functions("OperatorFunction", {**register, "cluster": cluster, "record": record})
             assert answer["ok"], answer
+            name = next(name for event, name in GROUPS.items() if ("openshift" in event) == (flavour == "openshift"))
+            namespace = "openshift-machine-api" if flavour == "openshift" else "demo"
+            state = PoolState(adopted={str(GroupKey(flavour, namespace, name)): None})
+            parts().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
         self.requests()
 
     def hear(self, event: Any) -> dict[str, Any]:

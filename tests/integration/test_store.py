@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,8 +17,9 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
+from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Store
-from evenkeel.config import ConfigError, GrowthRecord, ZoneRecord
+from evenkeel.config import ConfigError, EventLookRecord, GroupRecord, GrowthRecord, ZoneRecord, ZoneWord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
@@ -26,23 +27,36 @@ from evenkeel.domain.moves import Move
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.ulids import ulid
 from sandbox.aws import Deployment
-from tests.fakes import NOW, InMemoryStore, record
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.unit.test_decisions import large_decision
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
 MINUTE = timedelta(minutes=1)
 
-Plant = Callable[[str, str], None]
+
+@dataclass
+class Kept:
+    """A store, its clock, and ways past it."""
+
+    store: Store
+    clock: FakeClock
+    plant: Callable[[str, str], None]  # a cluster's record, as somebody else writes it
+    text: Callable[[str, str], str]  # an item's text, by cluster and sort key
+    change: Callable[[str, str, str], None]  # an item's text, as a newer release writes it
 
 
 @pytest.fixture(params=["memory", "table"])
-def kept(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Plant]]:
-    """A store, and a way to write a cluster's record past it."""
+def kept(request: pytest.FixtureRequest) -> Kept:
+    clock = FakeClock(NOW)
     if request.param == "memory":
-        memory = InMemoryStore()
-        yield memory, memory.plant
-        return
+        memory = InMemoryStore(clock=clock)
+
+        def rewrite(cluster: str, key: str, text: str) -> None:
+            memory._items[cluster][key] = replace(memory._items[cluster][key], text=text)
+
+        return Kept(memory, clock, memory.plant, memory.text, rewrite)
     deployment: Deployment = request.getfixturevalue("deployment")
     client = deployment.aws.client("dynamodb")
 
@@ -58,17 +72,32 @@ def kept(request: pytest.FixtureRequest) -> Iterator[tuple[Store, Plant]]:
             },
         )
 
-    yield DynamoStore(client, deployment.table), plant
+    def item(cluster: str, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = client.get_item(
+            TableName=deployment.table, Key={"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": key}}, ConsistentRead=True
+        )["Item"]
+        return found
+
+    def text(cluster: str, key: str) -> str:
+        found = item(cluster, key)
+        return str((found.get("state") or found["record"])["S"])
+
+    def change(cluster: str, key: str, new: str) -> None:
+        found = item(cluster, key)
+        found["state" if "state" in found else "record"] = {"S": new}
+        client.put_item(TableName=deployment.table, Item=found)
+
+    return Kept(DynamoStore(client, deployment.table, clock.now), clock, plant, text, change)
 
 
 @pytest.fixture
-def store(kept: tuple[Store, Plant]) -> Store:
-    return kept[0]
+def store(kept: Kept) -> Store:
+    return kept.store
 
 
 @pytest.fixture
-def plant(kept: tuple[Store, Plant]) -> Plant:
-    return kept[1]
+def plant(kept: Kept) -> Callable[[str, str], None]:
+    return kept.plant
 
 
 @pytest.fixture
@@ -90,12 +119,12 @@ def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
 
 
 def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
-    said = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW, by="a test")
+    said = ZoneRecord(words={"a test": ZoneWord(until=NOW + 30 * MINUTE, said_at=NOW)})
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", said, None)
     found = registered.load("demo")
     assert found.zones == {"eu-central-1a": said}
     assert found.state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
-    later = ZoneRecord(impaired_until=NOW, said_at=NOW + MINUTE, by="a test")
+    later = ZoneRecord(words={"a test": ZoneWord(until=NOW, said_at=NOW + MINUTE)})
     with pytest.raises(StateConflictError):
         registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, None)
     version = found.versions["ZONE#eu-central-1/eu-central-1a"]
@@ -210,7 +239,9 @@ class TestDue:
     def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
         assert list(store.due()) == []
 
-    def test_a_broken_record_is_told_and_does_not_hide_the_others(self, registered: Store, plant: Plant) -> None:
+    def test_a_broken_record_is_told_and_does_not_hide_the_others(
+        self, registered: Store, plant: Callable[[str, str], None]
+    ) -> None:
         plant("broken", '{"id": "broken", "flavours": "all"}')
         plant("no-json", "{")
         due = dict(registered.due())
@@ -218,7 +249,9 @@ class TestDue:
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])
 
-    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, store: Store, plant: Plant) -> None:
+    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(
+        self, store: Store, plant: Callable[[str, str], None]
+    ) -> None:
         plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
         with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
             store.load("demo")
@@ -234,10 +267,156 @@ def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: Stor
 
 
 def test_a_decision_is_never_overwritten(registered: Store) -> None:
-    registered.save_decision("demo", "01A", {"first": True}, NOW)
+    registered.save_decision("demo", "01A", {"first": True}, NOW + MINUTE)
     with pytest.raises(StateConflictError):
-        registered.save_decision("demo", "01A", {"first": False}, NOW)
+        registered.save_decision("demo", "01A", {"first": False}, NOW + MINUTE)
     assert registered.decisions("demo", 5) == [{"first": True}]
+
+
+def test_a_look_that_an_event_has_asked_for_is_known_to_the_next(registered: Store) -> None:
+    look = EventLookRecord(at=NOW + MINUTE, by="event-1")
+    registered.save_event_look("demo", look, None)
+    assert registered.load("demo").event_look == look
+    with pytest.raises(StateConflictError):
+        registered.save_event_look("demo", look, None)
+    registered.save_event_look("demo", EventLookRecord(at=NOW + 2 * MINUTE, by="event-2"), 1)
+
+
+class TestWhatIsOver:
+    """DynamoDB deletes late, within days, and never what ended five years ago."""
+
+    def save_all(self, store: Store) -> None:
+        store.save_group("demo", KEY, FAILED, None)
+        store.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)}), None)
+        store.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        store.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
+        store.save_pool("demo", POOL, PoolState(digest="abc"), None)
+        store.save_decision("demo", "01A", {"id": "01A"}, NOW + 30 * MINUTE)
+
+    def test_it_is_as_if_it_were_not_there_although_it_still_is(self, kept: Kept, registered: Store) -> None:
+        self.save_all(registered)
+        kept.clock.at = NOW + timedelta(days=3)
+        found = registered.load("demo")
+        assert (found.state.groups, found.zones, found.growths, found.event_look) == ({}, {}, {}, None)
+        assert found.state.pools == {POOL: PoolState(digest="abc")}, "this never is"
+        if not isinstance(registered, InMemoryStore):
+            assert registered.decisions("demo", 5) == []
+            assert registered.decisions_after("demo", "") == ([], False)
+
+    def test_it_can_be_written_again(self, kept: Kept, registered: Store) -> None:
+        self.save_all(registered)
+        kept.clock.at = NOW + timedelta(days=3)
+        versions = registered.load("demo").versions
+        registered.save_group("demo", KEY, FAILED, versions.get(f"GROUP#{KEY}"))
+        assert registered.load("demo").state.groups == {KEY: FAILED}
+
+    @pytest.mark.parametrize(
+        "state", [GroupState(), GroupState(last_success=NOW), FAILED, GroupState(last_failure=NOW - timedelta(2000))]
+    )
+    def test_what_is_written_is_never_over_already(self, registered: Store, state: GroupState) -> None:
+        """A state without a time of its own used to end in 1970, and then stays for ever."""
+        registered.save_group("demo", KEY, state, None)
+        assert KEY in registered.load("demo").state.groups
+
+    def test_an_old_word_and_an_old_request_are_not_either(self, registered: Store) -> None:
+        old = NOW - timedelta(days=2000)
+        registered.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=old, said_at=old)}), None)
+        registered.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=old, done=True), None)
+        found = registered.load("demo")
+        assert set(found.zones) == {"a"}
+        assert set(found.growths) == {"r1"}
+
+
+class TestANewerRelease:
+    """What it wrote into records is not understood here, and still there when it comes back."""
+
+    NEW: ClassVar[dict[str, Any]] = {"trouble_after": 300, "share_offerings": {"with": ["blue"]}}
+
+    def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: Store) -> None:
+        stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
+        kept.change("demo", "META", json.dumps(stored))
+        assert dict(registered.due())["demo"] == record()
+        operate = Operate(
+            store=registered, clusters=FakeClusters({}), queue=FakeQueue(), clock=kept.clock, dry_run=False
+        )
+        for action in ("pause", "resume", "pause"):
+            assert operate({"action": action, "cluster": "demo"}, plenty)["ok"]
+            registered.load("demo")
+        kept_text = json.loads(kept.text("demo", "META"))
+        assert {name: kept_text[name] for name in self.NEW} == self.NEW
+        assert kept_text["paused"] is True
+
+    def test_its_fields_inside_of_fields_too(self, kept: Kept, store: Store) -> None:
+        given = record(pools=[{"name": "workers", "min": 1, "max": 9}, {"name": "gpu", "min": 0, "max": 3}])
+        store.save_record(given, None)
+        stored = json.loads(kept.text("demo", "META"))
+        stored["pools"][1]["max_step"] = 2
+        stored["access"]["role"] = "reader"
+        kept.change("demo", "META", json.dumps(stored))
+        found = store.load("demo")
+        assert found.record == given
+        store.save_record(found.record.model_copy(update={"paused": True}), found.versions["META"])
+        after = json.loads(kept.text("demo", "META"))
+        assert [entry.get("max_step") for entry in after["pools"]] == [None, 2]
+        assert after["access"]["role"] == "reader"
+        assert store.load("demo").record.paused
+
+    def test_its_fields_are_not_put_where_something_else_stands_by_now(self, kept: Kept, store: Store) -> None:
+        store.save_record(record(pools=[{"name": "workers", "min": 1, "max": 9}]), None)
+        stored = json.loads(kept.text("demo", "META"))
+        stored["pools"][0]["max_step"] = 2
+        kept.change("demo", "META", json.dumps(stored))
+        version = store.load("demo").versions["META"]
+        store.save_record(record(pools=[{"name": "gpu", "min": 1, "max": 9}]), version)
+        assert "max_step" not in kept.text("demo", "META")
+
+    def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
+        self, kept: Kept, registered: Store
+    ) -> None:
+        zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
+        growth = GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW)
+        saves: dict[str, Callable[[int | None], None]] = {
+            f"GROUP#{KEY}": lambda version: registered.save_group("demo", KEY, FAILED, version),
+            f"POOL#{POOL}": lambda version: registered.save_pool("demo", POOL, PoolState(digest="abc"), version),
+            "ZONE#-/a": lambda version: registered.save_zone("demo", "-", "a", zone, version),
+            "GROWTH#r1": lambda version: registered.save_growth("demo", growth, version),
+        }
+        for key, save in saves.items():
+            save(None)
+            kept.change("demo", key, json.dumps({**json.loads(kept.text("demo", key)), **self.NEW}))
+        versions = registered.load("demo").versions
+        for key, save in saves.items():
+            save(versions[key])
+            save(versions[key] + 1)  # as one run does, which reads once and writes twice
+            found = json.loads(kept.text("demo", key))
+            assert {name: found[name] for name in self.NEW} == self.NEW, key
+        found_again = registered.load("demo")
+        assert (found_again.state.groups, found_again.zones) == ({KEY: FAILED}, {"a": zone})
+
+    def test_a_known_field_with_a_bad_value_is_told_beside_an_unknown_one(self, kept: Kept, registered: Store) -> None:
+        stored = {**json.loads(kept.text("demo", "META")), **self.NEW, "scan_interval": -5}
+        kept.change("demo", "META", json.dumps(stored))
+        with pytest.raises(ConfigError) as caught:
+            registered.load("demo")
+        assert len(caught.value.faults) == 1
+        assert "scan_interval is '-5'" in str(caught.value)
+
+    def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: Store) -> None:
+        operate = Operate(
+            store=registered, clusters=FakeClusters({}), queue=FakeQueue(), clock=kept.clock, dry_run=False
+        )
+        given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
+        with pytest.raises(ConfigError, match="trouble_after is not a field of this record"):
+            operate({"action": "register", "cluster": "demo", "record": given}, plenty)
+
+
+def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: Store) -> None:
+    decision = large_decision(1000)
+    assert len(json.dumps(decision)) > 440_000
+    registered.save_decision("demo", "01A", decision, NOW + MINUTE)
+    (found,) = registered.decisions("demo", 1)
+    assert len(json.dumps(found)) < 350_000
+    assert found["truncated"] == 1000 - len(found["pool"]["groups"]) > 0
 
 
 class TestTheTableItself:
@@ -245,7 +424,7 @@ class TestTheTableItself:
 
     @pytest.fixture
     def table(self, deployment: Deployment) -> DynamoStore:
-        return DynamoStore(deployment.aws.client("dynamodb"), deployment.table)
+        return DynamoStore(deployment.aws.client("dynamodb"), deployment.table, lambda: NOW)
 
     def items(self, deployment: Deployment) -> dict[str, dict[str, Any]]:
         scanned = deployment.aws.client("dynamodb").scan(TableName=deployment.table)["Items"]
@@ -277,6 +456,7 @@ class TestTheTableItself:
     def test_a_group_stays_until_our_marks_are_off_its_machines(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
+        table.save_record(record(), None)
         table.save_group("demo", KEY, replace(FAILED, marked=("m-1",)), None)
         assert "expires_at" not in self.items(deployment)["GROUP"]
         table.save_group("demo", KEY, FAILED, 1)
@@ -311,7 +491,7 @@ class TestTheTableItself:
             ("POOL#x", '{"adopted": 3}', "POOL#x: "),
             ("POOL#x", '{"flavour": "f", "namespace": "", "cluster": "", "name": "x", "adopted": {"a": {"min": 4, '
              '"max": 1}}}', "POOL#x"),
-            ("ZONE#r/z", '{"impaired_until": "soon"}', "ZONE#r/z: impaired_until is 'soon'"),
+            ("ZONE#r/z", '{"words": {"arc": {"until": "soon"}}}', "ZONE#r/z: words.arc.until is 'soon'"),
         ],
     )  # fmt: skip
     def test_a_broken_item_is_one_error_that_names_it(
@@ -331,6 +511,44 @@ class TestTheTableItself:
             table.load("demo")
         assert says in str(caught.value)
 
+    def test_what_events_lead_to_touches_no_attribute_that_a_clusters_record_stands_in(
+        self, table: DynamoStore, deployment: Deployment
+    ) -> None:
+        """So that a policy on attributes keeps the function that hears events from writing META."""
+        table.save_group("demo", KEY, FAILED, None)
+        table.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW)}), None)
+        table.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        table.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
+        items = self.items(deployment)
+        assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
+        for item in items.values():
+            assert set(item) == {"pk", "sk", "state", "revision", "expires_at"}
+
+    def test_items_of_the_release_before_are_read_and_written_over(
+        self, table: DynamoStore, deployment: Deployment
+    ) -> None:
+        table.save_record(record(), None)
+        client, word = deployment.aws.client("dynamodb"), {"impaired_until": NOW.isoformat(), "by": "operator"}
+        texts = {
+            f"GROUP#{KEY}": GroupRecord.of(FAILED).model_dump_json(by_alias=True, exclude_none=True),
+            "ZONE#-/a": json.dumps({**word, "said_at": NOW.isoformat()}),
+            "GROWTH#r1": GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW).model_dump_json(),
+        }
+        for key, text in texts.items():
+            old = {"pk": {"S": "CLUSTER#demo"}, "sk": {"S": key}, "record": {"S": text}, "version": {"N": "7"}}
+            client.put_item(TableName=deployment.table, Item=old)
+        found = table.load("demo")
+        assert found.state.groups == {KEY: FAILED}
+        assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
+        assert set(found.growths) == {"r1"}
+        assert found.versions == {"META": 1}
+        after = replace(FAILED, message="newer")
+        table.save_group("demo", KEY, after, found.versions.get(f"GROUP#{KEY}"))
+        assert table.load("demo").state.groups == {KEY: after}
+        assert table.load("demo").versions[f"GROUP#{KEY}"] == 1
+        with pytest.raises(StateConflictError):
+            table.save_group("demo", KEY, FAILED, None)
+
     def test_a_table_that_is_not_there_is_unavailable_for_every_call(self, deployment: Deployment) -> None:
         gone = DynamoStore(deployment.aws.client("dynamodb"), "gone")
         lease = InMemoryStore().take_lease("demo", "me", 0, NOW, NOW + MINUTE)
@@ -341,6 +559,7 @@ class TestTheTableItself:
             lambda: gone.save_record(record(), None),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),
+            lambda: gone.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None),
             lambda: gone.take_lease("demo", "me", 0, NOW, NOW + MINUTE),
             lambda: gone.give_back_lease("demo", lease, NOW),
             lambda: gone.save_decision("demo", "01A", {}, NOW),

@@ -71,6 +71,11 @@ def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(
     assert ask(wanted()).message.endswith(said)
 
 
+@pytest.mark.parametrize(("seconds", "verdict"), [(120, Verdict.RECORDED), (121, Verdict.IGNORED)])
+def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: AskForGrowth, seconds: int, verdict: Verdict) -> None:
+    assert ask(wanted(at=NOW + timedelta(seconds=seconds))).verdict is verdict
+
+
 def test_one_that_is_done_asks_for_nothing_more(ask: AskForGrowth) -> None:
     ask.store.save_growth("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
     heard = ask(wanted())

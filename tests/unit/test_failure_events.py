@@ -18,14 +18,17 @@ from hypothesis import strategies as st
 
 from evenkeel.adapters.aws import failure_events
 from evenkeel.adapters.aws.failure_events import LARGEST_EVENT, PARSERS, account_of, read_event
-from evenkeel.application.failure import Failure, HearFailure, Ignored, Verdict
-from evenkeel.application.growth import Asked
-from evenkeel.application.zones import ZoneShift
+from evenkeel.application import failure as hearing
+from evenkeel.application.failure import Failure, Heard, HearFailure, Ignored, Verdict
+from evenkeel.application.growth import Asked, AskForGrowth
+from evenkeel.application.zones import HearZoneShift, ZoneShift
 from evenkeel.domain.failures import FailureClass, classify
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, record
+from evenkeel.domain.model import GroupKey
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, record
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "123456789012"
+THEIRS = "210987654321"
 EVENTS = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "events").glob("*.json"))
@@ -321,17 +324,68 @@ def test_spot_is_ignored_on_purpose_with_the_reason(name: str) -> None:
 
 
 # ---------------------------------------------------------------- whose events
-@pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if one["source"].startswith("aws.")])
-@pytest.mark.parametrize("account", ["210987654321", None, 7, {"a": []}])
-def test_awss_events_of_another_account_are_ignored(name: str, account: Any) -> None:
-    found = ignored(event(name) | {"account": account})
-    assert found.kind == "foreign account"
-    assert OURS in found.reason
+SPOKEN = [name for name, one in EVENTS.items() if not isinstance(read_event(one), Ignored)]
 
 
-@pytest.mark.parametrize("name", ["provisioning-failure", "failure-kubernetes-event"])
-def test_who_may_write_to_our_own_bus_is_the_buss_policy_to_say(name: str) -> None:
-    assert isinstance(read_event(event(name) | {"account": "210987654321"}, OURS), Failure)
+class Registered:
+    """Cluster demo-cluster-api, whose record names these accounts, and the functions' use cases."""
+
+    def __init__(self, *accounts: str) -> None:
+        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOON + timedelta(minutes=1))
+        for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
+            fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
+            self.store.save_record(record(cluster, **fields), None)
+
+    def hear(self, given: dict[str, Any], account: str | None = OURS) -> Heard:
+        word = read_event(given, account)
+        ports: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
+        if isinstance(word, Failure):
+            return HearFailure(**ports)(word)
+        if isinstance(word, Asked):
+            return AskForGrowth(**ports)(word)
+        assert isinstance(word, ZoneShift)
+        return HearZoneShift(**ports)(word)
+
+    @property
+    def asked(self) -> list[str]:
+        return [*self.queue.clusters, *(cluster for cluster, _, _ in self.queue.second_looks)]
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize("account", [THEIRS, None, 7, {"a": []}])
+def test_events_of_an_account_that_the_record_does_not_name_change_nothing_and_are_explained(
+    name: str, account: Any
+) -> None:
+    house = Registered()
+    heard = house.hear(event(name) | {"account": account})
+    assert (heard.verdict, heard.kind) == (Verdict.IGNORED, "foreign account")
+    assert heard.answer()["kind"] == "foreign account"
+    assert "event_accounts" in heard.message
+    assert OURS in heard.message
+    assert house.asked == []
+    remembered = house.store.load("demo-cluster-api")
+    assert (remembered.state.groups, remembered.growths, remembered.zones) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_the_accounts_that_a_record_names_are_believed_in_the_place_of_the_stacks_own(name: str) -> None:
+    house = Registered(THEIRS, "333333333333")
+    assert house.hear(event(name) | {"account": OURS}).kind == "foreign account"
+    assert house.asked == []
+    assert house.hear(event(name) | {"account": THEIRS}).verdict in (Verdict.RECORDED, Verdict.LOOKED)
+    assert house.asked
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_by_hand_no_accounts_are_compared(name: str) -> None:
+    heard = Registered().hear(event(name) | {"account": THEIRS}, account=None)
+    assert heard.verdict in (Verdict.RECORDED, Verdict.LOOKED)
+
+
+def test_an_account_that_is_terribly_long_is_cut() -> None:
+    heard = Registered().hear(event("provisioning-failure") | {"account": "\x1b[31m" + "9" * 10_000})
+    assert len(heard.message) < 400
+    assert "\x1b" not in heard.message
 
 
 @pytest.mark.parametrize(
@@ -428,6 +482,7 @@ def harmless(given: Any) -> None:
     if isinstance(word, Failure):
         store = InMemoryStore()
         store.save_record(record("demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"]), None)
+        adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
         heard = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
         heard.message.encode()
         assert (heard.verdict is Verdict.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
@@ -507,7 +562,8 @@ PAGE = (ROOT / "docs" / "failure-events.md").read_text(encoding="utf-8")
 
 def test_the_page_lists_every_kind_of_ignoring_and_every_reason_of_the_exporter() -> None:
     source = Path(failure_events.__file__).read_text(encoding="utf-8")
-    kinds = set(re.findall(r'_(?:no|on_purpose)\(\s*"([a-z ]+)"', source)) | {"event"}
+    kinds = set(re.findall(r'_(?:no|on_purpose)\(\s*"([a-z ]+)"', source))
+    kinds |= set(re.findall(r'kind(?:: str)? ?= ?"([a-z ]+)"', Path(hearing.__file__).read_text(encoding="utf-8")))
     table = PAGE.partition("## Ignored")[2]
     assert {kind for row in re.findall(r"^\| ([a-z ,]+) \|", table, re.M) for kind in row.split(", ")} == kinds
     (reasons,) = re.findall(r"^- Reasons: ([A-Za-z, ]+)\.", PAGE, re.M)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,15 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError
-from evenkeel.application.failure import Failure, HearFailure, Verdict
+from evenkeel.application.failure import Failure, Heard, HearFailure, Verdict
+from evenkeel.application.ports import Remembered
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import Bounds, PoolId
 from evenkeel.domain.pools import PoolState
 from tests.builders import key
-from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, record
+from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, record
+from tests.unit.test_docs import rows
 
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
+ADOPTED = PoolId("cluster-api", "default", "", "adopted")  # the pool whose groups every house knows
 
 
 def failure(**fields: Any) -> Failure:
@@ -40,16 +49,39 @@ def called(*names: str, **fields: Any) -> Failure:
     return failure(**{"cluster": None, "called": names, **fields})
 
 
+class Delayed(FakeQueue):
+    """Knows when its delayed messages come."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.due: list[tuple[str, datetime]] = []
+
+    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        super().look_again(cluster, reason, seconds)
+        self.due.append((cluster, self.clock.at + seconds * SECOND))
+
+
 class House:
-    """Registered clusters, and hearing with every port in memory."""
+    """Registered clusters with groups in zones a and b, and hearing with every port in memory."""
 
     def __init__(self, **records: dict[str, Any]) -> None:
         self.store = InMemoryStore()
-        self.queue = FakeQueue()
         self.clock = FakeClock()
+        self.queue = Delayed(self.clock)
         for cluster, fields in (records or {"demo": {}}).items():
             self.store.save_record(record(cluster, **fields), None)
+            adopt(self.store, cluster, [key("a"), key("b")])
         self.hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+
+    def looks(self, cluster: str = "demo") -> list[datetime]:
+        """When it is looked at: at once, as the deduplication id says, or after a delay."""
+        now = [
+            datetime.fromtimestamp(float(id.removeprefix(f"failure-{cluster}-")), UTC)
+            for id, (asked, _) in self.queue.requests.items()
+            if asked == cluster
+        ]
+        return sorted(now + [due for asked, due in self.queue.due if asked == cluster])
 
     def group(self, zone: str = "a", cluster: str = "demo") -> GroupState | None:
         return self.store.load(cluster).state.groups.get(key(zone))
@@ -64,15 +96,6 @@ def test_a_failure_that_is_tied_to_no_group_asks_for_a_look_and_records_nothing(
     assert "demo" in heard.message
     assert house.queue.clusters == ["demo"]
     assert house.store.load("demo").state.groups == {}
-
-
-def test_a_storm_of_such_failures_asks_for_a_look_now_and_again_not_for_one_each() -> None:
-    house = House()
-    for number in range(600):
-        house.clock.at = NOW + number * SECOND / 10
-        house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
-    assert house.queue.clusters == ["demo"] * 3
-    assert len({reason for _, reason in house.queue.requests.values()}) == 1
 
 
 def test_what_happened_before_the_last_scans_is_no_reason_to_look() -> None:
@@ -102,6 +125,242 @@ def test_so_it_is_where_the_failure_was_recorded_already(later: datetime | None)
     house.queue.broken = None
     assert house.hear(failure()).verdict is Verdict.KNOWN
     assert house.queue.clusters == ["demo"]
+
+
+@pytest.mark.parametrize("machine_only", [False, True])
+def test_two_events_that_cannot_ask_for_a_look_rely_on_no_other(machine_only: bool) -> None:
+    house = House()
+    told = {"name": None} if machine_only else {}
+    first, second = failure(**told), failure(**told, id="event-2", occurred_at=NOW - 10 * SECOND)
+    house.hear(failure(**told, id="event-0"))
+    house.queue.broken = QueueUnavailableError("away")
+    for one in (first, second):
+        with pytest.raises(QueueUnavailableError):
+            house.hear(one)
+    house.queue.broken = None
+    house.clock.at += MINUTE
+    before = len(house.looks())
+    house.hear(first)
+    assert len(house.looks()) == before + 1
+
+
+# ---------------------------------------------------------------- storms
+def test_the_first_failure_is_looked_at_at_once_and_all_of_the_next_15_seconds_once_at_their_end() -> None:
+    house = House()
+    for number in range(10):
+        house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
+        house.clock.at += SECOND
+    assert house.queue.clusters == ["demo"]
+    assert house.looks() == [NOW, NOW + 15 * SECOND]
+
+
+def test_no_look_that_was_asked_for_before_a_failure_stands_for_the_look_after_it() -> None:
+    """A18: whatever is heard, a look at the cluster is due at that moment or later, and within 15 seconds."""
+    house = House()
+    for number in range(400):
+        house.clock.at += SECOND * (number * 7919 % 23) / 3
+        house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
+        assert any(house.clock.at <= due <= house.clock.at + 15 * SECOND for due in house.looks())
+    looks = house.looks()
+    assert all(after - before >= 14 * SECOND for before, after in pairwise(looks))
+
+
+def test_when_a_storm_is_over_the_next_failure_is_looked_at_at_once() -> None:
+    house = House()
+    for number, second in enumerate((0, 1, 31)):
+        house.clock.at = NOW + second * SECOND
+        house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
+    assert house.looks() == [NOW, NOW + 15 * SECOND, NOW + 31 * SECOND]
+
+
+def test_one_clusters_storm_delays_no_other_cluster() -> None:
+    house = House(demo={}, other={})
+    for number in range(50):
+        house.hear(failure(id=str(number)))
+    house.hear(failure(cluster="other"))
+    assert house.looks("other") == [NOW]
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_looking() -> None:
+    house = House()
+    house.clock.at = NOW + 60 * MINUTE
+    house.hear(failure(id="event-1"))
+    house.clock.at = NOW
+    house.hear(failure(id="event-2"))
+    assert house.looks() == [NOW, NOW + 60 * MINUTE]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.025, 1])
+def test_400_failures_of_one_group_are_a_handful_of_writes_and_looks_and_one_failure(seconds: float) -> None:
+    house = House()
+    house.store.journal.entries.clear()
+    for number in range(400):
+        house.hear(failure(id=str(number), occurred_at=house.clock.at))
+        house.clock.at += SECOND * seconds
+    storm = 400 * seconds
+    assert len(house.looks()) <= 2 + storm / 15
+    assert house.store.journal.count("save HEARD") == len(house.looks())
+    assert house.store.journal.count("save GROUP") <= 5 + storm / 15 * 5
+    state = house.group()
+    assert state is not None
+    assert state.failures == (2 if storm > 300 else 1)
+    assert state.last_failure is not None
+    assert house.clock.at - state.last_failure <= 15 * SECOND + SECOND * seconds, "whoever asks sees that it goes on"
+
+
+@pytest.mark.parametrize("row", list(rows("failure-events.md", "storms")), ids=" ".join)
+def test_a_storm_costs_what_the_page_says(row: list[str]) -> None:
+    """Events at even distances, about each cluster in turn, and each cluster's groups in turn."""
+    events, seconds, clusters, groups, *expected = (int(cell.replace(",", "")) for cell in row)
+    names = [f"c{number}" for number in range(clusters)]
+    house = House(**{name: {} for name in names})
+    house.store.journal.entries.clear()
+    for number in range(events):
+        house.clock.at = NOW + number * SECOND * seconds / events
+        given = {"cluster": names[number % clusters], "name": f"workers-{'ab'[number // clusters % groups]}"}
+        assert house.hear(failure(**given, id=str(number), occurred_at=house.clock.at)).verdict is not Verdict.IGNORED
+    reads, writes = house.store.journal.count("load"), Counter(house.store.journal.entries)
+    messages = len(house.queue.requests) + len(house.queue.second_looks)
+    looks = sum(len(house.looks(name)) for name in names)
+    assert [reads, writes["save GROUP"] + writes["save HEARD"], messages, looks] == expected
+    assert all(len(house.store.load(name).state.groups) == groups for name in names)
+
+
+class InStep(InMemoryStore):
+    """A table that many ask at the same time: nobody's answer comes before all who are left have asked."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__()
+        self.left, self.waiting, self.round = many, 0, 0
+        self.changed = threading.Condition()
+
+    def load(self, cluster: str) -> Remembered:
+        with self.changed:
+            found = super().load(cluster)
+            self.waiting += 1
+            now = self.round
+            self._go_on()
+            self.changed.wait_for(lambda: self.round > now)
+            return found
+
+    def _save(self, *entry: Any) -> None:
+        with self.changed:
+            super()._save(*entry)
+
+    def gone(self) -> None:
+        with self.changed:
+            self.left -= 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.waiting >= self.left:
+            self.waiting, self.round = 0, self.round + 1
+            self.changed.notify_all()
+
+
+@pytest.mark.parametrize("apart", [0 * SECOND, SECOND / 10, SECOND, 4 * MINUTE])
+def test_20_at_once_about_one_group_all_end_well(apart: timedelta) -> None:
+    """However often each is overtaken by the others: all read before any of them writes, in every round anew."""
+    house, store = House(), InStep(20)
+    store._items = house.store._items
+    hear = HearFailure(store=store, queue=house.queue, clock=house.clock)
+
+    def one(number: int) -> Heard:
+        try:
+            return hear(failure(id=str(number), occurred_at=NOW - number * apart))
+        finally:
+            store.gone()
+
+    with ThreadPoolExecutor(20) as many:
+        heard = list(many.map(one, range(20)))
+    assert {one.verdict for one in heard} <= {Verdict.RECORDED, Verdict.KNOWN}
+    assert house.looks() == [NOW, NOW + 15 * SECOND]
+    alone = House()
+    for number in reversed(range(20)):
+        alone.hear(failure(id=str(number), occurred_at=NOW - number * apart))
+    state, expected = house.group(), alone.group()
+    assert state is not None
+    assert expected is not None
+    assert state.failures == expected.failures
+    assert state.last_failure is not None
+    assert NOW - state.last_failure < 15 * SECOND
+    assert state.backoff_until is not None
+    assert expected.backoff_until is not None
+    assert state.backoff_until >= expected.backoff_until
+
+
+def test_another_kind_of_failure_is_remembered_in_the_middle_of_a_storm() -> None:
+    house = House()
+    for number in range(50):
+        house.hear(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
+    house.hear(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
+    assert house.group().failure_class is FailureClass.QUOTA  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------- names that nobody knows
+@pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
+def test_a_group_that_the_cluster_does_not_have_leads_to_a_look_and_to_no_state(name: str) -> None:
+    house = House()
+    heard = house.hear(failure(name=name))
+    assert heard.verdict is Verdict.LOOKED
+    assert house.looks() == [NOW]
+    assert house.store.load("demo").state.groups == {}
+
+
+def test_3000_made_up_names_are_one_storm_and_no_state() -> None:
+    house = House()
+    house.store.journal.entries.clear()
+    for number in range(3000):
+        house.hear(failure(name=f"made-up-{number}", id=str(number)))
+    assert house.looks() == [NOW, NOW + 15 * SECOND]
+    assert house.store.journal.count("save GROUP") == 0
+
+
+def test_a_group_that_something_is_remembered_of_is_known_also_where_we_have_never_written_it() -> None:
+    house = House()
+    house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
+    assert house.hear(failure(name="workers-c")).verdict is Verdict.RECORDED
+
+
+# ---------------------------------------------------------------- clocks
+@pytest.mark.parametrize("ahead", [SECOND, 2 * MINUTE, 2 * MINUTE + SECOND, 25 * 60 * MINUTE])
+def test_a_failure_from_the_future_counts_as_now(ahead: timedelta) -> None:
+    house = House()
+    assert house.hear(failure(occurred_at=NOW + ahead)).verdict is Verdict.RECORDED
+    assert house.looks() == [NOW]
+    state = house.group()
+    assert state is not None
+    assert (state.failures, state.last_failure, state.backoff_until) == (1, NOW, NOW + 5 * MINUTE)
+    assert max(state.reports) <= NOW
+
+
+def test_a_repeat_of_a_failure_from_the_future_is_no_second_failure() -> None:
+    house = House()
+    house.hear(failure(occurred_at=NOW + 60 * MINUTE))
+    house.clock.at += 10 * MINUTE
+    house.hear(failure(occurred_at=NOW + 60 * MINUTE))
+    assert house.group().failures == 1  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------- what a success has answered
+def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look() -> None:
+    house = House()
+    house.hear(failure())
+    state = house.group()
+    assert state is not None
+    house.store.save_group("demo", key("a"), replace(state, last_success=NOW), 1)
+    house.clock.at += 5 * MINUTE
+    asked = house.looks()
+    assert house.hear(failure(id="again")).verdict is Verdict.KNOWN
+    assert house.looks() == asked
+
+
+def test_a_repeat_of_one_that_no_success_has_answered_asks_for_a_look() -> None:
+    house = House()
+    house.hear(failure())
+    house.clock.at += 5 * MINUTE
+    assert house.hear(failure(id="again")).verdict is Verdict.KNOWN
+    assert house.looks() == [NOW, NOW + 5 * MINUTE]
 
 
 # ---------------------------------------------------------------- which cluster
@@ -148,7 +407,7 @@ def test_an_unreadable_record_has_no_names_and_hides_no_other_cluster() -> None:
     house.store.plant("other", '{"names": 7}')
     assert house.hear(called("one")).verdict is Verdict.RECORDED
     assert house.hear(called("other", id="event-2")).verdict is Verdict.IGNORED
-    assert house.hear(called("other", name=None)).verdict is Verdict.LOOKED  # the look says what is wrong with it
+    assert house.hear(called("other", name=None)).verdict is Verdict.IGNORED  # nor does it say whose events count
 
 
 # ---------------------------------------------------------------- which group, and for how long
@@ -168,8 +427,8 @@ def test_a_machine_api_that_the_cluster_does_not_have_is_explained() -> None:
 def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> None:
     own = {"initial": 60, "longest": 120, "forget_after": 600}
     house = House(demo={"pools": [{"name": "workers", "min": 1, "max": 9, "backoff": own}]})
-    members = {str(key("a")): Bounds(1, 3), str(key("c")): None}
-    house.store.save_pool("demo", PoolId("cluster-api", "default", "", "workers"), PoolState(adopted=members), None)
+    adopt(house.store, "demo", [key("a"), key("c")], pool="workers")
+    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), 1)
     house.hear(failure(name=f"workers-{zone}", occurred_at=NOW))
     state = house.group(zone)
     assert state is not None
@@ -181,8 +440,8 @@ def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> N
 def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name() -> None:
     pools = [{"name": "workers", "namespace": "elsewhere", "min": 1, "max": 9, "backoff": {"initial": 60}}]
     house = House(demo={"pools": pools})
-    adopted = PoolState(adopted={str(key("a")): None})
-    house.store.save_pool("demo", PoolId("cluster-api", "default", "", "workers"), adopted, None)
+    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), 1)
+    adopt(house.store, "demo", [key("a")], pool="workers")
     house.hear(failure(occurred_at=NOW))
     assert house.group().backoff_until == NOW + 5 * MINUTE  # type: ignore[union-attr]
 

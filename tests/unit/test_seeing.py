@@ -23,7 +23,7 @@ from sandbox.kube.controllers import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines
 from tests.crashing import PAUSED, Life, WirelessClusters
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 A, B, C = ZONES
@@ -359,6 +359,7 @@ class TestEventAndScan:
         at = NOW - MINUTE
         store, queue = InMemoryStore(), FakeQueue()
         store.save_record(record(flavours=["cluster-api"]), None)
+        adopt(store, "demo", [group("a").key])
         clock = FakeClock(NOW)
         hear = HearFailure(store=store, queue=queue, clock=clock)
         name = group("a").key

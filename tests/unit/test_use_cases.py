@@ -47,6 +47,7 @@ from tests.fakes import (
     FakeQueue,
     InMemoryStore,
     Journal,
+    adopt,
     plenty,
     record,
 )
@@ -726,6 +727,7 @@ class TestHearFailure:
     def store(self) -> InMemoryStore:
         store = InMemoryStore()
         store.save_record(record(), None)
+        adopt(store, "demo", [key("a")])
         return store
 
     @pytest.fixture
@@ -777,12 +779,6 @@ class TestHearFailure:
         assert hear(failure(occurred_at=NOW - age)).verdict is Verdict.KNOWN
         assert store.load("demo").state.groups == {}
 
-    def test_clocks_may_differ_by_a_minute_and_not_by_an_hour(self, hear: HearFailure, store: InMemoryStore) -> None:
-        assert hear(failure(occurred_at=NOW + MINUTE)).verdict is Verdict.RECORDED
-        heard = hear(failure(occurred_at=NOW + 60 * MINUTE, id="event-2"))
-        assert heard.verdict is Verdict.IGNORED
-        assert "in the future" in heard.message
-
     def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(self, hear: HearFailure) -> None:
         heard = hear(failure(cluster="other"))
         assert heard.verdict is Verdict.IGNORED
@@ -816,6 +812,7 @@ class TestHearFailure:
 
         contended = Contended()
         contended.save_record(record(), None)
+        adopt(contended, "demo", [key("a")])
         with pytest.raises(StateConflictError):
             HearFailure(store=contended, queue=queue, clock=FakeClock())(failure())
 
@@ -834,6 +831,7 @@ class TestHearFailure:
         def after(ages: list[int]) -> GroupState:
             store = InMemoryStore()
             store.save_record(record(), None)
+            adopt(store, "demo", [key("a")])
             hear = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())
             for age in ages:
                 hear(failure(occurred_at=NOW - age * MINUTE, id=str(age)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -61,6 +62,11 @@ class House:
 
     def until(self, zone: str, cluster: str = "demo") -> datetime | None:
         return self.store.load(cluster).state.zones.get(zone)
+
+    def status(self) -> dict[str, Any]:
+        clusters = FakeClusters({"demo": FakeCluster([group("eu-central-1b")])})
+        operate = Operate(store=self.store, clusters=clusters, queue=self.queue, clock=self.clock, dry_run=False)
+        return operate({"action": "status", "cluster": "demo"}, plenty)
 
     def impaired(self, zone: str) -> bool:
         until = self.until(zone)
@@ -310,6 +316,82 @@ class TestWhatAwsSays:
         house.store.before_write.append(contended)
         with pytest.raises(StateConflictError):
             house.hear(shift())
+
+
+class TestWhoSaysWhat:
+    """Words are kept per source: the zone is fenced while any of them holds."""
+
+    def test_a_shift_that_ends_leaves_an_operators_fence_as_it_is(self, house: House) -> None:
+        house.register()
+        house.ask("eu-central-1b", NOW + LONGEST)
+        house.hear(shift(minute=1))
+        house.clock.at += 30 * MINUTE
+        assert house.hear(shift(minute=30, impaired=False)).verdict is Verdict.RECORDED
+        assert house.until("eu-central-1b") == NOW + LONGEST
+
+    def test_an_operator_who_lifts_a_fence_leaves_a_shift_as_it_is_and_is_told(self, house: House) -> None:
+        house.register()
+        house.hear(shift(by="ARC autoshift"))
+        house.clock.at += MINUTE
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        house.clock.at += MINUTE
+        answer = house.ask("eu-central-1b", NOW)
+        assert house.until("eu-central-1b") == NOW + LONGEST
+        assert "still impaired, says ARC autoshift" in answer["message"]
+
+    def test_an_autoshift_and_a_zonal_shift_are_two_words(self, house: House) -> None:
+        house.register()
+        house.hear(shift(by="ARC autoshift"))
+        house.hear(shift(minute=1, by="ARC zonal shift", until=NOW + 20 * MINUTE))
+        house.hear(shift(minute=5, by="ARC autoshift", impaired=False))
+        assert house.until("eu-central-1b") == NOW + 20 * MINUTE
+        house.hear(shift(minute=6, by="ARC zonal shift", impaired=False))
+        house.clock.at += 7 * MINUTE
+        assert not house.impaired("eu-central-1b")
+
+    @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+    def test_whatever_order_two_sources_words_arrive_in_the_zone_is_fenced_while_any_holds(
+        self, order: tuple[int, ...]
+    ) -> None:
+        words = [
+            shift(by="one"),
+            shift(by="two", minute=1, until=NOW + 40 * MINUTE),
+            shift(by="one", minute=5, impaired=False),
+            shift(by="two", minute=6, until=NOW + 50 * MINUTE),
+        ]
+        house = House()
+        house.register()
+        house.clock.at = NOW + 10 * MINUTE
+        for number in order:
+            house.hear(words[number])
+        assert house.until("eu-central-1b") == NOW + 50 * MINUTE
+        record = house.store.load("demo").zones["eu-central-1b"]
+        assert set(record.holding(house.clock.at)) == {"two"}
+
+    def test_status_says_who_fences_a_zone_and_who_did(self, house: House) -> None:
+        house.register()
+        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        house.hear(shift(minute=1, by="ARC autoshift"))
+        house.clock.at += 10 * MINUTE
+        house.hear(shift(minute=10, by="ARC autoshift", impaired=False))
+        zone = house.status()["zones"]["eu-central-1b"]
+        assert (zone["impaired"], zone["impairedUntil"], zone["by"]) == (True, "2026-01-15T13:30:00Z", "operator")
+        assert [(word["by"], word["holds"], word["saidAt"]) for word in zone["words"]] == [
+            ("ARC autoshift", False, "2026-01-15T12:10:00Z"),
+            ("operator", True, "2026-01-15T12:00:00Z"),
+        ]
+
+    def test_a_word_that_was_stored_before_words_had_sources_still_holds_and_is_kept(self, house: House) -> None:
+        house.register()
+        stored = {"impaired_until": (NOW + 90 * MINUTE).isoformat(), "said_at": NOW.isoformat(), "by": "operator"}
+        house.store.plant("demo", json.dumps(stored), "ZONE#eu-central-1/eu-central-1b")
+        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
+        house.hear(shift(minute=1))
+        house.hear(shift(minute=2, impaired=False))
+        assert house.until("eu-central-1b") == NOW + 90 * MINUTE
+        house.clock.at += 3 * MINUTE
+        house.ask("eu-central-1b", NOW)
+        assert not house.impaired("eu-central-1b")
 
 
 class TestTwoItemsForOneZone:

@@ -98,7 +98,7 @@ class Parts:
     @cached_property
     def store(self) -> DynamoStore:
         """The table."""
-        return DynamoStore(self.dynamodb, self.settings.table)
+        return DynamoStore(self.dynamodb, self.settings.table, self.clock.now)
 
     @cached_property
     def queue(self) -> SqsQueue:

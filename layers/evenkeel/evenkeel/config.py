@@ -96,11 +96,68 @@ def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
 
 def read_json(model: type[_Model], text: str, where: str) -> _Model:
     """A JSON text as ``model``; raises ConfigError also where it is no JSON."""
+    return read_model(model, _json(text, where), where)
+
+
+def _json(text: str, where: str) -> Any:
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError([f"{where}: not JSON: {error}"]) from None
-    return read_model(model, data, where)
+
+
+Unknown = Sequence[tuple[tuple[str | int, ...], Any]]
+"""Fields of a stored record that only a newer release knows: where each stands, and its value."""
+
+
+def read_stored(model: type[_Model], text: str, where: str) -> tuple[_Model, Unknown]:
+    """A record that this program, or a newer release of it, has stored. Unlike what people hand in, it may have fields
+    that nobody here knows: they are left out, and returned so that `keep_unknown` can put them back.
+
+    Raises:
+        ConfigError: a field that is known has a bad value.
+    """
+    unknown: list[tuple[tuple[str | int, ...], Any]] = []
+    data = _json(text, where)
+    while True:
+        try:
+            return model.model_validate(data), unknown
+        except ValidationError as error:
+            paths = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        if not paths:
+            return read_model(model, data, where), unknown  # raises, in our words
+        for path in paths:
+            parent, place = _parent(data, path)
+            unknown.append(((*place, path[-1]), parent.pop(path[-1])))
+
+
+def keep_unknown(text: str, unknown: Unknown, before: str) -> str:
+    """A record's new text with the fields that only a newer release knows; ``before``: the text they were found in.
+
+    A field goes back to where it stood, unless something else stands there by now: another pool, another access.
+    """
+    data, old = json.loads(text), json.loads(before)
+    for path, value in unknown:
+        parent, was = data, old
+        try:
+            for part in path[:-1]:
+                parent, was = parent[part], was[part]
+        except (LookupError, TypeError):
+            continue
+        if isinstance(parent, dict) and all(parent.get(name) == was.get(name) for name in ("kind", "name")):
+            parent.setdefault(str(path[-1]), value)
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _parent(data: Any, path: Sequence[str | int]) -> tuple[Any, tuple[str | int, ...]]:
+    """The object in which a path's last name stands, and the path to it without pydantic's names of forms."""
+    place: list[str | int] = []
+    for part in path[:-1]:
+        if isinstance(part, str) and part not in data:
+            continue  # the form of a union, such as kubeconfig in access.kubeconfig.region
+        data = data[part]
+        place.append(part)
+    return data, tuple(place)
 
 
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
@@ -138,10 +195,11 @@ def _discovery(value: str) -> str:
     return value
 
 
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 # A moment with its time zone, kept in UTC. Beyond these years, adding a backoff or an offset could leave the calendar.
 Moment = Annotated[
     AwareDatetime,
-    Field(gt=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
+    Field(gt=_LONG_AGO, lt=datetime(2200, 1, 1, tzinfo=UTC)),
     AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
@@ -151,6 +209,7 @@ KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
+AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 
 
 class Settings(_Strict):
@@ -351,6 +410,7 @@ class ClusterRecord(ClusterPolicy):
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
     zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
+    event_accounts: tuple[AccountId, ...] = ()  # whose events about it are believed; none named: the stack's own
     leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     leaving_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
@@ -380,6 +440,7 @@ class ClusterFile(ClusterPolicy):
     region: str = ""
     zone_ids: dict[str, str] = {}
     names: tuple[str, ...] = ()
+    event_accounts: tuple[AccountId, ...] = ()
     leaving: bool = False
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
@@ -422,12 +483,66 @@ class GroupRecord(_Strict):
         return cls(**{name: getattr(state, name) for name in state.__dataclass_fields__})
 
 
-class ZoneRecord(_Strict):
-    """An impaired zone."""
+class ImpairedZone(_Strict):
+    """An impaired zone, as files and releases before this one have it."""
 
     impaired_until: Moment
-    said_at: Moment | None = None  # when it was said; a later word replaces an earlier one
+    said_at: Moment | None = None
     by: str = ""
+
+
+class ZoneWord(_Strict):
+    """What one source last said about a zone."""
+
+    until: Moment  # impaired until then; where that was over when it was said, the zone is well again
+    said_at: Moment | None = None  # a later word of the source replaces an earlier one
+
+
+class ZoneRecord(_Strict):
+    """What is said about a zone, by source: an operator, ARC's autoshift, ARC's zonal shift, and so on.
+
+    The zone is impaired while any of the words holds. Releases before this one stored a single word.
+    """
+
+    words: dict[str, ZoneWord] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single(cls, data: object) -> object:
+        if not isinstance(data, Mapping) or "impaired_until" not in data:
+            return data
+        single = {"until": data["impaired_until"], "said_at": data.get("said_at")}
+        rest = {name: value for name, value in data.items() if name not in ImpairedZone.model_fields}
+        return {**rest, "words": {str(data.get("by", "")): single}}
+
+    @property
+    def impaired_until(self) -> datetime:
+        """The latest end of all words; a past one: the zone is well."""
+        return max(word.until for word in self.words.values())
+
+    def holding(self, now: datetime) -> dict[str, ZoneWord]:
+        """The words that fence the zone now, by source."""
+        return {source: word for source, word in self.words.items() if now < word.until}
+
+    def since(self, now: datetime) -> datetime | None:
+        """When the first of the words was said that fence the zone now."""
+        return min((word.said_at for word in self.holding(now).values() if word.said_at), default=None)
+
+    def merged(self, other: Self) -> Self:
+        """The words of both; of each source the later one."""
+        words = dict(self.words)
+        for source, word in other.words.items():
+            known = words.get(source)
+            if known is None or (word.said_at or _LONG_AGO) > (known.said_at or _LONG_AGO):
+                words[source] = word
+        return self.model_copy(update={"words": words})
+
+
+class EventLookRecord(_Strict):
+    """The last look at a cluster that an event has asked for."""
+
+    at: Moment  # when it is due
+    by: str  # id of the event
 
 
 class GrowthRecord(_Strict):
@@ -556,7 +671,7 @@ class StateFile(_Strict):
     """What ``evenkeel plan --state`` reads."""
 
     groups: dict[str, GroupRecord] = {}
-    zones: dict[str, ZoneRecord] = {}
+    zones: dict[str, ImpairedZone] = {}
     pools: dict[str, PoolRecord] = {}
 
     @model_validator(mode="after")

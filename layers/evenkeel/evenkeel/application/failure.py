@@ -1,21 +1,35 @@
-"""A provisioning failure has been heard: remember it, and have the cluster looked at now.
+"""A provisioning failure has been heard: remember it, and have the cluster looked at.
 
 Events are hints: lost, repeated, late, out of order. The backoff machine takes them in any order; the scan finds the
 same failures by itself, so an event only ever makes us faster. What can never become right is counted, explained and
 acknowledged: retrying it would be a storm.
 
-An event that names its node group is recorded. One that names only a machine, a cluster or a tag asks for a look: the
-look reads the machines' own status, and no group's name is ever guessed.
+An event that names a node group of the cluster is recorded. One that names a machine, a cluster, a tag or a group that
+nobody knows asks for a look: the look reads the machines' own status, and no name in an event becomes state.
+
+A zone without room makes every controller try every machine again and again, and each try is an event. So a cluster is
+looked at once per `LOOKS_APART` for all of them:
+
+    events     *  * ***   *                  *
+    looks      |---------------|------|------|--------------
+               at once         in the end of it, for all since     and at once again, when it has been quiet
 """
 
 import logging
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from math import ceil
 
-from evenkeel.application.errors import BadRequestError, StateConflictError, UnknownClusterError
+from evenkeel.application.errors import (
+    BadRequestError,
+    QueueUnavailableError,
+    StateConflictError,
+    UnknownClusterError,
+)
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import classify
 from evenkeel.domain.model import BackoffPolicy, GroupKey
@@ -23,13 +37,27 @@ from evenkeel.domain.values import shown
 
 _log = logging.getLogger("evenkeel.failure")
 
-# Clocks of clusters and of AWS differ by seconds. A failure from the future would fence a group for longer than it may.
-CLOCK_SKEW = timedelta(minutes=2)
+# As long as a second look waits after a write: what one look leads to has shown itself by the next.
+LOOKS_APART = timedelta(seconds=15)
 # The longest scan_interval: whatever happened before has been looked at since.
 _LOOKED_AT_SINCE = timedelta(hours=1)
-# A zone without room makes every controller try every machine again and again; each try is an event.
-_SECONDS_PER_LOOK = 20
-_TRIES = 5
+# So many reports of one kind, this near to each other, say all that any more of them would.
+_ENOUGH_REPORTS = 4
+_NEAR = timedelta(seconds=15)
+# Each conflict means that another event was remembered, and a few that are tell what all the others would.
+_TRIES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """The AWS account that an event comes from, and the one that the stack is in."""
+
+    account: str
+    stack: str
+
+    def may_speak_of(self, record: ClusterRecord) -> bool:
+        """Whether the cluster's record names the account; where it names none, the stack's own is meant."""
+        return self.account in (record.event_accounts or (self.stack,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +75,7 @@ class Failure:
     occurred_at: datetime
     id: str
     zone: str | None = None
+    sender: Sender | None = None  # None: by hand, nothing is compared
 
     @property
     def at(self) -> str:
@@ -73,14 +102,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Heard:
-    """The verdict on one event and one sentence why."""
+    """The verdict on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
 
     verdict: Verdict
     message: str
+    kind: str = "event"
 
     def answer(self) -> dict[str, str]:
         """As JSON."""
-        return {"verdict": self.verdict.value, "message": self.message}
+        return {"verdict": self.verdict.value, "message": self.message, "kind": self.kind}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,32 +122,25 @@ class HearFailure:
     clock: Clock
 
     def __call__(self, failure: Failure) -> Heard:
-        """Record the failure and ask for a look at the cluster.
+        """Record the failure where it is tied to a node group, and ask for a look at the cluster.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
             StateConflictError: somebody else kept writing the same group; try again.
         """
         now = self.clock.now()
-        if failure.occurred_at > now + CLOCK_SKEW:
-            return self._ignored(
-                failure, f"it says it happened at {failure.occurred_at:%Y-%m-%dT%H:%M:%SZ}, in the future"
-            )
-        if failure.cluster is not None and failure.name is not None:
-            return self._hear(failure, failure.cluster, now)
-        clusters = self._clusters(failure)
+        clusters = [failure.cluster] if failure.cluster is not None else self._called(failure)
         if not clusters:
-            why = "no such cluster is registered"
-            return self._ignored(failure, why if failure.cluster else f"{why}; names of its record may list it")
-        if failure.name is not None and len(clusters) == 1:
-            return self._hear(failure, clusters[0], now)
-        return self._look(failure, clusters, now)
+            return self._ignored(failure, "no such cluster is registered; names of its record may list it")
+        heard = [self._hear(failure, cluster, now, alone=len(clusters) == 1) for cluster in clusters]
+        # Of several clusters that share a name: those that are looked at.
+        verdict = next(verdict for verdict in Verdict if any(one.verdict is verdict for one in heard))
+        told = [one for one in heard if one.verdict is verdict]
+        return Heard(verdict=verdict, message="; ".join(one.message for one in told), kind=told[0].kind)
 
-    def _clusters(self, failure: Failure) -> list[str]:
-        """The registered clusters that the failure may be about; an id goes before a name."""
+    def _called(self, failure: Failure) -> list[str]:
+        """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
         known = self.store.due()
-        if failure.cluster is not None:
-            return [cluster for cluster, _ in known if cluster == failure.cluster]
         for name in failure.called:
             found = [cluster for cluster, _ in known if cluster == name]
             found = found or [id for id, record in known if isinstance(record, ClusterRecord) and name in record.names]
@@ -125,20 +148,21 @@ class HearFailure:
                 return found
         return []
 
-    def _look(self, failure: Failure, clusters: list[str], now: datetime) -> Heard:
-        if failure.occurred_at < now - _LOOKED_AT_SINCE:
-            return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: scans have looked since: it changes nothing")
-        turn = int(now.timestamp()) // _SECONDS_PER_LOOK
-        for cluster in clusters:
-            self.queue.request(cluster, f"provisioning failure {failure.code}", f"look-{cluster}-{turn}")
-        about = f" of machine {shown(failure.machine)}" if failure.machine else ""
-        message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group: a look at {', '.join(clusters)}"
-        return Heard(verdict=Verdict.LOOKED, message=message)
-
-    def _hear(self, failure: Failure, cluster: str, now: datetime) -> Heard:
+    def _hear(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> Heard:
+        recorded = ""
         for attempt in range(_TRIES):
             try:
-                changed, counts = self._record(failure, cluster, now)
+                remembered = self.store.load(cluster)
+                if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
+                    return foreign(f"failure event {shown(failure.id)}", cluster, failure.sender)
+                groups = _groups(failure, remembered) if alone else []
+                if groups:
+                    happened, is_news = self._record(failure, cluster, groups, remembered, now)
+                    recorded = recorded or happened
+                else:
+                    is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
+                if is_news:
+                    self._ask_for_look(failure, cluster, remembered, now)
             except UnknownClusterError:
                 return self._ignored(failure, "no such cluster is registered")
             except BadRequestError as error:
@@ -150,45 +174,109 @@ class HearFailure:
                     raise
                 continue
             break
-        if changed or counts:  # also when an earlier try recorded it, and could not ask for the look
-            self.queue.request(cluster, f"provisioning failure {failure.code}", f"failure-{failure.id}"[:128])
-        if not changed:
-            return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: known already, or over: it changes nothing")
-        return Heard(
-            verdict=Verdict.RECORDED,
-            message=f"{failure.id}: {changed} failure recorded, {cluster} is looked at now",
+        if recorded:
+            message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
+            return Heard(verdict=Verdict.RECORDED, message=message)
+        if groups or not is_news:
+            why = "known already, or over" if groups else "scans have looked since"
+            return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+        about = f" of machine {shown(failure.machine)}" if failure.machine else ""
+        message = (
+            f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
         )
+        return Heard(verdict=Verdict.LOOKED, message=message)
 
-    def _record(self, failure: Failure, cluster: str, now: datetime) -> tuple[str, bool]:
-        """The failure's class, empty where it changed nothing, and whether it is among those that count.
-
-        Raises BadRequestError where the cluster's record leaves out the failure's machine API.
-        """
-        remembered = self.store.load(cluster)
-        flavours = [one for one in remembered.record.flavours if failure.flavour in (None, one)]
-        if not flavours or failure.name is None:
-            raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
+    def _record(
+        self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: Remembered, now: datetime
+    ) -> tuple[str, bool]:
+        """The failure's class, empty where nothing is stored, and whether no success has answered it yet."""
         kind = classify(failure.code, failure.message)
-        changed, counts = "", False
-        # An event that does not say which machine API it is about counts for all of the cluster's. A name that exists
-        # in only one of them is harmless in the others: nothing reads it there, and it is forgotten.
-        for flavour in flavours:
-            key = GroupKey(flavour, failure.namespace, failure.name)
+        at = min(failure.occurred_at, now)
+        recorded, is_news = "", False
+        for key in groups:
             backoff = backoff_of(key, remembered)
-            if failure.occurred_at < now - backoff.forget_after:
+            if at < now - backoff.forget_after:
                 continue
             before = remembered.state.groups.get(key, GroupState())
-            after = record_failure(before, failure.occurred_at, kind, f"{failure.code}: {failure.message}", backoff)
-            if after != before:
+            message = f"{failure.code}: {failure.message}"
+            after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
+            if after != before and not _says_the_same(before, after, at):
                 self.store.save_group(cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
-                changed = kind.value
-            counts |= failure.occurred_at in after.reports and after.in_trouble
-        return changed, counts
+                recorded = kind.value
+            # A repeat that no success has answered counts as well: an earlier try may have recorded it, and died.
+            is_news |= before.last_success is None or at > before.last_success
+        return recorded, is_news
+
+    def _ask_for_look(self, failure: Failure, cluster: str, remembered: Remembered, now: datetime) -> None:
+        """Ask for a look now; within `LOOKS_APART` of the last, for one at its end; and for none where one will come.
+
+        Written down before it is asked for, with the event's id: two events at once ask once, and whoever dies
+        between the two asks again when the event is tried again. What could not be sent is taken back: others must
+        not rely on it.
+        """
+        asked, at = remembered.event_look, now
+        if asked is not None and abs(asked.at - now) <= LOOKS_APART:
+            if asked.by == failure.id:
+                at = asked.at
+            elif now < asked.at:
+                return
+            else:
+                at = asked.at + LOOKS_APART
+        look = EventLookRecord(at=at, by=failure.id)
+        version = remembered.versions.get("HEARD")
+        if look != asked:
+            self.store.save_event_look(cluster, look, version)
+            version = (version or 0) + 1
+        reason = f"provisioning failure {failure.code}"
+        try:
+            if at <= now:
+                self.queue.request(cluster, reason, f"failure-{cluster}-{at.timestamp()}")
+            else:
+                self.queue.look_again(cluster, reason, ceil((at - now).total_seconds()))
+        except QueueUnavailableError:
+            with suppress(StateConflictError):
+                self.store.save_event_look(cluster, EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id), version)
+            raise
 
     def _ignored(self, failure: Failure, why: str) -> Heard:
         message = f"failure event {shown(failure.id)} for cluster {shown(failure.at)} ignored: {why}"
         _log.warning(message, extra={"cluster": failure.at})
         return Heard(verdict=Verdict.IGNORED, message=message)
+
+
+def foreign(what: str, cluster: str, sender: Sender) -> Heard:
+    """The verdict on an event from an account that the cluster's record does not name."""
+    message = (
+        f"{what} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
+        f"of its record (none named: {sender.stack} alone)"
+    )
+    _log.warning(message, extra={"cluster": cluster})
+    return Heard(verdict=Verdict.IGNORED, message=message, kind="foreign account")
+
+
+def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
+    """The node groups of the cluster that the failure names: those that have bounds or a state of ours.
+
+    An event that does not say which machine API it is about counts for all of the cluster's.
+    Raises BadRequestError where the cluster's record leaves out the failure's machine API.
+    """
+    if failure.name is None:
+        return []
+    flavours = [one for one in remembered.record.flavours if failure.flavour in (None, one)]
+    if not flavours:
+        raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
+    named = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
+    known = {key for pool in remembered.state.pools.values() for key in pool.adopted}
+    return [key for key in named if key in remembered.state.groups or str(key) in known]
+
+
+def _says_the_same(before: GroupState, after: GroupState, at: datetime) -> bool:
+    """Whether a report adds nothing to those that are known: inside a running backoff, among many of its kind.
+
+    Others inside a backoff are kept, since an older failure may still arrive and begin an earlier one.
+    """
+    told = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
+    return told == before and sum(abs(at - one) < _NEAR for one in before.reports) >= _ENOUGH_REPORTS
 
 
 def backoff_of(key: GroupKey, remembered: Remembered) -> BackoffPolicy:

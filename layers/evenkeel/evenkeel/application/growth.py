@@ -5,15 +5,19 @@ dies in the middle finds it again. What comes of it stands in the same item, and
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
-from evenkeel.application.failure import CLOCK_SKEW, Heard, Verdict
+from evenkeel.application.failure import Heard, Sender, Verdict, foreign
 from evenkeel.application.ports import Clock, Queue, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ConfigError, GrowthRecord
 from evenkeel.domain.growth import GROWTH_KEPT
 from evenkeel.domain.moves import counted
 from evenkeel.domain.values import shown
+
+# Clocks differ by seconds. A request from the future would be kept for longer than it may.
+CLOCK_SKEW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,7 @@ class Asked:
 
     cluster: str
     record: GrowthRecord
+    sender: Sender | None = None  # None: by hand, nothing is compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,8 @@ class AskForGrowth:
         if now - record.at > GROWTH_KEPT:
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
         remembered = self.store.load(cluster)
+        if asked.sender is not None and not asked.sender.may_speak_of(remembered.record):
+            return foreign(f"request {shown(record.id)}", cluster, asked.sender)
         known = remembered.growths.get(record.id)
         if known is not None and replace(known.growth(), at=record.at) != record.growth():
             raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(known)}")

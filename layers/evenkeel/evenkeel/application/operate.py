@@ -24,7 +24,7 @@ from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
-from evenkeel.application.zones import HearZoneShift, ZoneShift, check_zone
+from evenkeel.application.zones import OPERATOR, HearZoneShift, ZoneShift, check_zone
 from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord, Moment, read_model
 from evenkeel.domain.ulids import ulid
 from evenkeel.domain.values import near, shown
@@ -353,9 +353,15 @@ class Operate:
         remembered = self.store.load(cluster)
         doubt = check_zone(remembered, asked.zone, lambda: self.clusters.open(remembered.record, remaining).observe())
         shift = ZoneShift(
-            zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by="operator", id="hand"
+            zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by=OPERATOR, id="hand"
         )
-        HearZoneShift(store=self.store, queue=self.queue, clock=self.clock).tell(cluster, asked.zone, shift)
+        hear = HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)
+        hear.tell(cluster, asked.zone, shift)
+        if not shift.impaired and (others := hear.still_impaired(cluster, asked.zone)):
+            return {
+                "message": f"zone {asked.zone} of {cluster} is no longer fenced by hand (that moment is over); it is "
+                f"still impaired, says {', '.join(others)}"
+            }
         if not shift.impaired:
             return {"message": f"zone {asked.zone} of {cluster} is no longer fenced (that moment is over)"}
         return {

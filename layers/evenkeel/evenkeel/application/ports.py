@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
+from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
@@ -41,6 +41,7 @@ class Remembered:
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
     fence: int  # of the lease
     timer: Timer | None = None  # the look that is due besides the scans
+    event_look: EventLookRecord | None = None  # the last look that an event has asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,10 @@ class Store(Protocol):
         """Raises StateConflictError."""
         ...
 
+    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+        """Raises StateConflictError: another event has asked for a look meanwhile."""
+        ...
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
         ...
@@ -103,7 +108,7 @@ class Store(Protocol):
         ...
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
-        """Decisions are only ever added."""
+        """Decisions are only ever added; one that is too large for an item is cut."""
         ...
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:

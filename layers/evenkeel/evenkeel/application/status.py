@@ -64,7 +64,16 @@ def status_json(
             zone: {
                 "impairedUntil": rfc3339(said.impaired_until),
                 "impaired": said.impaired_until > now,
-                "by": said.by,
+                "by": ", ".join(said.holding(now) or said.words),
+                "words": [
+                    {
+                        "by": source,
+                        "until": rfc3339(word.until),
+                        "saidAt": _moment(word.said_at),
+                        "holds": source in said.holding(now),
+                    }
+                    for source, word in sorted(said.words.items())
+                ],
             }
             for zone, said in remembered.zones.items()
         },
@@ -141,7 +150,7 @@ def span(
     if plan.state is State.FENCED:
         if zone is not None and now < zone.impaired_until:
             until.append(zone.impaired_until)
-            since += [zone.said_at] if zone.said_at else []
+            since += [said_at] if (said_at := zone.since(now)) else []
         if state is not None and state.backoff_until is not None and now <= state.backoff_until:
             until.append(state.backoff_until)
             since.append(state.backoff_until - backoff.length(state.failures))

@@ -1,7 +1,8 @@
 """A whole zone is impaired, or well again: said by an operator, or by AWS (ARC zonal shift and autoshift).
 
-Every group of the zone is then fenced until the end that was named. The newest word counts, whatever order the words
-arrive in; an end that gets lost cannot fence a zone for ever.
+Every group of the zone is then fenced until the end that was named. Words are kept per source, and the zone is fenced
+while any of them holds: an operator's fence outlasts a shift that ends, and the reverse. Of each source the newest word
+counts, whatever order they arrive in; an end that gets lost cannot fence a zone for ever.
 """
 
 import logging
@@ -11,16 +12,17 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
-from evenkeel.application.failure import Heard, Verdict
+from evenkeel.application.failure import Heard, Sender, Verdict, foreign
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord
+from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneWord
 from evenkeel.domain.model import Observation
 from evenkeel.domain.values import shown
 
 _log = logging.getLogger("evenkeel.zones")
+OPERATOR = "operator"
 # An autoshift has no end of its own. One whose "completed" is lost is over after a day.
 LONGEST = timedelta(hours=24)
-# Two words of the same source within this time are about one shift.
+# Two words of a source within this time are about one shift.
 _ONE_SHIFT = timedelta(minutes=1)
 _TRIES = 5
 
@@ -34,8 +36,9 @@ class ZoneShift:
     impaired: bool
     at: datetime
     until: datetime | None
-    by: str
+    by: str  # the source; of each the newest word counts
     id: str
+    sender: Sender | None = None  # None: by hand, nothing is compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,42 +55,49 @@ class HearZoneShift:
         Raises:
             StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
         """
-        told, unknown = [], 0
+        told, unknown, refused = [], 0, None
         for cluster, record in self.store.due():
-            zone = _zone_of(record, shift) if isinstance(record, ClusterRecord) else None
+            zone = None if isinstance(record, str) else _zone_of(record, shift)
             try:
-                if zone is None:
+                if isinstance(record, str) or zone is None:
                     unknown += 1
+                elif shift.sender is not None and not shift.sender.may_speak_of(record):
+                    refused = foreign(f"zone {shift.zone} of {shift.region}", cluster, shift.sender)
                 elif self.tell(cluster, zone, shift):
                     told.append(cluster)
             except ConfigError as error:  # what is wrong with its state is its own; the others are told
                 _log.error("zone %s not remembered: %s", zone, error, extra={"cluster": cluster})
+        if not told and refused is not None:
+            return refused
         if not told and unknown:
             message = f"zone {shift.zone} of {shift.region}: no registered cluster has it (zone_ids of its record)"
             return Heard(verdict=Verdict.IGNORED, message=message)
         if not told:
             return Heard(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
         what = "impaired" if shift.impaired else "well again"
-        return Heard(verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(told)}")
+        return Heard(
+            verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(told)}, says {shift.by}"
+        )
 
     def tell(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
         """Remember it for one cluster and have the cluster looked at. False: it, or a newer word, is known already."""
-        end = min(shift.until or shift.at + LONGEST, shift.at + LONGEST) if shift.by != "operator" else shift.until
+        end = min(shift.until or shift.at + LONGEST, shift.at + LONGEST) if shift.by != OPERATOR else shift.until
         until = end if shift.impaired and end is not None else shift.at
-        record = ZoneRecord(impaired_until=until, said_at=shift.at, by=shift.by)
         for attempt in range(_TRIES):
             remembered = self.store.load(cluster)
             zone = remembered.record.zone_ids.get(zone, zone)
-            known = remembered.zones.get(zone)
-            word = _together(known, record)
+            record = remembered.zones.get(zone)
+            known = record.words.get(shift.by) if record else None
+            word = _together(known, ZoneWord(until=until, said_at=shift.at), shift.by)
             if word is None:
                 return False
             news = word != known
             region = remembered.record.region or "-"  # the record's alone: one zone, one item
             try:
                 if news:
+                    words = {**(record.words if record else {}), shift.by: word}
                     version = remembered.versions.get(f"ZONE#{region}/{zone}")
-                    self.store.save_zone(cluster, region, zone, word, version)
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), version)
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
@@ -97,18 +107,23 @@ class HearZoneShift:
         self.queue.request(cluster, f"zone {zone}", f"zone-{shift.at.timestamp()}-{shift.id}-{zone}-{cluster}")
         return news
 
+    def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
+        """Who else says that the zone is impaired: to an operator whose own fence is lifted."""
+        remembered = self.store.load(cluster)
+        record = remembered.zones.get(remembered.record.zone_ids.get(zone, zone))
+        return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
-def _together(known: ZoneRecord | None, word: ZoneRecord) -> ZoneRecord | None:
-    """What to remember after another word about the zone: the newer one. None: the known one is newer.
+
+def _together(known: ZoneWord | None, word: ZoneWord, source: str) -> ZoneWord | None:
+    """What to remember after another word of a source: the newer one. None: the known one is newer.
 
     ARC's event and CloudTrail's tell one shift twice, in any order, and only CloudTrail's says when it expires.
     """
     if known is None or known.said_at is None or word.said_at is None:
         return word
-    begins = known.impaired_until > known.said_at and word.impaired_until > word.said_at
-    if begins and known.by == word.by != "operator" and abs(known.said_at - word.said_at) < _ONE_SHIFT:
-        until = min(known.impaired_until, word.impaired_until)
-        return ZoneRecord(impaired_until=until, said_at=max(known.said_at, word.said_at), by=word.by)
+    begins = known.until > known.said_at and word.until > word.said_at
+    if begins and source != OPERATOR and abs(known.said_at - word.said_at) < _ONE_SHIFT:
+        return ZoneWord(until=min(known.until, word.until), said_at=max(known.said_at, word.said_at))
     if known.said_at >= word.said_at:
         return known if known == word else None
     return word

@@ -8,12 +8,13 @@ names a cluster that is registered, and a group in it. Nothing here raises: what
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from evenkeel.application.failure import Failure, Ignored
+from evenkeel.application.failure import Failure, Ignored, Sender
 from evenkeel.application.growth import Asked
 from evenkeel.application.zones import ZoneShift
 from evenkeel.config import ClusterId, ConfigError, Count, GrowthRecord, KubernetesName, Moment, read_model
@@ -416,8 +417,8 @@ def read_event(event: object, account: str | None = None) -> Word:
 
     Args:
         event: as EventBridge delivers it.
-        account: the function's own AWS account. AWS's own events of another one are ignored; events on our own bus
-            come from whom the bus's policy lets in. None: not known, nothing is compared.
+        account: the function's own AWS account. Whose events about a cluster are believed, its record says; AWS itself
+            tells the account that an event comes from. None: not known, nothing is compared.
     """
     if not isinstance(event, Mapping):
         return _no("malformed", "event: not an object")
@@ -432,13 +433,13 @@ def read_event(event: object, account: str | None = None) -> Word:
     if parser is None:
         why = f"event: no parser for source {shown(source)} and detail-type {shown(kind)}"
         return _no("unknown shape", why)
-    if source.startswith("aws.") and account is not None and event.get("account") != account:
-        why = f"event: {kind} of account {shown(event.get('account'))}, which is not ours ({account})"
-        return _no("foreign account", why)
     try:
-        return parser(event)
+        word = parser(event)
     except ConfigError as error:
         return _no("malformed", str(error))
+    if account is None or isinstance(word, Ignored):
+        return word
+    return replace(word, sender=Sender(account=_clean(str(event.get("account")), 64), stack=account))
 
 
 def account_of(context: Any) -> str | None:

@@ -4,66 +4,44 @@
     CLUSTER#<id>       DECISION#<ulid>                 what was decided, and what came of it (30 days)
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        GROWTH#<id>                     nodes asked for on request
+                       HEARD                           the last look that an event has asked for
                        LEASE                           owner, fence, expiry; never deleted
                        LOOK                            when the cluster is looked at besides its scans
                        META                            the cluster's record; the sparse index `due` is on this
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
-                       ZONE#<region>/<zone>            impaired until
+                       ZONE#<region>/<zone>            impaired until, by source
 
 One query with ``sk >= "G"`` reads everything but the decisions.
+
+What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``state`` and ``revision``, all else in
+``record`` and ``version``: a policy can so keep the function that hears events from writing a cluster's record.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.application.errors import (
-    LeaseHeldError,
-    StateConflictError,
-    StateUnavailableError,
-    UnknownClusterError,
-)
+from evenkeel.adapters.aws.records import Entry, Records, Stored, moment
+from evenkeel.application.decisions import fit
+from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import (
-    ClusterRecord,
-    ConfigError,
-    GroupRecord,
-    GrowthRecord,
-    PoolRecord,
-    TimerRecord,
-    ZoneRecord,
-    read_json,
-)
+from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, PoolId
-from evenkeel.domain.plan import ClusterState
 from evenkeel.domain.pools import PoolState
-from evenkeel.domain.values import BadValueError
 
 _DUE = "DUE"
-# A forgotten backoff changes nothing; it is kept a day longer for people who look.
-_GROUP_KEPT = timedelta(days=1)
-# Who contests a write should hear of it; who has not within a year will not.
-_CONTESTED_KEPT = timedelta(days=365)
-# EventBridge may bring an event again within a day.
-_GROWTH_KEPT = timedelta(days=1, hours=1)
-_TIMER_KEPT = timedelta(days=1)
-_NEVER = datetime.fromtimestamp(0, UTC)
+_OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
 
 
-class _PoolRecord(PoolRecord):
-    """A pool as it is stored. Its id is spelled out: the sort key cannot be taken apart where no cluster is named."""
-
-    flavour: str
-    namespace: str
-    cluster: str
-    name: str
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _pk(cluster: str) -> str:
@@ -76,11 +54,14 @@ class DynamoStore:
     Args:
         client: A boto3 DynamoDB client.
         table: The table's name.
+        now: The time, for what has expired and is not deleted yet.
     """
 
-    def __init__(self, client: Any, table: str) -> None:
+    def __init__(self, client: Any, table: str, now: Callable[[], datetime] = _now) -> None:
         self._client = client
         self._table = table
+        self._now = now
+        self._records = Records()
 
     def load(self, cluster: str) -> Remembered:
         """One consistent query (and one more per MiB)."""
@@ -90,41 +71,10 @@ class DynamoStore:
             ConsistentRead=True,
         )
         by_key = {item["sk"]["S"]: item for item in items}
-        if "META" not in by_key:
-            raise UnknownClusterError(f"cluster {cluster!r} is not registered")
-        groups: dict[GroupKey, GroupState] = {}
-        pools: dict[PoolId, PoolState] = {}
-        zones: dict[str, ZoneRecord] = {}
-        growths: dict[str, GrowthRecord] = {}
-        for key, item in by_key.items():
-            where = f"{_pk(cluster)} {key}"
-            if key.startswith("GROUP#"):
-                groups[_group_key(key, where)] = read_json(GroupRecord, _text(item), where).state()
-            elif key.startswith("POOL#"):
-                pool = read_json(_PoolRecord, _text(item), where)
-                pools[PoolId(pool.flavour, pool.namespace, pool.cluster, pool.name)] = pool.state()
-            elif key.startswith("GROWTH#"):
-                growth = read_json(GrowthRecord, _text(item), where)
-                growths[growth.id] = growth
-            elif key.startswith("ZONE#"):
-                zone, told = key.rpartition("/")[2], read_json(ZoneRecord, _text(item), where)
-                if zone not in zones or (told.said_at or _NEVER) > (zones[zone].said_at or _NEVER):
-                    zones[zone] = told  # a record that has got a region since may have two items: the newest counts
-        return Remembered(
-            record=read_json(ClusterRecord, _text(by_key["META"]), f"record of cluster {cluster}"),
-            state=ClusterState(
-                groups=groups,
-                pools=pools,
-                zones={zone: record.impaired_until for zone, record in zones.items()},
-                growths=tuple(growth.growth() for growth in growths.values() if not growth.done),
-            ),
-            zones=zones,
-            growths=growths,
-            versions={key: int(item["version"]["N"]) for key, item in by_key.items() if "version" in item},
-            fence=int(by_key["LEASE"]["fence"]["N"]) if "LEASE" in by_key else 0,
-            timer=read_json(TimerRecord, _text(by_key["LOOK"]), f"{_pk(cluster)} LOOK").timer()
-            if "LOOK" in by_key
-            else None,
+        lease = by_key.pop("LEASE", None)
+        fence = int(lease["fence"]["N"]) if lease else 0
+        return self._records.remembered(
+            cluster, {key: _stored(key, item) for key, item in by_key.items()}, fence, self._now()
         )
 
     def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
@@ -136,10 +86,7 @@ class DynamoStore:
             ExpressionAttributeValues={":due": {"S": _DUE}},
         ):
             cluster = item["pk"]["S"].removeprefix("CLUSTER#")
-            try:
-                found.append((cluster, read_json(ClusterRecord, _text(item), f"record of cluster {cluster}")))
-            except ConfigError as error:
-                found.append((cluster, str(error)))
+            found.append((cluster, self._records.cluster_record(cluster, _text(item))))
         return found
 
     def record_version(self, cluster: str) -> int | None:
@@ -151,40 +98,31 @@ class DynamoStore:
 
     def save_record(self, record: ClusterRecord, version: int | None) -> None:
         """Also puts the cluster into the index that ``scan`` reads."""
-        self._put(_pk(record.id), "META", record.model_dump_json(exclude_none=True), version, due={"S": _DUE})
-
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
-        """Kept until a day after the failure is forgotten, and while machines carry marks of ours."""
-        last = max(state.backoff_until or _NEVER, state.last_failure or _NEVER, state.waiting_since or _NEVER)
-        if state.contested_since is not None:
-            last = max(last, state.contested_since + _CONTESTED_KEPT)
-        expires = last + timedelta(days=1) + _GROUP_KEPT
-        record = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
-        # A group may stay frozen for longer than its failure counts; its marks must be found again all the same.
-        ends = {} if state.marked else {"expires_at": {"N": str(int(expires.timestamp()))}}
-        self._put(_pk(cluster), f"GROUP#{key}", record, version, **ends)
+        self._put(record.id, self._records.record(record, version), due={"S": _DUE})
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
-        """Never expires: the adopted bounds are what ``restore`` puts back."""
-        id = {"flavour": pool.flavour, "namespace": pool.namespace, "cluster": pool.cluster, "name": pool.name}
-        record = _PoolRecord(**{**dict(PoolRecord.of(state)), **id})
-        self._put(_pk(cluster), f"POOL#{pool}", record.model_dump_json(exclude_defaults=True), version)
+        """Whole."""
+        self._put(cluster, self._records.pool(cluster, pool, state, version))
+
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+        """Of the item, only what events lead to."""
+        self._update(cluster, self._records.group(cluster, key, state, version, self._now()))
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
-        """Kept a day longer than it holds, so that late words about it are still known to be late."""
-        expires = {"N": str(int((record.impaired_until + timedelta(days=1)).timestamp()))}
-        self._put(_pk(cluster), f"ZONE#{region}/{zone}", record.model_dump_json(), version, expires_at=expires)
+        """The same."""
+        self._update(cluster, self._records.zone(cluster, region, zone, record, version, self._now()))
 
     def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
-        """Kept for a day after it was asked for, so that the same request is known when it comes again."""
-        expires = {"N": str(int((record.at + _GROWTH_KEPT).timestamp()))}
-        self._put(_pk(cluster), f"GROWTH#{record.id}", record.model_dump_json(), version, expires_at=expires)
+        """The same."""
+        self._update(cluster, self._records.growth(cluster, record, version, self._now()))
+
+    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+        """The same."""
+        self._update(cluster, self._records.event_look(cluster, record, version, self._now()))
 
     def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
-        """Kept while it may still keep a look from being asked for twice."""
-        expires = {"N": str(int((timer.due + _TIMER_KEPT).timestamp()))}
-        record = TimerRecord(due=timer.due, step=timer.step).model_dump_json()
-        self._put(_pk(cluster), "LOOK", record, version, expires_at=expires)
+        """Whole."""
+        self._put(cluster, self._records.timer(cluster, timer, version, self._now()))
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Take the lease if it is over and nobody has had it since ``seen_fence``.
@@ -242,13 +180,8 @@ class DynamoStore:
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Added, never changed."""
-        self._put(
-            _pk(cluster),
-            f"DECISION#{ulid}",
-            json.dumps(decision, ensure_ascii=False),
-            None,
-            expires_at={"N": str(int(expires.timestamp()))},
-        )
+        text = json.dumps(fit(decision), ensure_ascii=False)
+        self._put(cluster, Entry(sort_key=f"DECISION#{ulid}", text=text, version=None, expires=expires))
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """The newest first."""
@@ -261,7 +194,7 @@ class DynamoStore:
                 Limit=limit,
             )
         )
-        return [json.loads(_text(item)) for item in answer["Items"]]
+        return [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """One query: DynamoDB's page is at most 1 MiB, which a Lambda function can answer with."""
@@ -276,17 +209,55 @@ class DynamoStore:
                 },
             )
         )
-        return [json.loads(_text(item)) for item in answer["Items"]], "LastEvaluatedKey" in answer
+        found = [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
+        return found, "LastEvaluatedKey" in answer
 
-    def _put(self, pk: str, sk: str, record: str, version: int | None, **extra: Any) -> None:
-        item = {"pk": {"S": pk}, "sk": {"S": sk}, "record": {"S": record}, "version": {"N": str((version or 0) + 1)}}
+    def _over(self, item: Item) -> bool:
+        """Whether an item has expired. DynamoDB deletes late, within days."""
+        return "expires_at" in item and moment(item["expires_at"]["N"]) <= self._now()
+
+    def _put(self, cluster: str, entry: Entry, **extra: Any) -> None:
+        item = {
+            "pk": {"S": _pk(cluster)},
+            "sk": {"S": entry.sort_key},
+            "record": {"S": entry.text},
+            "version": {"N": str(entry.next_version)},
+            **({} if entry.expires is None else {"expires_at": _seconds(entry.expires)}),
+        }
         condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if version is not None:
+        if entry.version is not None:
             condition = {
                 "ConditionExpression": "version = :version",
-                "ExpressionAttributeValues": {":version": {"N": str(version)}},
+                "ExpressionAttributeValues": {":version": {"N": str(entry.version)}},
             }
         self._ask(lambda: self._client.put_item(TableName=self._table, Item={**item, **extra}, **condition))
+
+    def _update(self, cluster: str, entry: Entry) -> None:
+        """Names no attribute but these: whoever may write only them can write every item that events lead to.
+
+        An item of a release before this one has a ``record`` and no ``revision``: it is written like a new one, and
+        what stands in ``record`` counts no more.
+        """
+        values = {":state": {"S": entry.text}, ":revision": {"N": str(entry.next_version)}}
+        update, condition = "SET #state = :state, revision = :revision", "attribute_not_exists(revision)"
+        if entry.expires is None:
+            update += " REMOVE expires_at"
+        else:
+            update += ", expires_at = :expires"
+            values[":expires"] = _seconds(entry.expires)
+        if entry.version is not None:
+            condition = "revision = :version"
+            values[":version"] = {"N": str(entry.version)}
+        self._ask(
+            lambda: self._client.update_item(
+                TableName=self._table,
+                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": entry.sort_key}},
+                UpdateExpression=update,
+                ConditionExpression=condition,
+                ExpressionAttributeNames={"#state": "state"},  # a reserved word
+                ExpressionAttributeValues=values,
+            )
+        )
 
     def _query(self, **query: Any) -> list[Item]:
         items: list[Item] = []
@@ -310,12 +281,19 @@ class DynamoStore:
             raise StateUnavailableError(f"table {self._table}: {error}") from None
 
 
-def _group_key(sort_key: str, where: str) -> GroupKey:
-    try:
-        return GroupKey.read(sort_key.removeprefix("GROUP#"))
-    except BadValueError as error:
-        raise ConfigError([f"{where}: {error}"]) from None
+def _stored(sort_key: str, item: Item) -> Stored:
+    """An item's text, preferably of its newer form, and the version that its next write is conditional on."""
+    number = "revision" if sort_key.partition("#")[0] in _OF_EVENTS else "version"
+    return Stored(
+        text=_text(item),
+        version=int(item[number]["N"]) if number in item else None,
+        expires=moment(item["expires_at"]["N"]) if "expires_at" in item else None,
+    )
+
+
+def _seconds(at: datetime) -> dict[str, str]:
+    return {"N": str(int(at.timestamp()))}
 
 
 def _text(item: Item) -> str:
-    return str(item.get("record", {}).get("S", ""))
+    return str((item.get("state") or item.get("record") or {"S": ""})["S"])
