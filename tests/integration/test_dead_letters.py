@@ -1,0 +1,191 @@
+"""What docs/dead-letters.md says: what lands there, how it is read, and that it can be sent again."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore import xform_name
+from botocore.exceptions import EndpointConnectionError
+
+from evenkeel.bootstrap import SystemClock, parts, use_clock
+from evenkeel.config import GrowthRecord
+from sandbox.aws import Deployment
+from sandbox.template import ROOT
+from sandbox.triggers import InProcess, Triggers
+from tests.unit.test_docs import block, blocks
+
+PAGE = ROOT / "docs" / "dead-letters.md"
+PROGRAM = block("dead-letters.md", "python", "again")
+REGISTER = json.loads((ROOT / "events" / "operator-register.json").read_text(encoding="utf-8"))
+EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encoding="utf-8"))
+
+
+class Functions:
+    """Lambda's client, as far as the program needs one: it calls the handlers of this process."""
+
+    def __init__(self, functions: InProcess) -> None:
+        self._functions = functions
+
+    def invoke(self, *, FunctionName: str, Payload: str) -> dict[str, Any]:  # noqa: N803  boto3's names
+        try:
+            answer = self._functions(FunctionName, json.loads(Payload))
+        except Exception as error:
+            text = json.dumps({"errorMessage": str(error)})
+            return {"FunctionError": "Unhandled", "Payload": io.BytesIO(text.encode())}
+        return {"Payload": io.BytesIO(json.dumps(answer).encode())}
+
+
+class Held:
+    """The queues' client; knows which messages it has received and not deleted."""
+
+    def __init__(self, sqs: Any) -> None:
+        self._sqs = sqs
+        self.handles: set[str] = set()
+
+    def receive_message(self, **given: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sqs.receive_message(**given)
+        self.handles |= {message["ReceiptHandle"] for message in answer.get("Messages", [])}
+        return answer
+
+    def delete_message(self, **given: Any) -> None:
+        self._sqs.delete_message(**given)
+        self.handles.remove(given["ReceiptHandle"])
+
+
+class Stage:
+    def __init__(self, deployment: Deployment, functions: InProcess, triggers: Triggers) -> None:
+        self.deployment, self.functions, self.triggers = deployment, functions, triggers
+        self.sqs = deployment.aws.client("sqs")
+        self.dead = deployment.physical("EventDeadLetters")
+        answer = functions("OperatorFunction", {**REGISTER, "cluster": "blue"})
+        assert answer["ok"], answer
+
+    def ask_for_nodes(self, id: str) -> dict[str, Any]:
+        """As EventBridge would hand it over."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {**EVENT, "time": now, "detail": {"cluster": "blue", "pool": "workers", "nodes": 3, "id": id}}
+
+    @contextmanager
+    def without_table(self) -> Iterator[None]:
+        """Nobody answers for the table."""
+
+        def away(**_: Any) -> None:
+            raise EndpointConnectionError(endpoint_url="the table")
+
+        events = parts().dynamodb.meta.events
+        events.register("before-send.dynamodb", away)
+        try:
+            yield
+        finally:
+            events.unregister("before-send.dynamodb", away)
+
+    def lying(self) -> int:
+        """How many dead letters there are, seen or not."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self.sqs.get_queue_attributes(QueueUrl=self.dead, AttributeNames=names)["Attributes"]
+        return sum(int(number) for number in found.values())
+
+    def send_again(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+        """Runs the page's program; what it prints."""
+        held = Held(self.sqs)
+        clients = {"sqs": held, "lambda": Functions(self.functions)}
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setattr(boto3, "client", clients.__getitem__)
+            patch.setattr(sys, "argv", ["again.py", self.dead, "ProvisioningFailureFunction"])
+            exec(compile(PROGRAM, str(PAGE), "exec"), {})
+        for handle in held.handles:  # a minute later
+            self.sqs.change_message_visibility(QueueUrl=self.dead, ReceiptHandle=handle, VisibilityTimeout=0)
+        return capsys.readouterr().out
+
+    @property
+    def growths(self) -> dict[str, GrowthRecord]:
+        return dict(parts().store.load("blue").growths)
+
+
+@pytest.fixture
+def stage(deployment: Deployment, functions: InProcess, triggers: Triggers) -> Stage:
+    use_clock(SystemClock())  # parts of this deployment, not of the one before
+    return Stage(deployment, functions, triggers)
+
+
+def test_a_request_for_nodes_that_came_while_the_table_was_away_is_sent_again_from_the_dead_letters(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stage.without_table():
+        stage.triggers._invoke_asynchronously("ProvisioningFailureFunction", stage.ask_for_nodes("r1"))
+        assert stage.lying() == 1
+        still = stage.send_again(monkeypatch, capsys)
+        assert "Scale-Up Requested" in still
+        assert "the table" in still
+    assert stage.growths == {}
+    assert stage.lying() == 1, "what still fails stays"
+    (message,) = stage.sqs.receive_message(QueueUrl=stage.dead, VisibilityTimeout=0)["Messages"]
+    assert "the table" in json.loads(message["Body"])["responsePayload"]["errorMessage"]
+    assert '"verdict": "recorded"' in stage.send_again(monkeypatch, capsys)
+    assert list(stage.growths) == ["r1"]
+    assert stage.lying() == 0
+
+
+def test_what_no_rule_could_hand_over_is_sent_again_as_well_and_twice_does_no_harm(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(stage.ask_for_nodes("r2")))
+    tick = {"requestPayload": {"source": "evenkeel.schedule", "time": "2026-01-15T12:00:00Z"}}
+    stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(tick))
+    assert stage.send_again(monkeypatch, capsys).count("Scale-Up Requested") == 2
+    assert list(stage.growths) == ["r2"]
+    assert stage.lying() == 0
+
+
+def test_poison_is_read_with_its_reason_by_the_command_of_the_page(stage: Stage) -> None:
+    stage.sqs.send_message(
+        QueueUrl=stage.deployment.physical("RebalanceQueue"),
+        MessageBody='{"cluster": "blue"}',
+        MessageGroupId="blue",
+        MessageDeduplicationId="1",
+    )
+    stage.triggers.drain()
+    operation, given = called(block("dead-letters.md", "sh", "read"))
+    given["QueueUrl"] = stage.deployment.physical("RebalanceDeadLetters")
+    (message,) = getattr(stage.sqs, operation)(**given)["Messages"]
+    assert message["Body"] == '{"cluster": "blue"}'
+    assert "reason is missing" in message["MessageAttributes"]["reason"]["StringValue"]
+
+
+def test_commands_of_aws_that_the_page_shows_exist_and_take_what_they_are_given(stage: Stage) -> None:
+    shown = blocks(PAGE, "sh")
+    assert {title for title, _ in shown} == {"queue", "read", "move"}
+    for _, text in shown:
+        called(text)
+
+
+def test_the_queues_of_the_page_are_those_of_the_template(stage: Stage) -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("## What lands where")[2].partition("##")[0]
+    queues = [name for name in stage.deployment.template.of_type("AWS::SQS::Queue") if "Dead" in name]
+    assert set(re.findall(r"`(\w+DeadLetters)`", table)) == set(queues)
+
+
+def called(command: str) -> tuple[str, dict[str, Any]]:
+    """A command of the AWS CLI as the operation and parameters that botocore knows."""
+    _, service, operation, *words = shlex.split(command)
+    model = boto3.Session(region_name="eu-central-1").client(service).meta.service_model
+    found = next(name for name in model.operation_names if xform_name(name, "-") == operation)
+    members = model.operation_model(found).input_shape.members
+    given: dict[str, Any] = {}
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        name = next(name for name in members if f"--{xform_name(name, '-')}" == option)
+        kind = members[name].type_name
+        given[name] = int(value) if kind == "integer" else [value] if kind == "list" else value
+    return xform_name(found), given
