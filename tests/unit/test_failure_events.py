@@ -527,8 +527,8 @@ def test_a_known_event_with_any_one_field_turned_to_garbage_never_raises(place: 
         (lambda e: e.update(errorCode="Client.SpotMaxPriceTooLow"), "capacity"),
         (lambda e: e.update(errorCode="Client.VcpuLimitExceeded", errorMessage=""), "quota"),
         (lambda e: e.update(errorCode="Client.InstanceLimitExceeded", errorMessage=""), "quota"),
-        (lambda e: e.update(errorCode="Client.InsufficientFreeAddressesInSubnet", errorMessage=""), "quota"),
-        (lambda e: e.update(errorCode="Client.RequestLimitExceeded", errorMessage=""), "quota"),
+        (lambda e: e.update(errorCode="Client.InsufficientFreeAddressesInSubnet", errorMessage=""), "capacity"),
+        (lambda e: e.update(errorCode="Client.RequestLimitExceeded", errorMessage=""), "unknown"),
         (lambda e: e.update(errorCode="Client.UnauthorizedOperation", errorMessage=""), "configuration"),
         (lambda e: e.update(errorCode="Client.InvalidAMIID.NotFound", errorMessage=""), "configuration"),
         (lambda e: e.update(errorCode="Server.InternalError", errorMessage="timed out"), "timeout"),
@@ -547,7 +547,7 @@ def test_codes_of_cloudtrail_are_classed_without_their_prefix(change: Callable[[
     [
         ("InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity", "capacity"),
         ("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32", "quota"),
-        ("InsufficientFreeAddressesInSubnet: The specified subnet has not enough free addresses", "quota"),
+        ("InsufficientFreeAddressesInSubnet: The specified subnet has not enough free addresses", "capacity"),
         ("nothing that anybody knows", "capacity"),
     ],
 )
