@@ -56,9 +56,7 @@ def _lived(history: list[tuple[int, bool, bool, int | None]]) -> Cluster:
             cluster.now = heapq.heappop(cluster.messages)
             cluster.look(wrote=wrote, doubtful=doubtful)
         cluster.now = until
-        cluster.look(
-            wrote=wrote, doubtful=doubtful, wanted=None if wanted is None else cluster.now + wanted * SECOND
-        )
+        cluster.look(wrote=wrote, doubtful=doubtful, wanted=None if wanted is None else cluster.now + wanted * SECOND)
     return cluster
 
 

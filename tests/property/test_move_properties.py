@@ -77,7 +77,9 @@ def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(worl
         gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
         takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
         cut = before(pool) - after(pool)
-        assert cut == min(before(pool) - pool.max, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups))
+        assert cut == min(
+            before(pool) - pool.max, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups)
+        )
         assert takes == max(0, gives - (before(pool) - pool.max))
 
 

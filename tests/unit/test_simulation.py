@@ -223,7 +223,7 @@ def fenced_at(seen: str) -> int:
 
 
 def test_an_event_is_faster_than_a_scan_and_a_scan_is_faster_than_the_timeout() -> None:
-    # The autoscaler orders at 20m, and the scan of that moment comes back for it 15 s later; the zone refuses after 5 s.
+    # The autoscaler orders at 20m, the scan of that moment comes back for it 15 s later; the zone refuses after 5 s.
     assert fenced_at("event") == 20 * MINUTE + 9
     assert fenced_at("status") == 20 * MINUTE + 15
     assert fenced_at("never") == 35 * MINUTE

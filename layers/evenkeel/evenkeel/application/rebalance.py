@@ -255,7 +255,7 @@ class _Run:
         self.known = dict(self.remembered.state.pools)
 
     def carry_out(self, planned: Plan) -> bool:
-        """Write what the plan says: fences first, then what shrinks, then what grows. True: somebody has changed what was read."""
+        """Write what the plan says, fences first, what grows last. True: look again, what was read has changed."""
         for key, state in planned.states.items():
             self.books.save_group(key, state)
         try:
