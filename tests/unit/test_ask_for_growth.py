@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -131,7 +132,9 @@ class TestOperator:
     @pytest.fixture
     def operate(self, ask: AskForGrowth) -> Operate:
         clusters = FakeClusters({"demo": AccessError("away")})
-        return Operate(store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, dry_run=False)
+        return Operate(
+            store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, chance=os.urandom, dry_run=False
+        )
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
     def test_an_operator_asks_for_nodes_or_gives_them_back(self, operate: Operate, action: str, nodes: int) -> None:
@@ -150,6 +153,7 @@ class TestOperator:
             "group": None,
             "nodes": 3,
             "at": "2026-01-15T12:00:00Z",
+            "by": None,
             "done": True,
             "result": "refused: no such pool",
         }

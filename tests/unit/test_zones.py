@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -53,7 +54,12 @@ class House:
     def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
         demo = self.groups if isinstance(self.groups, Exception) else FakeCluster(self.groups)
         operate = Operate(
-            store=self.store, clusters=FakeClusters({"demo": demo}), queue=self.queue, clock=self.clock, dry_run=False
+            store=self.store,
+            clusters=FakeClusters({"demo": demo}),
+            queue=self.queue,
+            clock=self.clock,
+            chance=os.urandom,
+            dry_run=False,
         )
         if isinstance(until, datetime):
             until = until.isoformat()
