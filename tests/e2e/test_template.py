@@ -24,7 +24,11 @@ FUNCTIONS = TEMPLATE.functions()
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
-TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}
+TAKE = {
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OPEN_CLUSTERS = {
     ("secretsmanager:GetSecretValue", "AWS::StackName/*"),
@@ -52,7 +56,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     },
     "RebalanceRole": {
         *((action, "Table") for action in STATE),
-        *((action, "RebalanceQueue") for action in TAKE),
+        *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
         ("sqs:SendMessage", "RecheckQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
         *OPEN_CLUSTERS,
