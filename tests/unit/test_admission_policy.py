@@ -248,9 +248,15 @@ def test_the_policy_speaks_to_members_of_the_group_and_its_service_account_alone
 
 
 def subjects() -> list[dict[str, str]]:
-    """Whoever one of the shipped manifests gives a right."""
+    """Whoever one of the shipped manifests lets patch something."""
     documents = [d for file in sorted(FILE.parent.glob("rbac*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-    return [subject for d in documents if d["kind"] == "ClusterRoleBinding" for subject in d["subjects"]]
+    writing = {
+        document["metadata"]["name"]
+        for document in documents
+        if document["kind"] == "ClusterRole" and any(set(rule["verbs"]) - {"get", "list"} for rule in document["rules"])
+    }
+    bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
+    return [subject for binding in bindings if binding["roleRef"]["name"] in writing for subject in binding["subjects"]]
 
 
 def test_whoever_rbac_lets_in_is_fenced_by_every_policy(named: tuple[str, Policy]) -> None:
@@ -324,3 +330,18 @@ def test_no_right_is_granted_on_everything() -> None:
         rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in rules if "" in rule["apiGroups"]
     }
     assert core == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}
+
+
+def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
+    def granted(file: str) -> set[tuple[str, str, str, str]]:
+        rules = next(iter(yaml.safe_load_all((FILE.parent / file).read_text())))["rules"]
+        return {
+            (group, resource, verb, ",".join(rule.get("resourceNames", [])))
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    reading = {right for right in granted("rbac.yaml") if right[2] in ("get", "list")}
+    assert granted("rbac-readers.yaml") == reading
