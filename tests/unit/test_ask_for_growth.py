@@ -103,6 +103,12 @@ def test_the_event_in_events_is_read_as_a_request() -> None:
     assert asked.record.only == ("demo-workers-eu-central-1a", "demo-workers-eu-central-1b")
 
 
+def test_a_request_by_event_keeps_the_account_and_the_source_that_it_came_from() -> None:
+    asked = read_event({**EVENT, "account": "123456789012"})
+    assert isinstance(asked, Asked)
+    assert asked.record.by == "123456789012/evenkeel.provisioning"
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
