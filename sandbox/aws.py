@@ -241,6 +241,7 @@ class Deployment:
             "AWS::Region": self.aws.region,
             "AWS::AccountId": self.aws.account,
             "AWS::Partition": "aws",
+            "AWS::URLSuffix": "amazonaws.com",
             "AWS::StackName": self.stack,
         }
         if logical_id in pseudo:

@@ -1,7 +1,8 @@
-"""A deployed stack as `evenkeel ACTION --stack` sees it: CloudFormation names the functions, Lambda calls them.
+"""A deployed stack as `evenkeel ACTION --stack` sees it: CloudFormation names the functions, Lambda calls them, and STS
+says who asks.
 
     with StackEndpoint("evenkeel", invoke) as stack:
-        run(env=stack.environment())        # boto3 finds CloudFormation and Lambda here, and nothing else
+        run(env=stack.environment())        # boto3 finds these three here, and nothing else
 
 `invoke` gets a logical id of the template and an event, as `triggers.InProcess` does; what it raises is an error of
 the function.
@@ -22,6 +23,7 @@ from xml.sax.saxutils import escape
 from sandbox.template import Template
 
 Invoke = Callable[[str, Any], Any]
+CALLER = "arn:aws:sts::123456789012:assumed-role/platform/jane"
 
 
 @dataclass
@@ -40,6 +42,7 @@ class _Stack:
     functions: frozenset[str]
     refusals: dict[str, Refusal] = field(default_factory=dict)
     invoked: list[Any] = field(default_factory=list)
+    called: list[str] = field(default_factory=list)
 
 
 class StackEndpoint(AbstractContextManager["StackEndpoint"]):
@@ -54,8 +57,13 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         """The events that arrived, in order."""
         return self._stack.invoked
 
+    @property
+    def called(self) -> list[str]:
+        """The functions that they arrived at, by logical id."""
+        return self._stack.called
+
     def refuse(self, service: str, status: int, code: str, message: str) -> None:
-        """Let `cloudformation` or `lambda` refuse from now on."""
+        """Let `cloudformation`, `lambda` or `sts` refuse from now on."""
         self._stack.refusals[service] = Refusal(status, code, message)
 
     def environment(self) -> dict[str, str]:
@@ -64,6 +72,7 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
         return {
             "AWS_ENDPOINT_URL_CLOUDFORMATION": f"http://{host!s}:{port}",
             "AWS_ENDPOINT_URL_LAMBDA": f"http://{host!s}:{port}",
+            "AWS_ENDPOINT_URL_STS": f"http://{host!s}:{port}",
             "AWS_ACCESS_KEY_ID": "sandbox",
             "AWS_SECRET_ACCESS_KEY": "sandbox",
             "AWS_DEFAULT_REGION": "eu-central-1",
@@ -85,8 +94,24 @@ def _handler(stack: _Stack) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if self.path.startswith("/2015-03-31/functions/"):
                 self._lambda(unquote(self.path.split("/")[3]), body)
+                return
+            asked = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+            if asked.get("Action") == "GetCallerIdentity":
+                self._sts()
             else:
-                self._cloudformation({key: values[0] for key, values in parse_qs(body.decode()).items()})
+                self._cloudformation(asked)
+
+        def _sts(self) -> None:
+            if refusal := stack.refusals.get("sts"):
+                self._refuse(refusal)
+                return
+            result = f"<GetCallerIdentityResult><Arn>{CALLER}</Arn></GetCallerIdentityResult>"
+            self._answer(200, f"<GetCallerIdentityResponse>{result}</GetCallerIdentityResponse>".encode(), "text/xml")
+
+        def _refuse(self, refusal: Refusal) -> None:
+            error = f"<Code>{refusal.code}</Code><Message>{escape(refusal.message)}</Message>"
+            said = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
+            self._answer(refusal.status, said.encode(), "text/xml")
 
         def _cloudformation(self, asked: dict[str, str]) -> None:
             refusal = stack.refusals.get("cloudformation")
@@ -99,9 +124,7 @@ def _handler(stack: _Stack) -> type[BaseHTTPRequestHandler]:
                 said = f"Resource {resource} does not exist for stack {stack.name}"
                 refusal = Refusal(400, "ValidationError", said)
             if refusal is not None:
-                error = f"<Code>{refusal.code}</Code><Message>{escape(refusal.message)}</Message>"
-                said = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error></ErrorResponse>"
-                self._answer(refusal.status, said.encode(), "text/xml")
+                self._refuse(refusal)
                 return
             detail = (
                 f"<StackName>{stack.name}</StackName><LogicalResourceId>{resource}</LogicalResourceId>"
@@ -126,6 +149,7 @@ def _handler(stack: _Stack) -> type[BaseHTTPRequestHandler]:
                 return
             event = json.loads(body)
             stack.invoked.append(event)
+            stack.called.append(logical)
             try:
                 told = stack.invoke(logical, event)
             except Exception as error:

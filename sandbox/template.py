@@ -1,6 +1,6 @@
 """Reads template.yaml, so that the sandbox and the tests need no second list of tables, queues, variables and triggers.
 
-Understands what our template uses: Ref, GetAtt, Sub, If, Join, Equals, Not, parameter defaults, conditions and
+Understands what our template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, parameter defaults, conditions and
 Globals.Function. What it does not understand is an error, never a guess.
 """
 
@@ -152,6 +152,8 @@ class Template:
                 return self._resolve(then if self._condition(condition, lookup) else otherwise, lookup)
             case "Fn::Join":
                 return argument[0].join(str(part) for part in self._resolve(argument[1], lookup))
+            case "Fn::Split":
+                return str(self._resolve(argument[1], lookup)).split(argument[0])
             case "Fn::Equals":
                 left, right = self._resolve(argument, lookup)
                 return str(left) == str(right)

@@ -163,6 +163,13 @@ class InMemoryStore:
             raise StateConflictError("the record has been written since it was read")
         items[sort_key] = Stored(text=made.text, version=made.next_version, expires=made.expires)
 
+    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+        self._write(sort_key)
+        item = self._items.get(cluster, {}).get(sort_key)
+        if item is None or item.version != version:
+            raise StateConflictError("the record has been written since it was read")
+        del self._items[cluster][sort_key]
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)

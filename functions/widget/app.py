@@ -1,6 +1,7 @@
-"""CloudWatch custom widget: {"cluster": ..., "widgetContext": {...}} -> HTML; {"describe": true} -> how to use it.
+"""Reads only: {"cluster": ..., "widgetContext": {...}} -> HTML; {"action": "plan|status|...", "cluster": ...} -> JSON.
 
-Reads only: whatever the parameters say, the question is always for the status.
+The first is a CloudWatch custom widget ({"describe": true} says how to use it): whatever else its parameters say, the
+question is for the status. The second are the operator's actions that write nothing, for whoever may only read.
 """
 
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from evenkeel.adapters.page.render import trouble
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.operate import said_by
 from evenkeel.bootstrap import make_logger, parts, remaining_of
 from evenkeel.config import ConfigError
 
@@ -15,13 +17,18 @@ logger = make_logger()
 
 
 @logger.inject_lambda_context(clear_state=True)
-def handler(event: Any, context: Any) -> str | dict[str, str]:
+def handler(event: Any, context: Any) -> str | dict[str, Any]:
     params = event if isinstance(event, dict) else {}
     if params.get("describe"):
         return {"markdown": DESCRIPTION}
+    if "action" in params and "widgetContext" not in params:
+        try:
+            return parts().operate.read(params, remaining_of(context))
+        except (EvenkeelError, ConfigError) as error:
+            return said_by(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
     try:
-        answer = parts().operate({"action": "status", "cluster": cluster}, remaining_of(context))
+        answer = parts().operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
         return page_for(answer, theme, parts().clock.now())
     except (EvenkeelError, ConfigError) as error:
         logger.info("nothing to show: %s", error)

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS
 from evenkeel.config import Settings
+from evenkeel.domain.model import BackoffPolicy
 from sandbox.template import ROOT, Template
 
 TEMPLATE = Template()
@@ -21,11 +23,19 @@ FUNCTIONS = TEMPLATE.functions()
 # The only actions that AWS knows no resource for.
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
-STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem", "DeleteItem")}
-TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ChangeMessageVisibility"}
+STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
+TAKE = {
+    "sqs:ReceiveMessage",
+    "sqs:DeleteMessage",
+    "sqs:GetQueueAttributes",
+}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+OPEN_CLUSTERS = {
+    ("secretsmanager:GetSecretValue", "AWS::StackName/*"),
+    ("eks:DescribeCluster", "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*"),
+}
 
-# What each function may do, and to what (Ref and GetAtt are written as the logical id).
+# What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults.
 ALLOWED: dict[str, set[tuple[str, str]]] = {
     "ScanRole": {
         ("dynamodb:Query", "Table/index/due"),
@@ -37,18 +47,21 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *((action, "ScanLogGroup") for action in LOGS),
     },
     "ProvisioningFailureRole": {
-        *((action, "Table") for action in STATE),
+        # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
+        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
         ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
+        ("sqs:SendMessage", "RecheckQueue"),
         ("sqs:SendMessage", "EventDeadLetters"),
         *((action, "ProvisioningFailureLogGroup") for action in LOGS),
     },
     "RebalanceRole": {
-        *((action, "Table") for action in STATE),
-        *((action, "RebalanceQueue") for action in TAKE),
+        # DeleteItem under a condition, as above.
+        *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
+        *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
         ("sqs:SendMessage", "RecheckQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
-        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        *OPEN_CLUSTERS,
         ("events:PutEvents", "EventBus"),
         *((action, "RebalanceLogGroup") for action in LOGS),
     },
@@ -56,13 +69,13 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *((action, "Table") for action in STATE),
         ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
-        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        *OPEN_CLUSTERS,
         *((action, "OperatorLogGroup") for action in LOGS),
     },
     "WidgetRole": {
         ("dynamodb:Query", "Table"),
         ("dynamodb:Query", "Table/index/due"),
-        ("secretsmanager:GetSecretValue", "SecretPrefix*"),
+        *OPEN_CLUSTERS,
         *((action, "WidgetLogGroup") for action in LOGS),
     },
 }
@@ -72,29 +85,25 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def target(resource: Any) -> str:
-    """`!GetAtt Table.Arn` -> Table, `!Sub ${Table.Arn}/index/due` -> Table/index/due, secrets -> SecretPrefix*."""
-    match resource:
-        case {"Fn::GetAtt": [name, "Arn"]}:
-            return str(name)
-        case {"Fn::Sub": text}:
-            own = re.sub(r"^arn:.*:secret:", "", text)
-            return re.sub(r"\$\{(\w+)(\.Arn)?\}", r"\1", own)
-    return str(resource)
+def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) -> Iterator[dict[str, Any]]:
+    """Resolved: Ref and GetAtt of an Arn become the logical id, and a secret's ARN what comes after `secret:`."""
 
+    def lookup(name: str, _attribute: str | None) -> str:
+        return name
 
-def statements(role: str) -> Iterator[dict[str, Any]]:
-    for policy in ROLES[role]["Policies"]:
-        yield from policy["PolicyDocument"]["Statement"]
+    for policy in policies:
+        for statement in template.resolve(policy["PolicyDocument"]["Statement"], lookup):
+            resources = [re.sub(r"^arn:.*:secret:", "", resource) for resource in as_list(statement["Resource"])]
+            yield {**statement, "Resource": resources}
 
 
 @pytest.mark.parametrize("role", sorted(ALLOWED))
 def test_a_role_allows_exactly_what_its_function_does(role: str) -> None:
     granted = {
-        (action, target(resource))
-        for statement in statements(role)
+        (action, resource)
+        for statement in statements(ROLES[role]["Policies"])
         for action in as_list(statement["Action"])
-        for resource in as_list(statement["Resource"])
+        for resource in statement["Resource"]
     }
     assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
     assert {action for action, resource in granted if resource == "*"} == WITHOUT_RESOURCE
@@ -148,13 +157,20 @@ def test_awss_own_events_can_be_switched_off_and_ours_cannot() -> None:
         assert event["Properties"].get("State") == ({"Ref": "AwsEvents"} if from_aws else None)
 
 
-def test_a_message_stays_hidden_for_six_times_as_long_as_its_function_may_run() -> None:
+def test_a_message_stays_hidden_for_longer_than_its_function_may_run() -> None:
     for function in FUNCTIONS.values():
         for event in function.events.values():
             if event["Type"] == "SQS":
                 queue = QUEUES[event["Properties"]["Queue"]["Fn::GetAtt"][0]]
-                assert queue["VisibilityTimeout"] >= 6 * function.timeout
+                # Lambda refuses a mapping whose queue shows a message again while its function may still work on it.
+                assert queue["VisibilityTimeout"] > function.timeout
                 assert event["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_a_worker_that_died_does_not_outlast_the_first_backoff() -> None:
+    hidden = QUEUES["RebalanceQueue"]["VisibilityTimeout"]
+    assert FUNCTIONS["RebalanceFunction"].timeout < hidden < BackoffPolicy().initial.total_seconds() / 2
+    assert hidden > LONGEST_WAIT_SECONDS  # else a failed message would come back before it is asked to
 
 
 def test_the_rebalance_queue_keeps_one_cluster_in_order_and_the_others_free() -> None:
@@ -269,7 +285,7 @@ def test_the_dashboard_shows_what_the_widget_function_draws_and_nothing_that_can
 
 
 def test_every_reference_in_the_template_leads_somewhere() -> None:
-    pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName"}
+    pseudo = {"AWS::Region", "AWS::AccountId", "AWS::Partition", "AWS::StackName", "AWS::URLSuffix"}
 
     def lookup(name: str, attribute: str | None) -> str:
         assert name in pseudo or name in TEMPLATE.resources, name
@@ -278,3 +294,93 @@ def test_every_reference_in_the_template_leads_somewhere() -> None:
     for resource in TEMPLATE.resources.values():
         TEMPLATE.resolve(resource.get("Properties", {}), lookup)
     TEMPLATE.resolve(TEMPLATE.body["Outputs"], lookup)
+
+
+def test_secrets_are_read_by_the_stacks_own_prefix_or_by_the_one_that_is_given() -> None:
+    for given, readable in (("", "AWS::StackName/*"), ("team/", "team/*")):
+        template = Template(parameters={"SecretPrefix": given})
+        for role in ("RebalanceRole", "OperatorRole", "WidgetRole"):
+            found = [
+                statement["Resource"]
+                for statement in statements(ROLES[role]["Policies"], template)
+                if statement["Action"] == "secretsmanager:GetSecretValue"
+            ]
+            assert found == [[readable]], role
+
+
+def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
+    key = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    assert re.fullmatch(TEMPLATE.body["Parameters"]["SecretKmsKeyArn"]["AllowedPattern"], key)
+    template = Template(parameters={"SecretKmsKeyArn": key})
+    opening = {"RebalanceRole", "OperatorRole", "WidgetRole"}
+    for role in ROLES:
+        found = [found for found in statements(ROLES[role]["Policies"], template) if found["Action"] == "kms:Decrypt"]
+        assert len(found) == (role in opening)
+        for statement in found:
+            assert statement["Resource"] == [key]
+            assert statement["Condition"] == {
+                "StringEquals": {"kms:ViaService": "secretsmanager.AWS::Region.AWS::URLSuffix"}
+            }
+
+
+def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() -> None:
+    invokes = {
+        name: {
+            resource
+            for statement in statements([policy])
+            for resource in statement["Resource"]
+            if statement["Action"] == "lambda:InvokeFunction"
+        }
+        for name, policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").items()
+    }
+    assert invokes == {"ReaderPolicy": {"WidgetFunction"}, "OperatorPolicy": {"WidgetFunction", "OperatorFunction"}}
+    reading = {
+        action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
+    }
+    assert reading - LOGS - WITHOUT_RESOURCE == {
+        "dynamodb:Query",
+        "secretsmanager:GetSecretValue",
+        "eks:DescribeCluster",
+    }
+
+
+def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function() -> None:
+    for policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").values():
+        assert "ManagedPolicyName" not in policy  # a name of ours would need CAPABILITY_NAMED_IAM
+        actions = [statement["Action"] for statement in statements([policy])]
+        assert actions == ["cloudformation:DescribeStackResource", "lambda:InvokeFunction"]
+    outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
+    assert outputs["ReaderPolicyArn"] == {"Ref": "ReaderPolicy"}
+    assert outputs["OperatorPolicyArn"] == {"Ref": "OperatorPolicy"}
+
+
+def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> None:
+    policies = TEMPLATE.of_type("AWS::SQS::QueuePolicy")
+    assert policies
+    for policy in policies.values():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            assert "Service" in statement["Principal"]
+            assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+            assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
+
+
+@pytest.mark.parametrize(
+    ("subnets", "groups", "network"),
+    [
+        ("", "", None),
+        ("subnet-0a", "sg-1", {"SubnetIds": ["subnet-0a"], "SecurityGroupIds": ["sg-1"]}),
+        (
+            "subnet-0a,subnet-0b",
+            "sg-1,sg-2",
+            {"SubnetIds": ["subnet-0a", "subnet-0b"], "SecurityGroupIds": ["sg-1", "sg-2"]},
+        ),
+    ],
+)
+def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(
+    subnets: str, groups: str, network: dict[str, list[str]] | None
+) -> None:
+    parameters = {"VpcSubnetIds": subnets, "VpcSecurityGroupIds": groups}
+    for name, value in parameters.items():
+        assert re.fullmatch(TEMPLATE.body["Parameters"][name]["AllowedPattern"], value)
+    config = TEMPLATE.body["Globals"]["Function"]["VpcConfig"]
+    assert Template(parameters=parameters).resolve(config, lambda *_: "x") == network

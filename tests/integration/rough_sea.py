@@ -756,7 +756,9 @@ class Sea:
             hear_failure=HearFailure(**ports),
             hear_zone_shift=HearZoneShift(**ports),
             ask_for_growth=AskForGrowth(**ports),
-            operate=Operate(**ports, clusters=clusters, dry_run=False),
+            operate=Operate(
+                **ports, clusters=clusters, chance=lambda count: self._chance.randbytes(count), dry_run=False
+            ),
             queue=queue,
             dynamodb=None,
             settings=SimpleNamespace(table="table"),

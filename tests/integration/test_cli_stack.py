@@ -17,7 +17,7 @@ from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.cli.main import app
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import Pool, World
-from sandbox.stack import StackEndpoint
+from sandbox.stack import CALLER, StackEndpoint
 from sandbox.triggers import InProcess, Triggers
 
 UNEVEN = {"cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))]}
@@ -38,6 +38,11 @@ class Shell:
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
         assert "Traceback" not in result.output
         return result
+
+    def run_whatever(self, *arguments: str) -> None:
+        """Ask a stack whose answers mean nothing: what was asked is what counts."""
+        environment = {**self.endpoint.environment(), "COLUMNS": "150"}
+        CliRunner().invoke(app, [arguments[0], "--stack", STACK, *arguments[1:]], env=environment)
 
     def ask(self, action: str, *arguments: str, cluster: str = "blue", code: int = 0) -> str:
         result = self.run(action, "--cluster", cluster, *arguments)
@@ -234,10 +239,56 @@ def test_validate_is_exit_three_where_a_pool_is_invalid(laptop: Laptop) -> None:
     assert "evenkeel.dev/pool-max is 'many'" in laptop.ask("plan", code=3)
 
 
+READS = (
+    ("plan", "--cluster", "blue"),
+    ("status",),
+    ("explain", "--cluster", "blue", "--pool", "p"),
+    ("validate",),
+    ("validate", "--fix"),
+    ("record", "--cluster", "blue"),
+)
+WRITES = (
+    ("validate", "--apply"),
+    ("pause", "--cluster", "blue"),
+    ("resume", "--cluster", "blue"),
+    ("restore", "--cluster", "blue"),
+    ("fence-zone", "--cluster", "blue", "--zone", "a", "--until", "2099-01-01T00:00:00Z"),
+    ("scale-up", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
+    ("scale-down", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
+)
+
+
+@pytest.mark.parametrize("arguments", READS, ids=lambda arguments: " ".join(arguments))
+def test_what_only_reads_asks_the_function_that_only_reads(shell: Shell, arguments: tuple[str, ...]) -> None:
+    shell.endpoint.refuse("sts", 403, "AccessDenied", "never asked")
+    shell.run_whatever(*arguments)
+    assert shell.endpoint.called == ["WidgetFunction"]
+    assert "by" not in shell.endpoint.invoked[0]
+
+
+@pytest.mark.parametrize("arguments", WRITES, ids=lambda arguments: " ".join(arguments))
+def test_what_writes_asks_the_operator_function_and_says_who_asks(shell: Shell, arguments: tuple[str, ...]) -> None:
+    shell.run_whatever(*arguments)
+    assert shell.endpoint.called == ["OperatorFunction"]
+    assert shell.endpoint.invoked[0]["by"] == CALLER
+
+
+def test_where_nobody_says_who_asks_it_is_done_all_the_same(shell: Shell) -> None:
+    shell.endpoint.refuse("sts", 403, "AccessDenied", "not allowed")
+    shell.ask("pause")
+    assert shell.endpoint.invoked == [{"action": "pause", "cluster": "blue"}]
+
+
+def test_who_asked_is_shown_where_it_was_done(laptop: Laptop) -> None:
+    laptop.ask("pause")
+    said = [(told["cause"], told["by"]) for told in laptop.json("status")["actions"]]
+    assert said == [("pause", CALLER), ("register", CALLER)]
+
+
 def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
     laptop.look()
     file = laptop.folder / "history.json"
-    assert "1 decision of blue since " in laptop.ask("record", "-o", str(file))
+    assert "1 decision, 1 action of blue since " in laptop.ask("record", "-o", str(file))
     history = json.loads(file.read_text())
     assert set(history) == {"cluster", "from", "to", "decisions"}
     assert history["from"] == history["decisions"][0]["at"] <= history["to"]
@@ -281,7 +332,9 @@ def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> Non
     assert told["scenario"] == "history of blue"
     assert {span["zone"] for span in run["fenced"]} == {"eu-central-1b"}
     began = min(span["from"] for span in run["fenced"])
-    fenced = next(d for d in history["decisions"] if any(g["state"] == "fenced" for g in d["pool"]["groups"]))
+    fenced = next(
+        d for d in history["decisions"] if "pool" in d and any(g["state"] == "fenced" for g in d["pool"]["groups"])
+    )
     lived = datetime.fromisoformat(fenced["at"]) - datetime.fromisoformat(history["from"])
     assert abs(began - lived.total_seconds()) <= 120
     running = [[group["running"] for group in shot["groups"]] for shot in run["timeline"]]
@@ -316,9 +369,9 @@ class TestErrors:
         assert shell.fault("status", stack="other") == (
             "stack is 'other': no stack of that name is here: check name, region and account"
         )
-        said = "Resource OperatorFunction does not exist for stack evenkeel"
+        said = "Resource WidgetFunction does not exist for stack evenkeel"
         shell.endpoint.refuse("cloudformation", 400, "ValidationError", said)
-        assert "it has no OperatorFunction" in shell.fault("status")
+        assert "it has no WidgetFunction" in shell.fault("status")
 
     @pytest.mark.parametrize(
         ("service", "status", "code", "says"),
@@ -367,9 +420,7 @@ class TestErrors:
 
         with StackEndpoint(STACK, broken) as endpoint:
             shell.endpoint = endpoint
-            assert shell.fault("status", code=1).startswith(
-                "the operator function of stack evenkeel failed: out of memory"
-            )
+            assert shell.fault("status", code=1).startswith("WidgetFunction of stack evenkeel failed: out of memory")
 
     def test_the_cluster_that_does_not_answer_is_exit_one(self, laptop: Laptop) -> None:
         laptop.api.faults.add(status=403, times=100)

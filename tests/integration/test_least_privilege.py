@@ -1,7 +1,12 @@
-"""What the functions do in a cluster is what rbac.yaml grants and the admission policy lets through, and no more."""
+"""What the functions do in a cluster, and in AWS, is what the manifests and the roles grant, and no more.
+
+In a cluster: rbac.yaml and the admission policy. In AWS: the roles of template.yaml, their conditions included.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,14 +17,33 @@ import yaml
 
 from evenkeel.bootstrap import SystemClock, use_clock
 from sandbox.admission import FILE, AdmissionWatch
-from sandbox.aws import Deployment
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.world import World
-from sandbox.triggers import InProcess, Triggers
+from sandbox.permissions import Permissions, Recorded, Request, request_of
+from sandbox.template import ROOT
+from sandbox.triggers import Triggers
 from tests.integration.staging import put_kubeconfig, report_failure
 
 ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text()) if d["kind"] == "ClusterRole")
 ZONE = "eu-central-1a"
+
+
+EVENTS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "events").glob("*.json"))}
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """As everywhere, with the prefix that the tests' secrets have."""
+    with aws.deploy(parameters={"DryRun": "false", "SecretPrefix": "evenkeel/"}) as made:
+        yield made
+
+
+@pytest.fixture
+def functions(deployment: Deployment) -> Iterator[Recorded]:
+    """The handlers; what they ask of AWS is recorded."""
+    with Recorded(deployment, log=io.StringIO()) as handlers:
+        yield handlers
 
 
 @dataclass
@@ -36,7 +60,7 @@ class Clock:
 class Stage:
     """Three clusters that Evenkeel reaches as the user that rbac.yaml describes, watched by the admission policy."""
 
-    def __init__(self, world: World, clock: Clock, deployment: Deployment, functions: InProcess) -> None:
+    def __init__(self, world: World, clock: Clock, deployment: Deployment, functions: Recorded) -> None:
         self.world = world
         self.clock = clock
         self.functions = functions
@@ -68,7 +92,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(deployment: Deployment, functions: InProcess) -> Iterator[Stage]:
+def stage(deployment: Deployment, functions: Recorded) -> Iterator[Stage]:
     clock = Clock(datetime.now(UTC))
     with World(clock=clock.now, users={"evenkeel": Rule.of_role(ROLE)}) as world:
         use_clock(clock)
@@ -102,6 +126,7 @@ def test_growth_an_outage_the_recovery_and_leaving_need_nothing_beyond_the_manif
         denied = [r for r in stage.world.clusters[name].api.requests if r.user == "evenkeel" and r.status in (401, 403)]
         assert denied == [], name
     assert stage.triggers.failures == []
+    assert stage.functions.refused() == []
     judged = {name: set(watch.judged) for name, watch in stage.watches.items()}
     assert judged["gardener"] >= {"machinedeployments", "machines"}
     assert judged["cluster-api"] >= {"machinedeployments", "machines"}
@@ -120,3 +145,160 @@ def test_the_watch_notices_what_the_policy_forbids(stage: Stage) -> None:
     assert stage.watches["cluster-api"].refused == [
         f"{path}: Evenkeel may change nothing of a node group's spec but replicas"
     ]
+
+
+def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(stage: Stage) -> None:
+    cluster, until = "cluster-api", (stage.clock.at + timedelta(hours=1)).isoformat()
+    stage.pass_minutes(1)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        *(("pause", {"pool": "workers", "by": "jane"}), ("resume", {"pool": "workers"}), ("pause", {}), ("resume", {})),
+        *(("fence-zone", {"zone": ZONE, "until": until}), ("validate", {"apply": True})),
+        *(("scale-up", {"pool": "workers", "nodes": 1}), ("scale-down", {"pool": "workers", "nodes": 1})),
+    ]
+    reads: list[tuple[str, dict[str, Any]]] = [
+        *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})),
+    ]
+    for action, fields in asked + reads:
+        answer = stage.operator(action, cluster, **fields)
+        assert answer["ok"], answer
+        stage.clock.sleep(1)
+    for action, fields in reads:
+        answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
+        assert answer["ok"], answer
+    stage.functions("WidgetFunction", {"widgetContext": {}})
+    stage.functions("ScanFunction", {"clusters": [cluster]})
+    stage.functions("ScanFunction", EVENTS["scan-recheck"])
+    account = stage.deployment.aws.account
+    for name, event in EVENTS.items():
+        if name.startswith(("failure-", "provisioning-")):
+            detail = {**event["detail"], "cluster": cluster} if "cluster" in event["detail"] else event["detail"]
+            stage.functions("ProvisioningFailureFunction", {**event, "account": account, "detail": detail})
+    stage.report_failure(cluster)
+    stage.pass_minutes(2)
+    assert stage.operator("restore", cluster)["ok"]
+    stage.pass_minutes(1)
+    assert set(stage.functions.sent) == set(stage.deployment.template.functions())
+    assert stage.functions.refused() == []
+
+
+# ------------------------------------------------------------ the function that hears events
+META = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META"}}
+CONTROL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "CONTROL"}}
+GROUP = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "GROUP#cluster-api/ns/a"}}
+ONCE = {"pk": {"S": "IDEMPOTENCY#provisioning_failure"}, "sk": {"S": "f#1"}}
+FORGED: dict[str, tuple[str, dict[str, Any]]] = {
+    "replacing a record": ("PutItem", {"Item": {**META, "record": {"S": "{}"}, "version": {"N": "2"}}}),
+    "replacing a record by nothing but state": ("PutItem", {"Item": {**META, "state": {"S": "{}"}}}),
+    "removing a record": ("DeleteItem", {"Key": META}),
+    "changing a record": ("UpdateItem", {"Key": META, "UpdateExpression": "SET record = :r"}),
+    "changing a record under another name": (
+        "UpdateItem",
+        {"Key": META, "UpdateExpression": "SET #a = :r", "ExpressionAttributeNames": {"#a": "record"}},
+    ),
+    "changing a record beside state": ("UpdateItem", {"Key": META, "UpdateExpression": "SET state = :s, record = :r"}),
+    "removing what a record says": ("UpdateItem", {"Key": META, "UpdateExpression": "REMOVE record"}),
+    "counting a record's version up": ("UpdateItem", {"Key": META, "UpdateExpression": "ADD version :one"}),
+    "taking a cluster out of the index": ("UpdateItem", {"Key": META, "UpdateExpression": "REMOVE due"}),
+    "a time to live on a record": ("UpdateItem", {"Key": META, "UpdateExpression": "SET expires_at = :e"}),
+    "a control": ("UpdateItem", {"Key": CONTROL, "UpdateExpression": "SET record = :r"}),
+    "a control, whole": ("PutItem", {"Item": {**CONTROL, "record": {"S": "{}"}}}),
+    "a condition on a record": (
+        "UpdateItem",
+        {"Key": GROUP, "UpdateExpression": "SET state = :s", "ConditionExpression": "version = :v"},
+    ),
+    "removing a group": ("DeleteItem", {"Key": GROUP}),
+    "another function's events": ("PutItem", {"Item": {"pk": {"S": "IDEMPOTENCY#other"}, "sk": {"S": "x"}}}),
+    "a key that only begins like its own": (
+        "PutItem",
+        {"Item": {"pk": {"S": "IDEMPOTENCY#provisioning_failure2"}, "sk": {"S": "x"}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_the_function_that_hears_events_may_not_write_what_people_and_the_worker_say(
+    deployment: Deployment, what: str
+) -> None:
+    operation, params = FORGED[what]
+    request = request_of(deployment, "dynamodb", operation, {"TableName": deployment.table, **params})
+    assert not Permissions(deployment, "ProvisioningFailureFunction").allows(request), request
+
+
+def test_the_function_that_hears_events_may_write_what_events_lead_to(deployment: Deployment) -> None:
+    state = "SET #s = :s, revision = :r, kept_until = :e"
+    names = {"ExpressionAttributeNames": {"#s": "state"}}
+    allowed = Permissions(deployment, "ProvisioningFailureFunction").allows
+    for operation, params in (
+        ("UpdateItem", {"Key": GROUP, "UpdateExpression": state, "ConditionExpression": "revision = :v", **names}),
+        (
+            "UpdateItem",
+            {
+                "Key": GROUP,
+                "UpdateExpression": "SET #s = :s, revision = :r REMOVE kept_until",
+                "ConditionExpression": "attribute_not_exists(pk) AND attribute_not_exists(revision)",
+                **names,
+            },
+        ),
+        ("PutItem", {"Item": {**ONCE, "expires_at": {"N": "1"}, "status": {"S": "INPROGRESS"}}}),
+        ("UpdateItem", {"Key": ONCE, "UpdateExpression": "SET data = :d"}),
+        ("DeleteItem", {"Key": ONCE}),
+        ("GetItem", {"Key": ONCE}),
+    ):
+        request = request_of(deployment, "dynamodb", operation, {"TableName": deployment.table, **params})
+        assert allowed(request), request
+
+
+def test_what_that_function_could_still_add_to_a_record_is_never_read(stage: Stage) -> None:
+    key = {"pk": {"S": "CLUSTER#cluster-api"}, "sk": {"S": "META"}}
+    before = stage.operator("status", "cluster-api")
+    call = {
+        "TableName": stage.deployment.table,
+        "Key": key,
+        "UpdateExpression": "SET #s = :s, revision = :r",
+        "ExpressionAttributeNames": {"#s": "state"},
+        "ExpressionAttributeValues": {":s": {"S": '{"paused": true}'}, ":r": {"N": "999"}},
+    }
+    assert Permissions(stage.deployment, "ProvisioningFailureFunction").allows(
+        request_of(stage.deployment, "dynamodb", "UpdateItem", call)
+    )
+    stage.deployment.aws.client("dynamodb").update_item(**call)
+    after = stage.operator("status", "cluster-api")
+    assert {**after, "now": None} == {**before, "now": None}
+    assert stage.operator("pause", "cluster-api")["ok"]  # and its version is still the one that counts
+
+
+def test_the_worker_may_delete_only_on_the_version_of_what_events_lead_to(deployment: Deployment) -> None:
+    allowed = Permissions(deployment, "RebalanceFunction").allows
+    known = {"ConditionExpression": "revision = :v"}
+    for key, condition, expected in ((GROUP, known, True), (GROUP, {}, False), (META, {}, False)):
+        params = {"TableName": deployment.table, "Key": key, **condition}
+        assert allowed(request_of(deployment, "dynamodb", "DeleteItem", params)) is expected
+    by_record = {"TableName": deployment.table, "Key": META, "ConditionExpression": "version = :v"}
+    assert not allowed(request_of(deployment, "dynamodb", "DeleteItem", by_record))
+
+
+@pytest.mark.parametrize("function", ["ScanFunction", "OperatorFunction", "WidgetFunction"])
+def test_no_other_role_may_delete_anything(deployment: Deployment, function: str) -> None:
+    for key in (META, GROUP, ONCE):
+        request = request_of(deployment, "dynamodb", "DeleteItem", {"TableName": deployment.table, "Key": key})
+        assert not Permissions(deployment, function).allows(request)
+
+
+def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
+    for function in ("RebalanceFunction", "OperatorFunction", "WidgetFunction"):
+        allowed = Permissions(deployment, function).allows
+        assert allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "evenkeel/blue"}))
+        assert not allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "evenkeel-2/blue"}))
+        assert allowed(request_of(deployment, "eks", "DescribeCluster", {"name": "blue"}))
+        assert not allowed(Request("eks:DescribeCluster", "arn:aws:eks:eu-central-1:210987654321:cluster/blue"))
+
+
+def test_a_refused_request_is_noticed_and_named(deployment: Deployment, functions: Recorded) -> None:
+    functions("ScanFunction", {"clusters": []})
+    assert functions.refused() == []
+    functions.sent["WidgetFunction"] = functions.sent["ScanFunction"] + [
+        request_of(deployment, "dynamodb", "PutItem", {"TableName": deployment.table, "Item": META})
+    ]
+    (refused,) = functions.refused()
+    assert refused.startswith("WidgetFunction: dynamodb:PutItem on arn:aws:dynamodb:")
+    assert "dynamodb:LeadingKeys=CLUSTER#blue" in refused

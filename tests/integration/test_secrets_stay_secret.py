@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -118,7 +119,7 @@ def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     store = InMemoryStore()
     store.save_record(given, None)
     clock = SystemClock()
-    operate = Operate(store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True)
+    operate = Operate(store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, chance=os.urandom)
     with Overheard() as overheard:
         try:
             observe_cluster(clusters, given, plenty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -337,7 +338,12 @@ class TestANewerRelease:
         kept.change("demo", "META", json.dumps(stored))
         assert dict(registered.due())["demo"] == record()
         operate = Operate(
-            store=registered, clusters=FakeClusters({}), queue=FakeQueue(), clock=kept.clock, dry_run=False
+            store=registered,
+            clusters=FakeClusters({}),
+            queue=FakeQueue(),
+            clock=kept.clock,
+            chance=os.urandom,
+            dry_run=False,
         )
         for action in ("pause", "resume", "pause"):
             assert operate({"action": action, "cluster": "demo"}, plenty)["ok"]
@@ -403,7 +409,12 @@ class TestANewerRelease:
 
     def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: Store) -> None:
         operate = Operate(
-            store=registered, clusters=FakeClusters({}), queue=FakeQueue(), clock=kept.clock, dry_run=False
+            store=registered,
+            clusters=FakeClusters({}),
+            queue=FakeQueue(),
+            clock=kept.clock,
+            chance=os.urandom,
+            dry_run=False,
         )
         given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
         with pytest.raises(ConfigError, match="trouble_after is not a field of this record"):
@@ -448,19 +459,19 @@ class TestTheTableItself:
         table.take_lease("demo", "me", 0, NOW, NOW + MINUTE)
         table.save_decision("demo", "01A", {}, NOW + 30 * MINUTE)
         items = self.items(deployment)
-        assert {kind for kind, item in items.items() if "expires_at" in item} == {"GROUP", "DECISION"}
+        assert {kind for kind, item in items.items() if "expires_at" in item} == {"DECISION"}
         assert int(items["DECISION"]["expires_at"]["N"]) == (NOW + 30 * MINUTE).timestamp()
         assert FAILED.backoff_until is not None
-        assert int(items["GROUP"]["expires_at"]["N"]) > (FAILED.backoff_until + timedelta(hours=3)).timestamp()
+        assert int(items["GROUP"]["kept_until"]["N"]) > (FAILED.backoff_until + timedelta(hours=3)).timestamp()
 
     def test_a_group_stays_until_our_marks_are_off_its_machines(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
         table.save_record(record(), None)
         table.save_group("demo", KEY, replace(FAILED, marked=("m-1",)), None)
-        assert "expires_at" not in self.items(deployment)["GROUP"]
+        assert "kept_until" not in self.items(deployment)["GROUP"]
         table.save_group("demo", KEY, FAILED, 1)
-        assert "expires_at" in self.items(deployment)["GROUP"]
+        assert "kept_until" in self.items(deployment)["GROUP"]
 
     def test_more_than_one_answer_is_read_to_its_end(self, table: DynamoStore) -> None:
         table.save_record(record(), None)
@@ -522,7 +533,7 @@ class TestTheTableItself:
         items = self.items(deployment)
         assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
         for item in items.values():
-            assert set(item) == {"pk", "sk", "state", "revision", "expires_at"}
+            assert set(item) == {"pk", "sk", "state", "revision", "kept_until"}
 
     def test_items_of_the_release_before_are_read_and_written_over(
         self, table: DynamoStore, deployment: Deployment
@@ -588,3 +599,21 @@ def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> No
     assert registered.decisions_after("demo", ids[-1]) == ([], False)
     since = ulid(NOW + 10 * MINUTE, bytes(10))
     assert len(registered.decisions_after("demo", since)[0]) == 2
+
+
+def test_what_is_over_is_named_with_its_version_and_forgotten_unless_it_was_written_since(
+    kept: Kept, registered: Store
+) -> None:
+    registered.save_group("demo", KEY, FAILED, None)
+    assert registered.load("demo").over == {}
+    kept.clock.at += timedelta(days=30)
+    assert registered.load("demo").over == {f"GROUP#{KEY}": 1}
+    assert registered.load("demo").state.groups == {}
+    registered.save_group("demo", KEY, FAILED, 1)
+    with pytest.raises(StateConflictError):
+        registered.forget("demo", f"GROUP#{KEY}", 1)
+    kept.clock.at += timedelta(days=30)
+    registered.forget("demo", f"GROUP#{KEY}", 2)
+    found = registered.load("demo")
+    assert found.over == {}
+    assert f"GROUP#{KEY}" not in found.versions

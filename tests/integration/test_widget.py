@@ -93,6 +93,41 @@ def test_an_action_in_its_parameters_changes_nothing(
     assert not [request for request in cluster.api.requests if request.method not in ("GET",)]
 
 
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [("status", {}), ("plan", {}), ("validate", {}), ("record", {}), ("explain", {"pool": "workers"})],
+)
+def test_without_a_dashboard_it_answers_what_an_operator_may_read(
+    functions: InProcess, cluster: Cluster, action: str, fields: dict[str, str]
+) -> None:
+    answer = functions("WidgetFunction", {"action": action, "cluster": CLUSTER, **fields})
+    assert (answer["ok"], answer["action"], answer["cluster"]) == (True, action, CLUSTER)
+
+
+@pytest.mark.parametrize("action", ["pause", "restore", "register", "fence-zone", "scale-up", "scale-down", "resume"])
+def test_without_a_dashboard_it_refuses_what_would_write(
+    functions: InProcess, cluster: Cluster, deployment: Deployment, action: str
+) -> None:
+    before, messages = table(deployment), waiting(deployment)
+    wanted = {"zone": "eu-central-1a", "until": "2099-01-01T00:00:00Z", "nodes": 5, "pool": "workers", "record": {}}
+    answer = functions("WidgetFunction", {"action": action, "cluster": CLUSTER, **wanted})
+    assert answer == {
+        "ok": False,
+        "retry": False,
+        "message": f"action {action} writes: this function only reads; ask the operator function",
+    }
+    assert table(deployment) == before
+    assert waiting(deployment) == messages
+
+
+@pytest.mark.parametrize("action", [7, None, ["pause"], {"a": 1}, "none of them", "x" * 10_000])
+def test_an_action_that_is_none_is_one_line(functions: InProcess, action: Any) -> None:
+    answer = functions("WidgetFunction", {"action": action, "cluster": CLUSTER})
+    assert answer["ok"] is False
+    assert "\n" not in answer["message"]
+    assert len(answer["message"]) < 1000
+
+
 def test_where_the_cluster_is_away_it_shows_what_the_table_knows(
     functions: InProcess, cluster: Cluster, deployment: Deployment
 ) -> None:

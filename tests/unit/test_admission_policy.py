@@ -87,6 +87,10 @@ def topology(change: Callable[[list[dict[str, Any]]], object]) -> Change:
     return lambda o: change(o["spec"]["topology"]["workers"]["machineDeployments"])
 
 
+def bounds(low: str, high: str, *, of: int = 0) -> Callable[[list[dict[str, Any]]], object]:
+    return lambda deployments: deployments[of]["metadata"]["annotations"].update({MIN: low, MAX: high})
+
+
 OBJECTS: dict[str, Callable[[], dict[str, Any]]] = {
     "evenkeel-node-groups": node_group,
     "evenkeel-machines": machine,
@@ -122,6 +126,8 @@ ALLOWED: list[tuple[str, str, Change]] = [
         "a decision on one",
         topology(lambda d: d[0]["metadata"]["annotations"].update({"evenkeel.dev/d": "x"})),
     ),
+    ("evenkeel-clusters", "both bounds of one", topology(bounds("0", "9"))),
+    ("evenkeel-clusters", "a bound of one taken away", topology(lambda d: d[0]["metadata"]["annotations"].pop(MAX))),
     ("evenkeel-clusters", "a decision on the cluster", annotations({"evenkeel.dev/decision": "x"})),
 ]
 
@@ -187,6 +193,13 @@ REFUSED: list[tuple[str, str, Change, str]] = [
         topology(lambda d: d[0]["metadata"]["annotations"].update(owner="x")),
         "topology's machineDeployment but its own",
     ),
+    ("evenkeel-clusters", "a bound of one that is no number", topology(bounds("1", "four")), "topology must be whole"),
+    ("evenkeel-clusters", "a bound of the second", topology(bounds("1", "-4", of=1)), "topology must be whole"),
+    ("evenkeel-clusters", "a fraction", topology(bounds("1.5", "4")), "topology must be whole"),
+    ("evenkeel-clusters", "an empty bound", topology(bounds("", "4")), "topology must be whole"),
+    ("evenkeel-clusters", "a bound beyond any count", topology(bounds("1", "9" * 10)), "topology must be whole"),
+    ("evenkeel-clusters", "bounds of one the wrong way round", topology(bounds("5", "4")), "above the upper"),
+    ("evenkeel-clusters", "those of the second", topology(bounds("5", "4", of=1)), "above the upper"),
     ("evenkeel-clusters", "an annotation of the cluster", annotations({"owner": "x"}), "of a Cluster but its own"),
 ]
 
@@ -222,11 +235,64 @@ def test_everything_else_is_refused_with_a_reason(named: tuple[str, Policy]) -> 
         assert any(reason in refusal for refusal in refusals), (what, refusals)
 
 
-def test_the_policy_speaks_to_members_of_the_group_alone(named: tuple[str, Policy]) -> None:
+def test_the_policy_speaks_to_members_of_the_group_and_its_service_account_alone(named: tuple[str, Policy]) -> None:
     _, policy = named
+    account = "system:serviceaccount:{}:{}"
     assert policy.applies_to("system:authenticated", "evenkeel")
+    assert policy.applies_to("system:serviceaccounts", username=account.format("evenkeel", "evenkeel"))
+    assert policy.applies_to(username=account.format("another-namespace", "evenkeel"))
     assert not policy.applies_to("system:authenticated", "system:masters")
     assert not policy.applies_to()
+    for other in ("evenkeel", account.format("evenkeel", "default"), account.format("a", "evenkeel2"), "x:a:evenkeel"):
+        assert not policy.applies_to("system:authenticated", username=other), other
+
+
+def subjects() -> list[dict[str, str]]:
+    """Whoever one of the shipped manifests lets patch something."""
+    documents = [d for file in sorted(FILE.parent.glob("rbac*.yaml")) for d in yaml.safe_load_all(file.read_text())]
+    writing = {
+        document["metadata"]["name"]
+        for document in documents
+        if document["kind"] == "ClusterRole" and any(set(rule["verbs"]) - {"get", "list"} for rule in document["rules"])
+    }
+    bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
+    return [subject for binding in bindings if binding["roleRef"]["name"] in writing for subject in binding["subjects"]]
+
+
+def test_whoever_rbac_lets_in_is_fenced_by_every_policy(named: tuple[str, Policy]) -> None:
+    _, policy = named
+    assert {subject["kind"] for subject in subjects()} == {"Group", "ServiceAccount"}
+    for subject in subjects():
+        if subject["kind"] == "Group":
+            assert policy.applies_to("system:authenticated", subject["name"])
+        else:
+            username = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+            groups = (
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{subject['namespace']}",
+                "system:authenticated",
+            )
+            assert policy.applies_to(*groups, username=username)
+
+
+def test_bounds_of_a_topology_that_were_wrong_before_do_not_stand_in_the_way_of_the_others() -> None:
+    old = cluster()
+    topology(bounds("5", "four"))(old)
+    new = copy.deepcopy(old)
+    topology(bounds("2", "8", of=1))(new)
+    assert POLICIES["evenkeel-clusters"].refusals(old, new) == []
+
+
+def test_bounds_that_a_topology_did_not_have_yet_are_judged_too() -> None:
+    old = cluster()
+    del old["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]
+    for low, high, says in (("1", "4", []), ("4", "1", ["above"]), ("a", "4", ["whole", "above"])):
+        new = copy.deepcopy(old)
+        deployment = new["spec"]["topology"]["workers"]["machineDeployments"][0]
+        deployment["metadata"] = {"annotations": {MIN: low, MAX: high}}
+        found = POLICIES["evenkeel-clusters"].refusals(old, new)
+        assert len(found) == len(says), found
+        assert all(word in refusal for word, refusal in zip(says, found, strict=True)), found
 
 
 def test_objects_without_annotations_or_labels_are_no_obstacle() -> None:
@@ -264,3 +330,18 @@ def test_no_right_is_granted_on_everything() -> None:
         rule["resources"][0]: (rule.get("resourceNames"), rule["verbs"]) for rule in rules if "" in rule["apiGroups"]
     }
     assert core == {"configmaps": (["cluster-autoscaler-status"], ["get"]), "events": (None, ["create"])}
+
+
+def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
+    def granted(file: str) -> set[tuple[str, str, str, str]]:
+        rules = next(iter(yaml.safe_load_all((FILE.parent / file).read_text())))["rules"]
+        return {
+            (group, resource, verb, ",".join(rule.get("resourceNames", [])))
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    reading = {right for right in granted("rbac.yaml") if right[2] in ("get", "list")}
+    assert granted("rbac-readers.yaml") == reading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -107,6 +108,12 @@ def test_the_event_in_events_is_read_as_a_request() -> None:
     assert asked.record.only == ("demo-workers-eu-central-1a", "demo-workers-eu-central-1b")
 
 
+def test_a_request_by_event_keeps_the_account_and_the_source_that_it_came_from() -> None:
+    asked = read_event({**EVENT, "account": "123456789012"})
+    assert isinstance(asked, Asked)
+    assert asked.record.by == "123456789012/evenkeel.provisioning"
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -136,7 +143,9 @@ class TestOperator:
     @pytest.fixture
     def operate(self, ask: AskForGrowth) -> Operate:
         clusters = FakeClusters({"demo": AccessError("away")})
-        return Operate(store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, dry_run=False)
+        return Operate(
+            store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, chance=os.urandom, dry_run=False
+        )
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
     def test_an_operator_asks_for_nodes_or_gives_them_back(self, operate: Operate, action: str, nodes: int) -> None:
@@ -155,6 +164,7 @@ class TestOperator:
             "group": None,
             "nodes": 3,
             "at": "2026-01-15T12:00:00Z",
+            "by": None,
             "done": True,
             "result": "refused: no such pool",
         }

@@ -1,5 +1,6 @@
 """Bounds that somebody keeps putting back: counted per publication, given up after three, tried again on resume."""
 
+import os
 from dataclasses import replace
 from datetime import timedelta
 
@@ -75,7 +76,7 @@ def test_resume_tries_again() -> None:
     store.save_record(record("blue"), None)
     store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
     away = FakeClusters({"blue": ClusterUnavailableError("blue does not answer")})
-    use = Operate(store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), dry_run=False)
+    use = Operate(store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), chance=os.urandom, dry_run=False)
     assert use({"action": "status", "cluster": "blue"}, plenty)["groups"][str(key("a"))]["contestedBy"] == "argocd"
     assert use({"action": "resume", "cluster": "blue"}, plenty)["ok"]
     assert store.load("blue").state.groups[key("a")].contested_since is None

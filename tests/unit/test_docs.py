@@ -183,7 +183,7 @@ def test_detail_types_are_those_that_are_published() -> None:
 def test_actions_are_those_of_the_operator_function() -> None:
     text = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
     listed = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M))
-    use = Operate(store=None, clusters=None, queue=None, clock=None, dry_run=True)  # type: ignore[arg-type]
+    use = Operate(store=None, clusters=None, queue=None, clock=None, chance=None, dry_run=True)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="choose one of") as caught:
         use({"action": "none of them", "cluster": "x"}, lambda: 60.0)
     assert listed == set(str(caught.value).rpartition("choose one of ")[2].split(", "))

@@ -5,6 +5,7 @@ docs/simulate.md is left to test_simulation_command.py, which runs its commands 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -88,7 +89,7 @@ class Stack:
             "dry_run": True,
         }
         chance = count()
-        self.operate = Operate(**ports)
+        self.operate = Operate(**ports, chance=os.urandom)
         self.rebalance = Rebalance(**ports, bus=FakeBus(), chance=lambda size: next(chance).to_bytes(size))
         for cluster in clusters.by_id:
             self.store.save_record(record(cluster, dry_run=None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ class Small:
     def ask(scene: Scene, action: str, **event: Any) -> dict[str, Any]:
         clusters = WirelessClusters(scene.api, Life(), scene.clock)
         ports: dict[str, Any] = {"store": scene.memory, "queue": FakeQueue(), "clock": scene.clock}
-        return Operate(**ports, clusters=clusters, dry_run=False)(
+        return Operate(**ports, clusters=clusters, chance=os.urandom, dry_run=False)(
             {"action": action, "cluster": "demo", **event}, plenty
         )
 

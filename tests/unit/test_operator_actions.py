@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,15 +16,20 @@ from rich.console import Console
 
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
-from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError
-from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.errors import (
+    BadRequestError,
+    ClusterUnavailableError,
+    RejectedError,
+    StateUnavailableError,
+)
+from evenkeel.application.operate import READING, Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.cli.answers import print_answer
 from evenkeel.config import BackoffEntry, ZoneRecord
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, PoolId, Publication, Strategy
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.ulids import time_of, ulid
 from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, NOW, group, key, zones
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
@@ -47,7 +53,7 @@ class House:
         self.rebalance = Rebalance(
             **ports, bus=self.bus, clock=self.clock, chance=lambda size: next(chance).to_bytes(size), dry_run=False
         )
-        self.operate = Operate(**ports, clock=self.clock, dry_run=True)
+        self.operate = Operate(**ports, clock=self.clock, chance=os.urandom, dry_run=True)
 
     def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
         event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **more}
@@ -737,3 +743,135 @@ class TestRecord:
         (decision,) = house.ask("record", since="2026-01-15T12:01:30Z")["decisions"]
         assert datetime.fromisoformat(decision["at"]) == NOW + 2 * MINUTE
         assert len(house.ask("record", since="2026-01-15T12:01:00Z")["decisions"]) == 2
+
+
+class TestWhoAsked:
+    """Every action that writes stands beside the decisions, with who asked for it."""
+
+    JANE = "arn:aws:sts::123456789012:assumed-role/platform/jane"
+    WRITING = (
+        ("register", {"record": record().model_dump(mode="json", exclude_unset=True)}),
+        ("pause", {}),
+        ("pause", {"pool": "workers", "until": "2026-02-01T00:00:00Z"}),
+        ("resume", {}),
+        ("fence-zone", {"zone": "a", "until": "2026-02-01T00:00:00Z"}),
+        ("scale-up", {"pool": "workers", "nodes": 1}),
+        ("scale-down", {"pool": "workers", "nodes": 1}),
+        ("restore", {}),
+        ("validate", {"apply": True}),
+    )
+
+    @pytest.mark.parametrize(("action", "fields"), WRITING)
+    def test_an_action_that_writes_is_recorded_with_who_asked(self, action: str, fields: dict[str, Any]) -> None:
+        house = House()
+        answer = house.ask(action, **fields, by=self.JANE)
+        (told,) = house.ask("record")["decisions"]
+        assert {**told, "id": None} == {
+            "id": None,
+            "at": "2026-01-15T12:00:00Z",
+            "cluster": "demo",
+            "cause": action,
+            "by": self.JANE,
+            "what": answer["message"],
+        }
+        assert time_of(told["id"]) == NOW
+
+    def test_every_action_is_either_recorded_or_reads(self) -> None:
+        with pytest.raises(BadRequestError) as caught:
+            House().ask("none of them")
+        known = set(str(caught.value).rpartition("choose one of ")[2].split(", "))
+        assert known == {action for action, _ in self.WRITING} | set(READING)
+
+    def test_an_action_without_a_name_says_so(self) -> None:
+        house = House()
+        house.ask("pause")
+        (told,) = house.ask("status")["actions"]
+        assert told["by"] is None
+
+    def test_reading_is_not_recorded_and_takes_no_name(self) -> None:
+        house = House()
+        for action, fields in (
+            ("plan", {}),
+            ("status", {}),
+            ("explain", {"pool": "workers"}),
+            ("validate", {"fix": True}),
+        ):
+            house.ask(action, **fields)
+            assert "'by' is no field" in house.refused(action, **fields, by=self.JANE)
+        assert house.ask("record")["decisions"] == []
+
+    def test_what_was_refused_is_not_recorded(self) -> None:
+        house = House()
+        house.refused("pause", pool="worker", by=self.JANE)
+        house.refused("fence-zone", zone="nowhere", until="2026-02-01T00:00:00Z", by=self.JANE)
+        assert house.ask("record")["decisions"] == []
+
+    @pytest.mark.parametrize("by", ["", "a\nb", "\x1b[31mred", "x" * 2049, 7, ["a"], "jürgen"])
+    def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, by: object) -> None:
+        house = House()
+        assert house.refused("pause", by=by).startswith("by is ")
+        assert house.record.paused is False
+
+    def test_status_and_explain_tell_it_and_decisions_stay_what_they_were(self) -> None:
+        house = House()
+        house.settle()
+        decisions = house.ask("status")["decisions"]
+        house.ask("pause", pool="workers", by=self.JANE)
+        answer = house.ask("status")
+        assert answer["decisions"] == decisions
+        assert [(told["cause"], told["by"]) for told in answer["actions"]] == [("pause", self.JANE)]
+        out = StringIO()
+        print_answer(answer, Console(file=out, width=200))
+        assert f"pause by {self.JANE}: pool workers of demo is paused until resumed" in out.getvalue()
+        told = house.ask("explain", pool="workers")["history"]
+        assert f"At 2026-01-15T12:02:00Z (just now): pause, asked for by {self.JANE}." in told
+
+    def test_a_request_for_nodes_keeps_who_asked(self) -> None:
+        house = House()
+        house.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)
+        assert house.ask("status")["requests"]["r1"]["by"] == self.JANE
+
+    def test_applying_for_all_clusters_is_recorded_for_each(self) -> None:
+        house = House()
+        house.register_another("other", FakeCluster(zones((1, 1, 1)), house.journal))
+        house.ask("validate", None, apply=True, by=self.JANE)
+        for cluster in ("demo", "other"):
+            assert [told["by"] for told in house.ask("record", cluster)["decisions"]] == [self.JANE]
+
+    def test_where_it_cannot_be_recorded_what_was_done_is_not_asked_for_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = House()
+
+        def away(*_: object) -> None:
+            raise StateUnavailableError("table: away")
+
+        monkeypatch.setattr(house.store, "save_decision", away)
+        answer = house.ask("scale-up", pool="workers", nodes=2, by=self.JANE)
+        assert answer["ok"] is True
+        assert answer["message"].endswith("; who asked is not recorded: table: away")
+
+
+class TestReadingOnly:
+    @pytest.mark.parametrize(("action", "fields"), TestWhoAsked.WRITING)
+    def test_whoever_only_reads_is_refused_what_writes(self, action: str, fields: dict[str, Any]) -> None:
+        house = House()
+        before = house.record
+        with pytest.raises(BadRequestError, match="this function only reads; ask the operator function"):
+            house.operate.read({"action": action, "cluster": "demo", **fields}, plenty)
+        assert house.record == before
+        assert house.queue.clusters == []
+
+    @pytest.mark.parametrize(
+        ("action", "fields"),
+        [("plan", {}), ("status", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})],
+    )
+    def test_it_gets_the_same_answer_as_an_operator(self, action: str, fields: dict[str, Any]) -> None:
+        house = House()
+        event = {"action": action, "cluster": "demo", **fields}
+        assert house.operate.read(event, plenty) == house.operate(event, plenty)
+
+    @pytest.mark.parametrize("apply", [True, "yes", 1, []])
+    def test_apply_in_any_shape_is_no_reading(self, apply: object) -> None:
+        with pytest.raises(BadRequestError, match="validate with apply writes"):
+            House().operate.read({"action": "validate", "cluster": "demo", "apply": apply}, plenty)

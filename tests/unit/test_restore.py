@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -69,7 +70,12 @@ class Stay:
     def ask(self, action: str, **event: Any) -> dict[str, Any]:
         clusters: Clusters = WirelessClusters(self.scene.api, Life(), self.scene.clock)
         operate = Operate(
-            store=self.scene.memory, clusters=clusters, queue=FakeQueue(), clock=self.scene.clock, dry_run=False
+            store=self.scene.memory,
+            clusters=clusters,
+            queue=FakeQueue(),
+            clock=self.scene.clock,
+            chance=os.urandom,
+            dry_run=False,
         )
         return operate({"action": action, "cluster": "demo", **event}, plenty)
 

@@ -222,6 +222,13 @@ def test_a_history_becomes_zones_that_failed_and_demand_that_was_requested(tmp_p
     assert all(not zone.capacity for zone in found.zones[1:])
 
 
+def test_what_people_asked_for_stands_in_a_history_and_moves_no_node() -> None:
+    asked = {"id": "x", "at": rfc3339(NOW), "cluster": "blue", "cause": "pause", "by": None, "what": "blue is paused"}
+    assert scenario_of(history(decisions=[asked, *history()["decisions"]]), "f") == scenario_of(history(), "f")
+    with pytest.raises(ConfigError, match=r"decisions\.0\.pool is missing"):
+        scenario_of(history(decisions=[{"at": rfc3339(NOW)}]), "f")
+
+
 def test_a_history_is_replayed_by_the_command(tmp_path: Path) -> None:
     file = tmp_path / "history.json"
     file.write_text(json.dumps(history()), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
@@ -856,7 +857,14 @@ class TestOperate:
 
     @pytest.fixture
     def operate(self, house: House) -> Callable[..., dict[str, Any]]:
-        use = Operate(store=house.store, clusters=house.clusters, queue=house.queue, clock=house.clock, dry_run=True)
+        use = Operate(
+            store=house.store,
+            clusters=house.clusters,
+            queue=house.queue,
+            clock=house.clock,
+            chance=os.urandom,
+            dry_run=True,
+        )
 
         def call(action: str, cluster: str = "demo", **more: Any) -> dict[str, Any]:
             return use({"action": action, "cluster": cluster, **more}, plenty)
@@ -976,7 +984,14 @@ class TestOperate:
         ],
     )
     def test_a_bad_event_is_answered_with_one_sentence(self, house: House, event: Any, says: str) -> None:
-        use = Operate(store=house.store, clusters=house.clusters, queue=house.queue, clock=house.clock, dry_run=True)
+        use = Operate(
+            store=house.store,
+            clusters=house.clusters,
+            queue=house.queue,
+            clock=house.clock,
+            chance=os.urandom,
+            dry_run=True,
+        )
         with pytest.raises((BadRequestError, ConfigError)) as caught:
             use(event, plenty)
         message = said_by(caught.value)["message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -54,7 +55,12 @@ class House:
     def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
         demo = self.groups if isinstance(self.groups, Exception) else FakeCluster(self.groups)
         operate = Operate(
-            store=self.store, clusters=FakeClusters({"demo": demo}), queue=self.queue, clock=self.clock, dry_run=False
+            store=self.store,
+            clusters=FakeClusters({"demo": demo}),
+            queue=self.queue,
+            clock=self.clock,
+            chance=os.urandom,
+            dry_run=False,
         )
         if isinstance(until, datetime):
             until = until.isoformat()
@@ -65,7 +71,9 @@ class House:
 
     def status(self) -> dict[str, Any]:
         clusters = FakeClusters({"demo": FakeCluster([group("eu-central-1b")])})
-        operate = Operate(store=self.store, clusters=clusters, queue=self.queue, clock=self.clock, dry_run=False)
+        operate = Operate(
+            store=self.store, clusters=clusters, queue=self.queue, clock=self.clock, dry_run=False, chance=os.urandom
+        )
         return operate({"action": "status", "cluster": "demo"}, plenty)
 
     def impaired(self, zone: str) -> bool:

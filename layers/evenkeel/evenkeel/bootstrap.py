@@ -169,12 +169,13 @@ class Parts:
 
     @cached_property
     def operate(self) -> Operate:
-        """For functions/operator."""
+        """For functions/operator, and functions/widget, which only reads."""
         return Operate(
             store=self.store,
             clusters=self.clusters,
             queue=self.queue,
             clock=self.clock,
+            chance=os.urandom,
             dry_run=self.settings.dry_run,
         )
 

@@ -554,6 +554,7 @@ class GrowthRecord(_Strict):
     group: str = Field(default="", max_length=600)
     only: tuple[Annotated[str, Field(min_length=1, max_length=600)], ...] = Field(default=(), max_length=1000)
     at: Moment
+    by: str = Field(default="", max_length=2048)  # who asked, as they say it; of an event: its account and source
     done: bool = False
     result: str = ""
 

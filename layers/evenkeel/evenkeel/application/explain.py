@@ -138,10 +138,13 @@ def explain_group(look: Look, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
-    """The last decisions that changed one of these groups, in sentences; ``names`` are keys."""
+    """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
     wanted = set(names)
     told: list[str] = []
     for decision in decisions:
+        if "pool" not in decision and len(told) < _TOLD:
+            when = f"{decision['at']} ({ago(now - datetime.fromisoformat(decision['at']))})"
+            told.append(f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}.")
         for group in (decision.get("pool") or {}).get("groups", []):
             key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
             if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _TOLD:

@@ -15,6 +15,7 @@ from evenkeel.application.errors import (
     ClusterUnavailableError,
     EvenkeelError,
     StateConflictError,
+    StateUnavailableError,
     UnknownClusterError,
 )
 from evenkeel.application.explain import explain_group, explain_pool, history
@@ -33,7 +34,11 @@ _DECISIONS_SHOWN = 10
 _DECISIONS_READ = 50  # for an explanation: most of them are of other pools
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
 _LONGEST_NAME = 600
+_LONGEST_ASKER = 2048
+_ACTIONS_KEPT = timedelta(days=30)  # as decisions
 _OF_ALL = ("status", "validate")
+# These write nothing, `validate` unless it is to apply what it proposes.
+READING = ("plan", "status", "explain", "validate", "record")
 # Of a look at all clusters: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
 _SECONDS_PER_CLUSTER = 10
 _LEAST_SECONDS = 3
@@ -55,6 +60,14 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "scale-down": ("nodes", "pool", "group", "only", "id"),
     "restore": ("pool",),
 }
+
+
+def writes(event: Mapping[str, Any]) -> bool:
+    """Whether an operator event asks for more than reading."""
+    action = event.get("action")
+    if not isinstance(action, str) or action not in _FIELDS:
+        return False
+    return action not in READING or event.get("apply", False) is not False
 
 
 class _FenceZone(BaseModel):
@@ -88,7 +101,15 @@ class Operate:
     clusters: Clusters
     queue: Queue
     clock: Clock
+    chance: Callable[[int], bytes]
     dry_run: bool
+
+    def read(self, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
+        if writes(event):
+            action = event["action"] if event["action"] not in READING else f"{event['action']} with apply"
+            raise BadRequestError(f"action {action} writes: this function only reads; ask the operator function")
+        return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """Answer one operator event.
@@ -117,7 +138,7 @@ class Operate:
         if not isinstance(action, str) or action not in actions:
             guess = near(action, actions) if isinstance(action, str) and len(action) <= _LONGEST_ID else ""
             raise BadRequestError(f"action is {shown(action)}{guess}: choose one of {', '.join(sorted(actions))}")
-        known = ("action", "cluster", *_FIELDS[action])
+        known = ("action", "cluster", *_FIELDS[action], *(("by",) if writes(event) else ()))
         for field in event:
             if field not in known:
                 raise BadRequestError(
@@ -129,10 +150,28 @@ class Operate:
         if not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID:
             raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
         try:
-            return {"ok": True, "action": action, "cluster": cluster, **actions[action](cluster, event, remaining)}
+            answer = self._carry_out(actions[action], cluster, event, remaining)
         except UnknownClusterError as error:
             guess = near(cluster, [known for known, _ in self.store.due()])
             raise UnknownClusterError(f"{error}{guess}") from None
+        return {"ok": True, "action": action, "cluster": cluster, **answer}
+
+    def _carry_out(
+        self, action: _Action, cluster: str, event: Mapping[str, Any], remaining: Remaining
+    ) -> dict[str, Any]:
+        """Do it, and write down beside the decisions who asked for it."""
+        by = _asker(event)
+        answer = action(cluster, event, remaining)
+        if not writes(event):
+            return answer
+        now = self.clock.now()
+        id = ulid(now, self.chance(10))
+        told = {"id": id, "at": rfc3339(now), "cluster": cluster, "cause": event["action"], "by": by}
+        try:
+            self.store.save_decision(cluster, id, {**told, "what": answer["message"]}, now + _ACTIONS_KEPT)
+        except StateUnavailableError as error:  # it is done, and must not be asked for a second time
+            return {**answer, "message": f"{answer['message']}; who asked is not recorded: {error}"}
+        return answer
 
     def _of_all(self, answer: _Action, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """One answer per registered cluster. What is wrong with one is said in its place, and the others go on."""
@@ -148,7 +187,7 @@ class Operate:
                     why = "answer is too large" if size > _LARGEST_ANSWER else "time is over"
                     said = {"ok": False, "message": f"{cluster}: the {why}: ask for this cluster alone"}
                 else:
-                    said = {"ok": True, **answer(cluster, event, left)}
+                    said = {"ok": True, **self._carry_out(answer, cluster, event, left)}
             except (EvenkeelError, ConfigError) as error:
                 said = said_by(error)
             size += len(json.dumps(said))
@@ -380,7 +419,9 @@ class Operate:
         if (group is None) == (pool is None):
             raise BadRequestError(f"{event['action']} needs a pool or a group: name one of them")
         record = read_model(
-            GrowthRecord, {"id": f"hand-{now.timestamp()}", **asked, "nodes": sign * nodes, "at": now}, event["action"]
+            GrowthRecord,
+            {"id": f"hand-{now.timestamp()}", **asked, "nodes": sign * nodes, "at": now, "by": _asker(event) or ""},
+            event["action"],
         )
         try:
             look = self._look(cluster, remaining)
@@ -417,6 +458,16 @@ def _name(event: Mapping[str, Any], field: str) -> str | None:
     if name is not None and (not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME):
         raise BadRequestError(f"{field} is {shown(name)}: name the {field}")
     return name
+
+
+def _asker(event: Mapping[str, Any]) -> str | None:
+    """Who asks, as the event says it; None where it does not. Nobody can check it here."""
+    by = event.get("by")
+    if by is None:
+        return None
+    if not isinstance(by, str) or not 0 < len(by) <= _LONGEST_ASKER or not (by.isascii() and by.isprintable()):
+        raise BadRequestError(f"by is {shown(by)}: name who asks, such as the ARN that STS calls the caller")
+    return by
 
 
 def _flag(event: Mapping[str, Any], field: str) -> bool:

@@ -1,7 +1,7 @@
 """What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ class Remembered:
     growths: Mapping[str, GrowthRecord]  # by id, those that are done too; the plan needs only state.growths
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
     fence: int  # of the lease
+    over: Mapping[str, int] = field(default_factory=dict)  # items that count no more: sort key -> version
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
 
@@ -97,6 +98,10 @@ class Store(Protocol):
 
     def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
+        ...
+
+    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+        """Delete an item that is over. Raises StateConflictError where it has been written since."""
         ...
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:

@@ -58,6 +58,8 @@ _log = logging.getLogger("evenkeel.rebalance")
 _ROUNDS = 4
 # A decision is of interest while somebody may still ask about it.
 _DECISIONS_KEPT = timedelta(days=30)
+# Items that are over, deleted in one run: they do no harm, and a run has better things to do.
+_FORGOTTEN_AT_ONCE = 20
 # A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
 _PATCH_SECONDS = 14
 
@@ -277,10 +279,19 @@ class _Run:
                     request = self.remembered.growths[refusal.growth.id]
                     self.books.end_growth(request, f"refused: {refusal.reason}")
             self._after_leaving(planned)
+            self._clean_up()
         finally:
             if self.lease is not None:
                 self.ports.store.give_back_lease(self.outcome.cluster, self.lease, self.ports.clock.now())
         return self.conflict
+
+    def _clean_up(self) -> None:
+        """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""
+        for key, version in list(self.remembered.over.items())[:_FORGOTTEN_AT_ONCE]:
+            try:
+                self.ports.store.forget(self.outcome.cluster, key, version)
+            except StateConflictError:
+                continue  # it is news again
 
     def _is_dry(self, pool: PoolPlan) -> bool:
         return self.outcome.dry_run and not leaves(self.remembered.record, pool.id)

@@ -30,6 +30,7 @@ def status_json(
     record = remembered.record
     policy = record.policy()
     paused = is_paused(record, now)
+    made = [decision for decision in decisions if "pool" in decision]
     planned = {plan.group.key: plan for pool in look.plan.pools for plan in pool.groups} if look else {}
     told = {**remembered.state.groups, **(look.plan.states if look else {})}
     groups = {}
@@ -83,6 +84,7 @@ def status_json(
                 "group": asked.group or None,
                 "nodes": asked.nodes,
                 "at": rfc3339(asked.at),
+                "by": asked.by or None,
                 "done": asked.done,
                 "result": asked.result or None,
             }
@@ -90,10 +92,11 @@ def status_json(
         },
         "pools": [_pool(pool, look, told) for pool in look.plan.pools] if look else [],
         **({} if unread is None else {"unread": unread}),
-        "decisions": list(decisions),
+        "decisions": made,
+        "actions": [decision for decision in decisions if "pool" not in decision],
         "message": f"{record.id}: {mode}, {trouble} node group{'' if trouble == 1 else 's'} in trouble"
         + (f", {frozen} frozen" if frozen else "")
-        + _last(decisions, now)
+        + _last(made, now)
         + (f"; being restored: pool {', '.join(record.leaving_pools)}" if record.leaving_pools else "")
         + ("" if unread is None else f"; not read: {unread}"),
     }

@@ -50,6 +50,9 @@ def _status(console: Console, answer: _Json) -> None:
         age = ago(now - datetime.fromisoformat(decision["at"]))
         what = "; ".join(_came_of(decision)) or "nothing changed"
         _line(console, f"{decision['at']} ({age}) {decision['pool']['name']}: {what} ({decision['cause']})", "dim")
+    for action in answer["actions"]:
+        age, by = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
+        _line(console, f"{action['at']} ({age}) {action['cause']} by {by}: {action['what']}", "dim")
 
 
 def _came_of(decision: _Json) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""`evenkeel ACTION --stack NAME --cluster ID`: the operator function of a deployed stack, asked from a laptop.
+"""`evenkeel ACTION --stack NAME --cluster ID`: the functions of a deployed stack, asked from a laptop.
 
 With the caller's own credentials and region. They need cloudformation:DescribeStackResource, to find the function, and
-lambda:InvokeFunction on it; what happens then, the function does with its own rights.
+lambda:InvokeFunction on it: on the one that only reads, or on the operator function (the stack's ReaderPolicy and
+OperatorPolicy give just that). What happens then, the function does with its own rights.
 """
 
 import json
@@ -27,6 +28,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
+from evenkeel.application.operate import writes
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.table import counted
@@ -34,9 +36,11 @@ from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 from evenkeel.domain.values import shown
 
-_OPERATOR = "OperatorFunction"  # its logical id in template.yaml
+# Logical ids in template.yaml: who may only read has no right to invoke the first.
+_OPERATOR, _READER = "OperatorFunction", "WidgetFunction"
 # The function has 60 s; and an answer that got lost is no reason to ask for 5 nodes a second time.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
+_IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _UNKNOWN_CALLER = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}
@@ -59,7 +63,7 @@ class CannotAskError(Exception):
 
 
 def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
-    """The operator function's answer, whether ok or not.
+    """A function's answer, whether ok or not; with who asks, where something is to be written.
 
     Raises:
         CannotAskError: no stack of that name, no credentials or rights, no answer, or the function failed.
@@ -67,28 +71,39 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     import boto3  # a quarter of a second that commands without a stack need not wait for
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
+    function = _OPERATOR if writes(event) else _READER
     try:
         # boto3 knows AWS_DEFAULT_REGION only; every other tool of AWS reads this one too.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
         found = session.client("cloudformation", config=_CONFIG).describe_stack_resource(
-            StackName=stack, LogicalResourceId=_OPERATOR
+            StackName=stack, LogicalResourceId=function
         )
+        if function == _OPERATOR:
+            event = {**event, **_caller(session)}
         service, action = "Lambda", "lambda:InvokeFunction"
         answer = session.client("lambda", config=_CONFIG).invoke(
             FunctionName=found["StackResourceDetail"]["PhysicalResourceId"], Payload=json.dumps(event).encode()
         )
         payload = json.loads(answer["Payload"].read())
     except (ClientError, BotoCoreError, OSError, ValueError, KeyError) as error:
-        raise _why(error, stack, service, action) from None
+        raise _why(error, stack, function, service, action) from None
     if "FunctionError" in answer:
         said = payload.get("errorMessage") if isinstance(payload, Mapping) else payload
-        raise CannotAskError(f"the operator function of stack {stack} failed: {said}: see its log")
+        raise CannotAskError(f"{function} of stack {stack} failed: {said}: see its log")
     if not isinstance(payload, dict) or not isinstance(payload.get("message"), str):
-        raise CannotAskError(f"{_OPERATOR} of stack {stack} answered {shown(payload)}: that is no operator of Evenkeel")
+        raise CannotAskError(f"{function} of stack {stack} answered {shown(payload)}: that is none of Evenkeel's")
     return payload
 
 
-def _why(error: Exception, stack: str, service: str, action: str) -> CannotAskError:
+def _caller(session: Any) -> dict[str, str]:
+    """Who asks, for the record of the action. Nothing hangs on it: CloudTrail knows who invoked the function."""
+    try:
+        return {"by": str(session.client("sts", config=_IDENTITY_CONFIG).get_caller_identity()["Arn"])}
+    except (ClientError, BotoCoreError, OSError, KeyError):
+        return {}
+
+
+def _why(error: Exception, stack: str, function: str, service: str, action: str) -> CannotAskError:
     text = " ".join(str(error).split())
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "")
@@ -99,7 +114,7 @@ def _why(error: Exception, stack: str, service: str, action: str) -> CannotAskEr
         if code in _UNKNOWN_CALLER:
             return CannotAskError(f"AWS does not accept the credentials: {_said(error)}")
         if code == "ValidationError" and "does not exist" in text:
-            what = f"it has no {_OPERATOR}" if _OPERATOR in _said(error) else "no stack of that name is here"
+            what = f"it has no {function}" if function in _said(error) else "no stack of that name is here"
             return CannotAskError(f"stack is {shown(stack)}: {what}: check name, region and account", BAD_INPUT)
         return CannotAskError(f"{service} refused: {code}: {_said(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
@@ -299,7 +314,9 @@ def record_command(
             target.write(told + "\n")
     except OSError as error:
         fail([f"{file}: cannot be written: {error.strerror or error}"])
-    say(f"{counted(len(decisions), 'decision')} of {cluster} since {begin}: {file}")
+    made = sum("pool" in decision for decision in decisions)
+    asked = f", {counted(len(decisions) - made, 'action')}" if made < len(decisions) else ""
+    say(f"{counted(made, 'decision')}{asked} of {cluster} since {begin}: {file}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -101,6 +101,7 @@ def _scale_up(event: Mapping[str, Any]) -> Word:
     envelope = read_model(_Envelope, event, "scale-up event")
     detail = read_model(_ScaleUp, event.get("detail"), "scale-up event: detail")
     fields = {"id": detail.id, "nodes": detail.nodes, "pool": detail.pool, "group": detail.group, "only": detail.only}
+    fields["by"] = "/".join(str(event.get(name) or "?")[:256] for name in ("account", "source"))
     record = read_model(GrowthRecord, {**fields, "at": detail.occurredAt or envelope.time}, "scale-up event: detail")
     return Asked(cluster=detail.cluster, record=record)
 

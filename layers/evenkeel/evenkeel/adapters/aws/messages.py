@@ -17,9 +17,10 @@ _log = logging.getLogger("evenkeel.messages")
 _LARGEST_DETAIL = 240_000
 _SOURCE = "evenkeel"
 # Seconds until a message that failed comes back for the first time, then four times as long, at most 80: 5, 20, 80, 80.
-# A table that was away for a moment costs little, and a dead worker's lease (60 s) has ended in time.
+# A table that was away for a moment costs little. A worker that died asks for nothing: its message comes back after the
+# queue's visibility timeout (90 s), when its lease (60 s at most) has ended, and well before the first backoff has.
 _TRY_AGAIN_SECONDS = 5
-_LONGEST_WAIT_SECONDS = 80
+LONGEST_WAIT_SECONDS = 80
 
 
 class Request(BaseModel):
@@ -90,7 +91,7 @@ class SqsQueue:
 
         Its cluster's other messages wait for it. Best effort: where it fails, the message comes back all the same.
         """
-        seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), _LONGEST_WAIT_SECONDS)
+        seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
         try:
             self._client.change_message_visibility(
                 QueueUrl=self._rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds

@@ -105,8 +105,11 @@ class Records:
         zones: dict[str, ZoneRecord] = {}
         growths: dict[str, GrowthRecord] = {}
         event_look = timer = None
+        over: dict[str, int] = {}
         for key, item in items.items():
             if item.expires is not None and item.expires <= now:
+                if item.version is not None and key != "LOOK":
+                    over[key] = item.version
                 continue
             if key.startswith("GROUP#"):
                 groups[_group_key(cluster, key)] = self._read(GroupRecord, cluster, key, item).state()
@@ -137,6 +140,7 @@ class Records:
             timer=timer,
             event_look=event_look,
             versions={key: item.version for key, item in items.items() if item.version is not None},
+            over=over,
             fence=fence,
         )
 

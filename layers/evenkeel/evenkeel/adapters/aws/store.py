@@ -124,6 +124,17 @@ class DynamoStore:
         """Whole."""
         self._put(cluster, self._records.timer(cluster, timer, version, self._now()))
 
+    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+        """What has been written since stays."""
+        self._ask(
+            lambda: self._client.delete_item(
+                TableName=self._table,
+                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": sort_key}},
+                ConditionExpression="revision = :version",
+                ExpressionAttributeValues={":version": {"N": str(version)}},
+            )
+        )
+
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         """Take the lease if it is over and nobody has had it since ``seen_fence``.
 
@@ -235,16 +246,17 @@ class DynamoStore:
     def _update(self, cluster: str, entry: Entry) -> None:
         """Names no attribute but these: whoever may write only them can write every item that events lead to.
 
-        An item of a release before this one has a ``record`` and no ``revision``: it is written like a new one, and
-        what stands in ``record`` counts no more.
+        Not ``expires_at`` either, by which DynamoDB would delete whatever it is put on: the worker deletes what is
+        over (:meth:`forget`). An item of a release before this one has a ``record`` and no ``revision``: it is written
+        like a new one, and what stands in ``record`` counts no more.
         """
         values = {":state": {"S": entry.text}, ":revision": {"N": str(entry.next_version)}}
         update, condition = "SET #state = :state, revision = :revision", "attribute_not_exists(revision)"
         if entry.expires is None:
-            update += " REMOVE expires_at"
+            update += " REMOVE kept_until"
         else:
-            update += ", expires_at = :expires"
-            values[":expires"] = _seconds(entry.expires)
+            update += ", kept_until = :until"
+            values[":until"] = _seconds(entry.expires)
         if entry.version is not None:
             condition = "revision = :version"
             values[":version"] = {"N": str(entry.version)}
@@ -283,12 +295,20 @@ class DynamoStore:
 
 def _stored(sort_key: str, item: Item) -> Stored:
     """An item's text, preferably of its newer form, and the version that its next write is conditional on."""
-    number = "revision" if sort_key.partition("#")[0] in _OF_EVENTS else "version"
-    return Stored(
-        text=_text(item),
-        version=int(item[number]["N"]) if number in item else None,
-        expires=moment(item["expires_at"]["N"]) if "expires_at" in item else None,
-    )
+    if sort_key.partition("#")[0] not in _OF_EVENTS:
+        # Whoever hears events could add their attributes to any item: they count for nothing here.
+        return Stored(text=_text(item), version=_number(item, "version"), expires=_moment(item, "expires_at"))
+    until = "kept_until" if "state" in item else "expires_at"  # as releases before this one had it
+    text = item["state"]["S"] if "state" in item else _text(item)
+    return Stored(text=text, version=_number(item, "revision"), expires=_moment(item, until))
+
+
+def _number(item: Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None
+
+
+def _moment(item: Item, name: str) -> datetime | None:
+    return moment(item[name]["N"]) if name in item else None
 
 
 def _seconds(at: datetime) -> dict[str, str]:
@@ -296,4 +316,4 @@ def _seconds(at: datetime) -> dict[str, str]:
 
 
 def _text(item: Item) -> str:
-    return str((item.get("state") or item.get("record") or {"S": ""})["S"])
+    return str(item.get("record", {"S": ""})["S"])

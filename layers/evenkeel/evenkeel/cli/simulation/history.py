@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.config import ConfigError, Count, Moment, StrategyName, read_model
@@ -68,6 +68,14 @@ class _History(_Part):
     start: Moment = Field(alias="from")
     end: Moment = Field(alias="to")
     decisions: tuple[_Decision, ...]
+
+    @field_validator("decisions", mode="before")
+    @classmethod
+    def _of_pools(cls, decisions: object) -> object:
+        """What people asked for stands among them, and moves no node by itself."""
+        if not isinstance(decisions, list):
+            return decisions
+        return [one for one in decisions if not isinstance(one, Mapping) or "pool" in one or "by" not in one]
 
 
 def is_history(data: object) -> bool:
