@@ -1,10 +1,11 @@
 """A plan as a whole: its reasons, its news, and what it leaves alone."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model import Observation, Policy, Skipped, Strategy
+from evenkeel.domain.model import Observation, Policy, Skipped, State, Strategy
 from evenkeel.domain.plan import ClusterState, plan
 from tests.builders import (
     MINUTE,
@@ -129,6 +130,45 @@ def test_a_look_is_asked_for_when_the_last_word_about_a_fenced_zone_ends() -> No
 
 def test_a_pool_in_which_time_changes_nothing_asks_for_no_look() -> None:
     assert plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12)).look_at is None
+
+
+class TestNoZoneIsHealthy:
+    """After a hiccup that all had at once: who has had a success since is tried, once for each."""
+
+    @staticmethod
+    def states_of(arrived: timedelta | None, failed: timedelta = -MINUTE, **fields: int) -> list[State]:
+        known = replace(
+            in_backoff(), last_failure=NOW + failed, arrived_at=None if arrived is None else NOW + arrived
+        )
+        members = [group("a", 3, **fields), group("b", 3)]
+        return [
+            planned.state
+            for planned in pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",)).groups
+        ]
+
+    def test_a_zone_to_which_a_node_has_come_since_it_failed_is_tried(self) -> None:
+        assert self.states_of(-MINUTE / 2) == [State.PROBING, State.FENCED]
+
+    def test_not_while_it_still_waits_for_a_node(self) -> None:
+        assert self.states_of(-MINUTE / 2, running=2) == [State.FENCED, State.FENCED]
+
+    def test_not_where_no_node_has_come(self) -> None:
+        assert self.states_of(None) == [State.FENCED, State.FENCED]
+
+    def test_a_trial_that_fails_fences_it_until_the_next_node_comes(self) -> None:
+        assert self.states_of(-MINUTE / 2, failed=-MINUTE / 3) == [State.FENCED, State.FENCED]
+        assert self.states_of(-MINUTE / 4, failed=-MINUTE / 3) == [State.PROBING, State.FENCED]
+
+    def test_a_healthy_zone_goes_before_any_trial(self) -> None:
+        known = replace(in_backoff(), arrived_at=NOW)
+        found = pool_plan([group("a", 3), group("b", 3)], numbers(0, 12), states={key("a"): known})
+        assert [planned.state for planned in found.groups] == [State.FENCED, State.HEALTHY]
+
+    def test_a_zone_that_is_fenced_by_a_word_is_not_tried(self) -> None:
+        known = replace(in_backoff(), arrived_at=NOW)
+        members = [group("a", 3), group("b", 3)]
+        found = pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",), impaired=("a",))
+        assert [planned.state for planned in found.groups] == [State.FENCED, State.FENCED]
 
 
 class TestHalfAList:
