@@ -389,6 +389,41 @@ class TestRebalanceRefused:
         assert house.bounds()[1][1] == 1
         assert house.outcomes()[0] == "rejected: 422 no"
 
+    def test_for_good_it_does_not_make_its_pool_be_written_to_and_fro(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 2), (0, 5), (0, 5)]), pools=[{"name": "workers", "max": 12}])
+        tried = self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        told, patched, asked = len(house.decisions()), len(tried), len(house.queue.second_looks)
+        for _ in range(4):
+            house.run()
+        assert (len(house.decisions()), len(tried)) == (told, patched)
+        assert len(house.queue.second_looks) - asked == 2, "30 and 60 s after the second look, and then no more"
+        assert [maximum for _, maximum in house.bounds()] == [2, 5, 5]
+
+    def test_it_is_tried_again_after_five_minutes_and_told_again_only_where_the_reason_is_another(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
+        tried = self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        told = len(house.decisions())
+        for _ in range(20):
+            house.run()
+        assert (tried.count("a"), len(house.decisions())) == (5, told)
+        self.refuse(house, "a", RejectedError("422 another"))
+        for _ in range(5):
+            house.run()
+        assert (len(house.decisions()), house.outcomes()[0]) == (told + 1, "rejected: 422 another")
+
+    def test_once_it_is_taken_all_is_as_if_it_had_never_been_refused(self) -> None:
+        house, whole = (House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)])) for _ in range(2))
+        whole.run()
+        self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        house.cluster.before_apply = lambda patch: None
+        house.clock.at += 5 * MINUTE
+        house.run()
+        assert house.bounds() == whole.bounds()
+        assert house.store.load("demo").state.groups[key("a")].write_refused_at is None
+
     def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
         groups = zones((2, 2, 2), bounds=[(0, 9), (0, 9), (0, 9)])
         groups += [
@@ -596,6 +631,7 @@ class TestRebalanceAlways:
                 house.clock.at += 2 * MINUTE
             house.store.away_from = None
         house.cluster.before_apply = lambda patch: None
+        house.clock.at += 5 * MINUTE  # what was refused is left alone for so long
         for _ in range(4):
             house.run()
         patched = len(house.cluster.applied)
