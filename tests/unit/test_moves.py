@@ -114,7 +114,6 @@ class TestBesideAnAutoscaler:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
         assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.moved > 0] == [True]
 
-
     @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
     def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
         self, ago: float, is_cut: bool

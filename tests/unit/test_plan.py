@@ -137,9 +137,7 @@ class TestNoZoneIsHealthy:
 
     @staticmethod
     def states_of(arrived: timedelta | None, failed: timedelta = -MINUTE, **fields: int) -> list[State]:
-        known = replace(
-            in_backoff(), last_failure=NOW + failed, arrived_at=None if arrived is None else NOW + arrived
-        )
+        known = replace(in_backoff(), last_failure=NOW + failed, arrived_at=None if arrived is None else NOW + arrived)
         members = [group("a", 3, **fields), group("b", 3)]
         return [
             planned.state

@@ -353,7 +353,6 @@ class TestTheClockOfAGroup:
         assert state is not None
         assert state.failures == 0
 
-
     def test_a_failure_from_the_future_is_the_same_failure_at_the_next_look_and_hides_no_success(self) -> None:
         looked = machines(group("a", 3, running=2), MINUTE)
         (*ran, new) = looked.machines or ()
@@ -404,10 +403,10 @@ class TestWhatIsHeld:
         for minute in range(0, 121):
             # MCM and CAPA write the failure anew at every try
             groups = (self.failing(code, minute - minute % 7), *others)
-            found = plan(Observation(groups=groups), state, numbers(0, 12, on_failure=on_failure), NOW + minute * MINUTE)
-            state = replace(
-                state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states}
+            found = plan(
+                Observation(groups=groups), state, numbers(0, 12, on_failure=on_failure), NOW + minute * MINUTE
             )
+            state = replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
             (pool,) = found.pools
             assert [planned.requested for planned in pool.groups] == [5, 3, 3], minute
             assert state.groups[key("a")].failure_class is kind, minute
