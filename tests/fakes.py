@@ -20,7 +20,7 @@ from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRe
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.offer import read_adopted, read_offer
+from evenkeel.domain.offer import read_adopted, read_offer, read_publication
 from evenkeel.domain.plan import GroupPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.writes import Patch
@@ -290,6 +290,7 @@ class FakeCluster:
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
             offer=read_offer(decision),
+            publication=read_publication(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )

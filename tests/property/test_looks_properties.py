@@ -110,6 +110,15 @@ def test_second_looks_come_after_15_30_and_60_seconds_and_then_not_at_all() -> N
     assert waited == [15, 30, 60]
 
 
+def test_an_answer_that_is_lost_after_a_chain_has_ended_begins_another() -> None:
+    cluster = Cluster()
+    cluster.look(wrote=True)
+    cluster.carry_on()
+    cluster.now += 600 * SECOND
+    cluster.look(doubtful=True)
+    assert [(moment - cluster.now) / SECOND for moment in cluster.messages] == [15]
+
+
 def test_a_write_begins_the_second_looks_anew() -> None:
     cluster = Cluster()
     cluster.look(wrote=True)

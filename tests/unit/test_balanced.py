@@ -211,8 +211,9 @@ def test_a_probing_zone_gets_room_for_one_machine() -> None:
     assert "probing" in reasons(found, "a")
 
 
-def test_a_probe_on_its_way_is_not_followed_by_a_second() -> None:
-    found = pool_plan(zones((3, 3, 3), running=(2, 3, 3)), numbers(0, 12), probing=("a",))
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_probe_on_its_way_is_not_followed_by_a_second_under_any_strategy(strategy) -> None:
+    found = pool_plan(zones((3, 3, 3), running=(2, 3, 3)), numbers(0, 12, strategy), probing=("a",))
     assert maxima(found)[0] == 3
 
 
@@ -269,6 +270,31 @@ def test_an_owner_that_refuses_max_0_gets_its_one_node_out_of_the_headroom() -> 
     found = pool_plan(zones((0, 4, 4), floor_max=1), numbers(0, 12), fenced=("a",))
     assert maxima(found)[0] == 1
     assert sum(maxima(found)) == 12
+
+
+def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximum() -> None:
+    """Whatever one zone grows by: the others' one node each is kept free from the beginning."""
+    pool = Played(zones((0, 0, 0), floor_max=1), numbers(0, 4))
+    for _ in range(12):
+        pool.look(20)
+        found = pool.look(15)
+        assert sum(maxima(found)) == 4
+        pool.look(5, a=maxima(found)[0])
+    assert pool.groups[0].requested == 2
+
+
+def test_the_fence_follows_requested_down_at_every_look() -> None:
+    pool = Played(zones((2, 3, 3)), numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
+    assert [maxima(pool.look(10, a=left))[0] for left in (2, 1, 0)] == [2, 1, 0]
+    assert pool.next_look() == 15
+
+
+def test_a_raise_to_the_minimum_leaves_the_room_that_frozen_groups_keep() -> None:
+    frozen = group("a", 2, bounds=(0, 6), frozen_because="rolling out")
+    found = pool_plan([frozen, group("b"), group("c")], numbers(12, 12))
+    assert requested(found) == (2, 3, 3)
+    assert sum(maxima(found)) == 12
+    assert found.starved == 4
 
 
 def test_the_minimum_is_levelled_over_what_is_there() -> None:

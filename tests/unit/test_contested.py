@@ -15,7 +15,7 @@ from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, Observation,
 from evenkeel.domain.offer import read_publication, write_decision
 from evenkeel.domain.plan import ClusterState, plan
 from evenkeel.domain.seeing import see
-from tests.builders import MINUTE, NOW, group, key
+from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan
 from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 
 _TIMEOUT = timedelta(minutes=15)
@@ -43,6 +43,35 @@ def test_three_times_within_an_hour_is_an_owner_and_it_is_named() -> None:
     assert state is not None
     assert state.contested_since is not None
     assert state.contested_by == "argocd"
+
+
+def test_what_was_longer_ago_than_an_hour_does_not_hide_three_times_within_one() -> None:
+    state = _seen([0, 70, 80, 90])
+    assert state is not None
+    assert state.contested_since is not None
+
+
+def test_replicas_that_are_put_back_three_times_within_an_hour_are_contested_as_bounds_are() -> None:
+    state: GroupState | None = None
+    for minute in (0, 20, 40):
+        wrote = Publication(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
+        found = replace(group("a", 4, running=1, bounds=(0, 4)), publication=wrote, replicas_by="argocd")
+        state = see(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
+    assert state is not None
+    assert state.contested_replicas
+    assert (state.contested_since, state.contested_by) == (NOW + 41 * MINUTE, "argocd")
+
+
+def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() -> None:
+    members = [group("a", 4, running=1, bounds=(0, 9)), group("b", 2, bounds=(0, 9))]
+    contested = replace(in_backoff(), contested_since=NOW, contested_by="argocd", contested_replicas=True)
+    pool = pool_plan(members, numbers(0, 12), states={key("a"): contested})
+    first = pool.groups[0]
+    assert (first.state, first.requested) == (State.FENCED, 4)
+    assert first.bounds is not None
+    assert first.bounds.max == 4
+    assert "replicas stay as they are: argocd put them back 3 times" in "; ".join(first.reasons)
+    assert pool.contested == (str(key("a")),)
 
 
 @pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])

@@ -13,6 +13,7 @@ from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy
 from evenkeel.domain.moves import Move
 from evenkeel.domain.plan import PoolPlan
 from evenkeel.domain.pools import PoolState
+from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import (
     MINUTE,
@@ -113,6 +114,16 @@ class TestBesideAnAutoscaler:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
         assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.moved > 0] == [True]
 
+    @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
+    def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
+        self, ago: float, is_cut: bool
+    ) -> None:
+        ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
+        found = pool_plan([group("a", 2), group("b", 4, running=3, move=ours)], MOVE)
+        bounds = found.groups[1].bounds
+        assert bounds is not None
+        assert (bounds.max == 4) is is_cut
+
 
 class TestTheOrderOfWrites:
     def test_who_gives_comes_before_who_takes_even_where_the_taker_loses_more_room(self) -> None:
@@ -166,6 +177,15 @@ class TestWhatIsOwed:
     def test_nothing_when_all_was_taken(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
         assert move.owed([group("a", 2, move="m"), group("b", 6, move="m")]) == 0
+
+    def test_nothing_when_more_was_taken_than_given_and_never_less_than_nothing(self) -> None:
+        move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+        assert move.owed([group("a", 5), group("b", 6, move="m")]) == 0
+
+    def test_nothing_when_more_was_given_back_than_asked_for(self) -> None:
+        move = Move(id="m", carried=-2, steps={str(key("a")): -3}, request="r")
+        assert move.owed([group("a", 5)]) == -2
+        assert move.owed([group("a", 2, move="m")]) == 0
 
     def test_marks_of_another_move_do_not_count(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})

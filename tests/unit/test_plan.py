@@ -1,10 +1,27 @@
 """A plan as a whole: its reasons, its news, and what it leaves alone."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
-from evenkeel.domain.model import Observation, Policy, Skipped, Strategy
+from evenkeel.domain.model import Observation, Policy, Skipped, State, Strategy
 from evenkeel.domain.plan import ClusterState, plan
-from tests.builders import NOW, group, key, numbers, offered, plan_of, pool_plan, reasons, zones
+from tests.builders import (
+    MINUTE,
+    NOW,
+    Played,
+    group,
+    in_backoff,
+    key,
+    maxima,
+    numbers,
+    offered,
+    plan_of,
+    pool_plan,
+    reasons,
+    zones,
+)
 
 
 def test_a_look_at_nothing_plans_nothing() -> None:
@@ -96,3 +113,98 @@ def test_numbers_as_large_as_they_come_are_planned(strategy) -> None:
     most = 2**31 - 1
     found = pool_plan(zones((0, 0, 0)), numbers(most, most, strategy))
     assert sum(planned.requested for planned in found.groups) == most
+
+
+def test_a_look_is_asked_for_at_the_end_of_a_backoff() -> None:
+    """The end belongs to the backoff, so a second later."""
+    state = in_backoff()
+    assert state.backoff_until is not None
+    found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), states={key("a"): state})
+    assert found.look_at == state.backoff_until + timedelta(seconds=1)
+
+
+def test_a_look_is_asked_for_when_the_last_word_about_a_fenced_zone_ends() -> None:
+    found = plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12), fenced=("a",), impaired=("a",))
+    assert found.look_at == NOW + 30 * MINUTE + timedelta(seconds=1)
+
+
+def test_a_pool_in_which_time_changes_nothing_asks_for_no_look() -> None:
+    assert plan_of(zones((1, 1, 1), bounds=[(0, 4)] * 3), numbers(0, 12)).look_at is None
+
+
+class TestNoZoneIsHealthy:
+    """After a hiccup that all had at once: who has had a success since is tried, once for each."""
+
+    @staticmethod
+    def states_of(arrived: timedelta | None, failed: timedelta = -MINUTE, **fields: int) -> list[State]:
+        known = replace(in_backoff(), last_failure=NOW + failed, arrived_at=None if arrived is None else NOW + arrived)
+        members = [group("a", 3, **fields), group("b", 3)]
+        return [
+            planned.state
+            for planned in pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",)).groups
+        ]
+
+    def test_a_zone_to_which_a_node_has_come_since_it_failed_is_tried(self) -> None:
+        assert self.states_of(-MINUTE / 2) == [State.PROBING, State.FENCED]
+
+    def test_not_while_it_still_waits_for_a_node(self) -> None:
+        assert self.states_of(-MINUTE / 2, running=2) == [State.FENCED, State.FENCED]
+
+    def test_not_where_no_node_has_come(self) -> None:
+        assert self.states_of(None) == [State.FENCED, State.FENCED]
+
+    def test_a_trial_that_fails_fences_it_until_the_next_node_comes(self) -> None:
+        assert self.states_of(-MINUTE / 2, failed=-MINUTE / 3) == [State.FENCED, State.FENCED]
+        assert self.states_of(-MINUTE / 4, failed=-MINUTE / 3) == [State.PROBING, State.FENCED]
+
+    def test_a_healthy_zone_goes_before_any_trial(self) -> None:
+        known = replace(in_backoff(), arrived_at=NOW)
+        found = pool_plan([group("a", 3), group("b", 3)], numbers(0, 12), states={key("a"): known})
+        assert [planned.state for planned in found.groups] == [State.FENCED, State.HEALTHY]
+
+    def test_a_zone_that_is_fenced_by_a_word_is_not_tried(self) -> None:
+        known = replace(in_backoff(), arrived_at=NOW)
+        members = [group("a", 3), group("b", 3)]
+        found = pool_plan(members, numbers(0, 12), states={key("a"): known}, fenced=("b",), impaired=("a",))
+        assert [planned.state for planned in found.groups] == [State.FENCED, State.FENCED]
+
+
+class TestHalfAList:
+    """Fewer than half of the groups that were there at the last look, as from a server that answers in halves."""
+
+    @staticmethod
+    def pool() -> Played:
+        found = Played(zones((3, 3, 3, 3, 3)), numbers(0, 25))
+        found.look()
+        found.groups = found.groups[:2]
+        return found
+
+    def test_nothing_is_written_and_another_look_is_asked_for_a_minute_later(self) -> None:
+        pool = self.pool()
+        found = pool.look(10)
+        assert not found.changes
+        assert all("fewer than half of the pool's groups" in planned.reasons[-1] for planned in found.groups)
+        assert pool.next_look() == 60
+        assert not pool.look(59).changes
+
+    def test_found_again_a_minute_later_it_is_how_things_are(self) -> None:
+        pool = self.pool()
+        pool.look(10)
+        assert sum(maxima(pool.look(60))) == 25
+
+    def test_the_whole_list_ends_the_doubt_at_once_and_the_next_half_begins_it_anew(self) -> None:
+        pool = self.pool()
+        whole, half = Played(zones((3, 3, 3, 3, 3)), numbers(0, 25)), list(pool.groups)
+        whole.look()
+        pool.look(10)
+        pool.groups = whole.groups
+        assert not pool.look(30).changes
+        pool.groups = half
+        assert not pool.look(40).changes
+        assert pool.next_look() == 60
+
+    def test_half_of_them_or_more_is_a_pool_that_has_become_smaller(self) -> None:
+        pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
+        pool.look()
+        pool.groups = pool.groups[:2]
+        assert sum(maxima(pool.look(10))) == 20

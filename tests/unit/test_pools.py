@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Strategy
+from evenkeel.domain.moves import Move
 from evenkeel.domain.plan import Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.similarity import Similarity
 from evenkeel.domain.templates import NodeTemplate
 from evenkeel.domain.values import LARGEST_COUNT, Fault
-from tests.builders import group, key, maxima, numbers, plan_of, pool_plan, requested, zones
+from tests.builders import group, key, maxima, minima, numbers, plan_of, pool_plan, requested, zones
 
 
 def problem(found: PoolPlan) -> str:
@@ -319,6 +320,43 @@ def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_can_use_the
 def test_a_small_existing_pool_gives_its_static_shares_to_zones_that_hold_nodes() -> None:
     found = pool_plan(zones((0, 1, 1), bounds=[(0, 1)] * 3), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE))
     assert maxima(found) == (0, 1, 1)
+
+
+def test_a_pool_of_one_node_per_zone_gives_each_zone_its_own_share() -> None:
+    members = zones((1, 1, 0), bounds=[(0, 1)] * 3)
+    found = pool_plan(members, numbers(2, 3, Strategy.BACKWARD_COMPATIBLE), fenced=("a",))
+    assert (minima(found), maxima(found)) == ((1, 1, 0), (1, 1, 1))
+
+
+# -- what is remembered of a pool
+
+
+def test_a_pool_of_similar_groups_keeps_its_open_move_when_its_first_member_goes() -> None:
+    """It is called after its first member, and a MachineDeployment that is replaced gets another name."""
+    policy = replace(SIMILAR, on_failure=OnFailure.MOVE)
+    a, b, c = (alike(zone, 2) for zone in "abc")
+    before = plan_of([a, b, c], policy).pools[0]
+    gave_up = Move(id="m", steps={str(b.key): -3, str(c.key): 3})
+    known = {before.id: replace(before.remembered, move=gave_up)}
+    renamed = [replace(a, key=GroupKey("cluster-api", "default", "new-a")), replace(b, move="m"), c]
+    (after,) = plan_of(renamed, policy, adopted=known).pools
+    assert after.carried == 3
+    assert sum(requested(after)) == 6 + 3
+
+
+def test_a_pool_that_is_relabelled_keeps_what_is_remembered_of_it() -> None:
+    numbers_of_both = replace(
+        numbers(0, 12), pools=(*numbers(0, 12).pools, replace(numbers(0, 12).pools[0], name="nodes"))
+    )
+    before = pool_plan(zones((2, 2, 2)), numbers_of_both)
+    gave_up = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
+    adopted = {str(key(zone)): Bounds(1, 4) for zone in "abc"}
+    known = {before.id: replace(before.remembered, move=gave_up, adopted=adopted)}
+    members = [replace(found, pool_label="nodes") for found in zones((2, 2, 2))]
+    (after,) = plan_of([replace(members[0], move="m"), *members[1:]], numbers_of_both, adopted=known).pools
+    assert (after.id.name, after.known_as) == ("nodes", before.id)
+    assert sum(requested(after)) == 6 + 3
+    assert after.adopted == adopted
 
 
 def test_a_minimum_above_the_maximum_is_refused() -> None:

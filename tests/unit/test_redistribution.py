@@ -8,6 +8,7 @@ import pytest
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import Bounds, OnFailure, Strategy
 from tests.builders import (
+    Played,
     in_backoff,
     key,
     machines,
@@ -15,6 +16,7 @@ from tests.builders import (
     numbers,
     pool_plan,
     reasons,
+    refused,
     requested,
     zones,
 )
@@ -89,6 +91,32 @@ def test_the_worker_keeps_its_minimum_in_the_failing_zone() -> None:
     found = pool_plan([replace(a, limits=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
     assert requested(found) == (3, 3)
     assert "the Worker wants 3 in this zone" in reasons(found, "a")
+
+
+def test_one_refused_launch_does_not_discard_the_machines_that_boot_beside_it() -> None:
+    a, b = zones((6, 3), running=(2, 3))
+    booting, (failed,) = machines(a, *minutes(1, 1, 1)), refused(replace(a, running=0), *minutes(2)).machines or ()
+    a = replace(a, machines=(*(booting.machines or ()), replace(failed, name="failed")))
+    found = pool_plan([a, b], numbers(0, 12), fenced=("a",))
+    assert requested(found) == (5, 3)
+    assert maxima(found)[0] == 5
+    assert "released 1 stuck replicas: the 2 running and the 3 on their way stay" in reasons(found, "a")
+
+
+def test_a_machine_that_is_older_than_the_provision_timeout_is_not_on_its_way() -> None:
+    a, b = zones((5, 3), running=(2, 3))
+    found = pool_plan([machines(a, *minutes(14, 15, 16)), b], numbers(0, 12), fenced=("a",))
+    assert requested(found) == (3, 3)
+    patient = replace(machines(a, *minutes(14, 15, 16)), provision_timeout=timedelta(minutes=30))
+    assert requested(pool_plan([patient, b], numbers(0, 12), fenced=("a",))) == (5, 3)
+
+
+def test_a_machine_that_gardener_preserves_is_not_stuck() -> None:
+    a, b = zones((4, 3), running=(2, 3))
+    kept, failed = refused(a, *minutes(20, 20)).machines[-2:]  # type: ignore[index]
+    ran = machines(a).machines or ()
+    a = replace(a, machines=(*ran, replace(kept, preserved=True), failed))
+    assert requested(pool_plan([a, b], numbers(0, 12), fenced=("a",))) == (3, 3)
 
 
 # -- overshoot
@@ -199,6 +227,45 @@ def test_below_the_pool_minimum_healthy_zones_are_raised_levelled() -> None:
     assert requested(found)[0] == 3
     assert "the pool requests less than PoolMinimum 6" in reasons(found, "b")
     assert "raised by" not in reasons(found, "a")
+
+
+class TestBesideAnAutoscaler:
+    """What pods need, it has ordered again itself by the time that we raise."""
+
+    @staticmethod
+    def pool() -> Played:
+        """All of PoolMinimum runs; then zone a loses two machines and is fenced."""
+        pool = Played(zones((2, 2, 2)), numbers(6, 12))
+        pool.look()
+        pool.groups[0] = replace(pool.groups[0], running=0)
+        pool.state = replace(pool.state, groups={key("a"): in_backoff()})
+        assert requested(pool.look(60)) == (0, 2, 2)
+        assert pool.next_look() == 15
+        return pool
+
+    def test_what_it_orders_for_the_pods_is_not_ordered_twice(self) -> None:
+        pool = self.pool()
+        pool.look(5, b=3, c=3)
+        for _ in range(5):
+            assert requested(pool.look(15)) == (0, 3, 3)
+
+    def test_what_it_does_not_order_is_raised_once_requested_has_stood_still(self) -> None:
+        pool = self.pool()
+        assert requested(pool.look(14)) == (0, 2, 2)
+        assert requested(pool.look(1)) == (0, 3, 3)
+
+    def test_standing_still_begins_anew_with_each_change(self) -> None:
+        pool = self.pool()
+        pool.look(10, b=3)
+        assert requested(pool.look(14)) == (0, 3, 2)
+        assert requested(pool.look(1)) == (0, 3, 3)
+
+    def test_without_one_it_is_raised_at_once(self) -> None:
+        pool = Played(zones((2, 2, 2)), replace(numbers(6, 12), autoscaler=False))
+        pool.look()
+        pool.groups[0] = replace(pool.groups[0], running=0)
+        pool.state = replace(pool.state, groups={key("a"): in_backoff()})
+        assert requested(pool.look(60)) == (0, 3, 3)
 
 
 def test_the_minimum_is_raised_where_replicas_may_stand() -> None:

@@ -16,12 +16,22 @@ import pytest
 from evenkeel.application.failure import Failure, HearFailure, Verdict
 from evenkeel.domain.backoff import GroupState, record_failure, state_at
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, GroupKey, MachineFailure, NodeGroup, Observation, Policy, State
+from evenkeel.domain.model import (
+    BackoffPolicy,
+    GroupKey,
+    Machine,
+    MachineFailure,
+    NodeGroup,
+    Observation,
+    OnFailure,
+    Policy,
+    State,
+)
 from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
 from evenkeel.domain.seeing import see
 from sandbox.kube.controllers import Timing
 from sandbox.kube.world import ZONES, Pool, World
-from tests.builders import NOW, group, key, machines
+from tests.builders import NOW, group, key, machines, numbers
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record
 
@@ -342,6 +352,128 @@ class TestTheClockOfAGroup:
         state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
         assert state is not None
         assert state.failures == 0
+
+    def test_a_failure_from_the_future_is_the_same_failure_at_the_next_look_and_hides_no_success(self) -> None:
+        looked = machines(group("a", 3, running=2), MINUTE)
+        (*ran, new) = looked.machines or ()
+        ahead = MachineFailure(code="X", message="", at=NOW + 2 * MINUTE)
+        looked = replace(looked, machines=(*ran, replace(new, failure=ahead)))
+        state: GroupState | None = None
+        for minute in (0, 1, 3, 6, 9):
+            state = self.see(looked, state, minute)
+        assert state is not None
+        assert (state.failures, state.last_failure) == (1, NOW)
+        over = self.see(group("a", 3), state, 10)
+        assert over is not None
+        assert state_at(over, NOW + 10 * MINUTE, None, BACKOFF) is State.HEALTHY
+
+    def test_a_failure_that_the_autoscaler_tells_again_in_the_past_ends_no_success(self) -> None:
+        ahead = MachineFailure(code="OutOfResources", message="", at=NOW + 2 * MINUTE)
+        state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
+        state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
+        state = self.see(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
+        assert state is not None
+        assert not state.in_trouble
+        assert self.see(group("a", 3, autoscaler_failure=ahead), state, 7) is state
+
+
+class TestWhatIsHeld:
+    """A quota or a configuration stays the reason as long as the machines say it, however long no node comes."""
+
+    @staticmethod
+    def failing(code: str, minute: int) -> NodeGroup:
+        looked = machines(group("a", 5, running=2, bounds=(0, 12)), MINUTE)
+        (*ran, new) = looked.machines or ()
+        refused = [
+            replace(new, name=f"new-{i}", failure=MachineFailure(code=code, message=code, at=NOW + minute * MINUTE))
+            for i in range(3)
+        ]
+        return replace(looked, machines=(*ran, *refused))
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [("InvalidAMIID.NotFound", FailureClass.CONFIGURATION), ("VcpuLimitExceeded", FailureClass.QUOTA)],
+    )
+    @pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
+    def test_it_is_never_hopped_at_any_age_and_counts_as_missing_nodes(
+        self, code: str, kind: FailureClass, on_failure: OnFailure
+    ) -> None:
+        others = [group("b", 3, bounds=(0, 12)), group("c", 3, bounds=(0, 12))]
+        state = ClusterState()
+        for minute in range(0, 121):
+            # MCM and CAPA write the failure anew at every try
+            groups = (self.failing(code, minute - minute % 7), *others)
+            found = plan(
+                Observation(groups=groups), state, numbers(0, 12, on_failure=on_failure), NOW + minute * MINUTE
+            )
+            state = replace(state, groups={**state.groups, **found.states}, pools={**state.pools, **found.pool_states})
+            (pool,) = found.pools
+            assert [planned.requested for planned in pool.groups] == [5, 3, 3], minute
+            assert state.groups[key("a")].failure_class is kind, minute
+            if pool.groups[0].state is State.FENCED:
+                assert pool.starved == 3, minute
+        assert pool.groups[0].state is State.FENCED
+
+    def test_a_timeout_takes_its_place_once_the_machines_say_so_no_more(self) -> None:
+        state = see(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
+        silent = machines(group("a", 5, running=2, bounds=(0, 12)), *[MINUTE] * 3)
+        assert state is not None
+        for minute in range(1, 17):
+            state = see(silent, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+        assert state is not None
+        assert state.failure_class is FailureClass.TIMEOUT
+
+    def test_an_unknown_failure_beside_it_does_not_take_its_place(self) -> None:
+        quota = record_failure(GroupState(), NOW, FailureClass.QUOTA, "limit", BACKOFF)
+        for kind in (FailureClass.UNKNOWN, FailureClass.TIMEOUT):
+            assert record_failure(quota, NOW + MINUTE, kind, "?", BACKOFF).failure_class is FailureClass.QUOTA
+        capacity = record_failure(quota, NOW + MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        assert capacity.failure_class is FailureClass.CAPACITY
+
+
+class TestASuccess:
+    """What ends a fence before its time: a machine that was launched after the last failure, and runs."""
+
+    def look(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
+        running = sum(machine.has_node for machine in machines_)
+        looked = group("a", requested, running=running, machines=machines_)
+        seen = see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+        assert seen is not None
+        return seen
+
+    def machine(self, name: str, created: float, *, node: bool = False, failed: float | None = None) -> Machine:
+        failure = None if failed is None else MachineFailure(code="ZoneFull", message="", at=NOW + failed * MINUTE)
+        return Machine(name=name, has_node=node, created_at=NOW + created * MINUTE, failure=failure)
+
+    def found(self, state: GroupState, minute: float) -> State:
+        return state_at(state, NOW + minute * MINUTE, None, BACKOFF)
+
+    def test_siblings_that_were_booting_when_the_zone_failed_say_nothing(self) -> None:
+        refused = self.machine("d", -1, failed=0)
+        booting = [self.machine(name, -1) for name in "abc"]
+        state = self.look(None, 0, *booting, refused)
+        arrived = [replace(machine, has_node=True) for machine in booting]
+        state = self.look(state, 2, *arrived[:1], *booting[1:], refused)
+        state = self.look(state, 3, *arrived, refused)
+        assert self.found(state, 3) is State.FENCED
+
+    def test_a_machine_that_was_launched_after_the_failure_ends_the_fence(self) -> None:
+        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        state = self.look(state, 1, self.machine("a", -9, node=True), self.machine("e", 0.5))
+        assert self.found(state, 1) is State.FENCED
+        state = self.look(state, 2, self.machine("a", -9, node=True), self.machine("e", 0.5, node=True))
+        assert self.found(state, 2) is State.PROBING
+
+    def test_a_machine_that_failed_and_was_launched_again_ends_the_fence(self) -> None:
+        """Gardener tries the same machine again: it was created before the failure, and runs all the same."""
+        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        again = replace(self.machine("d", -1, node=True), launched_at=NOW + 1 * MINUTE)
+        state = self.look(state, 2, self.machine("a", -9, node=True), again)
+        assert self.found(state, 2) is State.PROBING
+
+    def test_a_node_that_was_there_before_the_failure_ends_nothing(self) -> None:
+        state = self.look(None, 0, self.machine("a", -9, node=True), self.machine("d", -1, failed=0))
+        assert self.found(self.look(state, 2, self.machine("a", -9, node=True)), 2) is State.FENCED
 
 
 class TestEventAndScan:

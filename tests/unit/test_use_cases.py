@@ -390,6 +390,41 @@ class TestRebalanceRefused:
         assert house.bounds()[1][1] == 1
         assert house.outcomes()[0] == "rejected: 422 no"
 
+    def test_for_good_it_does_not_make_its_pool_be_written_to_and_fro(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 2), (0, 5), (0, 5)]), pools=[{"name": "workers", "max": 12}])
+        tried = self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        told, patched, asked = len(house.decisions()), len(tried), len(house.queue.second_looks)
+        for _ in range(4):
+            house.run()
+        assert (len(house.decisions()), len(tried)) == (told, patched)
+        assert len(house.queue.second_looks) - asked == 2, "30 and 60 s after the second look, and then no more"
+        assert [maximum for _, maximum in house.bounds()] == [2, 5, 5]
+
+    def test_it_is_tried_again_after_five_minutes_and_told_again_only_where_the_reason_is_another(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
+        tried = self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        told = len(house.decisions())
+        for _ in range(20):
+            house.run()
+        assert (tried.count("a"), len(house.decisions())) == (5, told)
+        self.refuse(house, "a", RejectedError("422 another"))
+        for _ in range(5):
+            house.run()
+        assert (len(house.decisions()), house.outcomes()[0]) == (told + 1, "rejected: 422 another")
+
+    def test_once_it_is_taken_all_is_as_if_it_had_never_been_refused(self) -> None:
+        house, whole = (House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)])) for _ in range(2))
+        whole.run()
+        self.refuse(house, "a", RejectedError("422 no"))
+        house.run()
+        house.cluster.before_apply = lambda patch: None
+        house.clock.at += 5 * MINUTE
+        house.run()
+        assert house.bounds() == whole.bounds()
+        assert house.store.load("demo").state.groups[key("a")].write_refused_at is None
+
     def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
         groups = zones((2, 2, 2), bounds=[(0, 9), (0, 9), (0, 9)])
         groups += [
@@ -428,6 +463,17 @@ class TestRebalanceRefused:
 
         house.cluster.before_apply = answer
         assert house.run().written == 3
+
+    def test_whoever_does_not_know_whether_it_wrote_asks_for_a_second_look(self) -> None:
+        house = House()
+
+        def lost(patch: Patch) -> None:
+            raise ClusterUnavailableError("no answer")
+
+        house.cluster.before_apply = lost
+        outcome = house.run()
+        assert (outcome.written, outcome.doubtful) == (0, True)
+        assert house.queue.second_looks == [("demo", "second look after a write", 15)]
 
     @pytest.mark.parametrize("error", [ClusterUnavailableError("connection reset"), AccessError("secret is gone")])
     def test_a_cluster_lost_half_way_is_reported_and_the_next_run_ends_right(self, error: EvenkeelError) -> None:
@@ -493,6 +539,250 @@ class TestRebalanceFailures:
         house.store.before_write.append(second_failure)
         house.run()
         assert house.store.load("demo").state.groups[key("a")].failure_class is FailureClass.QUOTA
+
+
+class TestFencesFirst:
+    """Bounds need no marks: in a big outage every fence is published before the first machine is marked."""
+
+    @staticmethod
+    def outage() -> tuple[House, list[str]]:
+        """Two pools of three zones, of which two each are dead with machines to be marked; and what is written."""
+        groups = []
+        for pool in ("workers", "others"):
+            for found in zones((5, 5, 2), running=(2, 2, 2), bounds=[(0, 9)] * 3):
+                stuck = [
+                    Machine(name=f"{pool}-{found.zone}-{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE)
+                    for i in range(found.requested)
+                ]
+                key_ = key(found.zone or "", pool=pool)
+                groups.append(replace(found, pool_label=pool, key=key_, machines=tuple(stuck)))
+        house = House(groups, pools=[{"name": pool, "max": 18} for pool in ("workers", "others")])
+        state = record_failure(GroupState(), house.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+        for pool in ("workers", "others"):
+            for zone in "ab":
+                house.store.save_group("demo", key(zone, pool=pool), state, None)
+        seen: list[str] = []
+        mark = house.cluster.mark
+
+        def marks(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
+            seen.append(f"mark {patch.plan.group.key.name}")
+            mark(patch, names, ours)
+
+        house.cluster.mark = marks  # type: ignore[method-assign]
+        house.cluster.before_apply = lambda patch: seen.append(
+            f"{'fence' if patch.requested is None else 'shrink'} {patch.plan.group.key.name}"
+        )
+        return house, seen
+
+    def test_every_fence_is_written_before_the_first_machine_is_marked(self) -> None:
+        house, seen = self.outage()
+        house.run()
+        dead = {f"{pool}-{zone}" for pool in ("workers", "others") for zone in "ab"}
+        first_mark = next(i for i, what in enumerate(seen) if what.startswith("mark"))
+        assert {what.removeprefix("fence ") for what in seen[:first_mark]} >= dead
+        for name in dead:
+            assert seen.index(f"mark {name}") < seen.index(f"shrink {name}")
+            assert house.cluster.groups[key(name[-1], pool=name[:-2])].requested == 2
+
+    def test_a_run_that_has_time_for_no_mark_has_published_every_fence_and_the_next_goes_on(self) -> None:
+        house, seen = self.outage()
+        mark = house.cluster.mark
+        left = iter([60.0] * 400)
+
+        def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
+            nonlocal left
+            mark(patch, names, ours)
+            left = iter([1.0] * 400)
+
+        house.cluster.mark = slow  # type: ignore[method-assign]
+        house.run(lambda: next(left))
+        assert [what for what in seen if what.startswith("shrink")] == []
+        maxima = {found.key.name: found.bounds.max for found in house.cluster.groups.values() if found.bounds}
+        assert {maxima[f"{pool}-{zone}"] for pool in ("workers", "others") for zone in "ab"} == {5}
+        seen.clear()
+        house.cluster.mark = mark  # type: ignore[method-assign]
+        house.run()
+        assert not any(what.startswith("fence") and what[-1] in "ab" for what in seen), "they stand already"
+        assert {found.requested for found in house.cluster.groups.values()} == {2}
+
+    def test_each_group_is_marked_once(self) -> None:
+        house, seen = self.outage()
+        for _ in range(5):
+            house.run()
+        marks = [what for what in seen if what.startswith("mark")]
+        assert len(marks) == len(set(marks)) == 4
+
+
+class TestDeleteMarks:
+    """The table knows of a mark before it is set, and one that is left behind on a machine that lives is taken off."""
+
+    @staticmethod
+    def house() -> House:
+        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
+        stuck = [Machine(name=f"m{i}", has_node=i < 2, created_at=NOW - 30 * MINUTE) for i in range(4)]
+        house.cluster.change(key("a"), machines=tuple(stuck))
+        return house
+
+    def test_they_are_remembered_before_the_first_is_set(self) -> None:
+        house = self.house()
+        house.fail("a")
+        known: list[tuple[str, ...]] = []
+        house.cluster.mark = lambda patch, names, ours: known.append(  # type: ignore[method-assign]
+            house.store.load("demo").state.groups[key("a")].marked
+        )
+        house.run()
+        assert known == [("m2", "m3")]
+
+    def test_a_table_that_goes_away_leaves_no_mark_that_nobody_knows_of(self) -> None:
+        house = self.house()
+        house.fail("a")
+
+        def away(_: str) -> None:
+            house.store.away_from = 0
+
+        def when_groups_are_saved(sort_key: str) -> None:
+            if sort_key == f"GROUP#{key('a')}":
+                away(sort_key)
+            else:
+                house.store.before_write.append(when_groups_are_saved)
+
+        house.store.before_write.append(when_groups_are_saved)
+        with pytest.raises(StateUnavailableError):
+            house.run()
+        assert house.cluster.marked == []
+
+    def test_stale_ones_are_taken_off_and_forgotten(self) -> None:
+        house = self.house()
+        house.cluster.change(key("a"), requested=4, running=4, machines=None)
+        house.store.save_group("demo", key("a"), GroupState(marked=("m2", "m3")), None)
+        house.run()
+        assert house.cluster.unmarked == [(key("a"), ("m2", "m3"))]
+        assert house.store.load("demo").state.groups[key("a")].marked == ()
+
+    def test_a_frozen_groups_marks_stay_until_it_may_be_written_again(self) -> None:
+        house = self.house()
+        house.cluster.change(key("a"), requested=4, running=4, frozen_because="paused")
+        house.store.save_group("demo", key("a"), GroupState(marked=("m2",)), None)
+        house.run()
+        assert house.cluster.unmarked == []
+        assert house.store.load("demo").state.groups[key("a")].marked == ("m2",)
+
+
+class TestNothingFeedsItself:
+    """Looks, as a queue would deliver them, for two hours beside somebody who keeps writing over us or refuses us."""
+
+    @staticmethod
+    def two_hours(house: House) -> None:
+        begin = house.clock.at
+        scans = [begin + number * MINUTE for number in range(120)]
+        pending: list[Any] = []
+        while scans or pending:
+            moment = min([*scans[:1], *sorted(pending)[:1]])
+            (scans if scans and moment == scans[0] else pending).remove(moment)
+            if moment > begin + 120 * MINUTE:
+                return
+            house.clock.at = max(house.clock.at, moment)
+            asked = len(house.queue.second_looks)
+            house.rebalance("demo", "a test", plenty)
+            pending += [
+                house.clock.at + timedelta(seconds=seconds) for _, _, seconds in house.queue.second_looks[asked:]
+            ]
+
+    def test_replicas_that_are_put_back_are_contested_and_then_left_alone(self) -> None:
+        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3), on_failure="release")
+        house.fail("a")
+        observe = house.cluster.observe
+
+        def gitops_was_here(closely: Collection[GroupKey] = ()) -> Any:
+            if house.cluster.groups[key("a")].requested != 4:
+                house.cluster.change(key("a"), requested=4, replicas_by="argocd")
+            return observe(closely)
+
+        house.cluster.observe = gitops_was_here  # type: ignore[method-assign]
+        self.two_hours(house)
+        state = house.store.load("demo").state.groups[key("a")]
+        assert (state.contested_replicas, state.contested_by) == (True, "argocd")
+        assert house.bus.types.count("Write Contested") >= 1
+        lowered = [patch for patch in house.cluster.applied if patch.requested is not None]
+        assert len(lowered) == 3
+        assert house.cluster.looks <= 120 + 25
+        assert len(house.cluster.applied) <= 20
+
+    def test_a_webhook_that_fails_costs_a_few_looks_an_hour_more_than_the_scans(self) -> None:
+        house = House()
+
+        def fails(patch: Patch) -> None:
+            raise ClusterUnavailableError("500 the webhook does not answer")
+
+        house.cluster.before_apply = fails
+        self.two_hours(house)
+        assert house.cluster.looks <= 120 + 3 * 4
+        assert house.cluster.applied == []
+
+    def test_a_webhook_that_refuses_costs_no_look_more_than_the_scans(self) -> None:
+        house = House()
+
+        def refuses(patch: Patch) -> None:
+            raise RejectedError("422 no")
+
+        house.cluster.before_apply = refuses
+        self.two_hours(house)
+        assert house.cluster.looks <= 120 + 120 // 5
+        assert len(house.decisions()) <= 3
+
+
+class TestWhatIsTold:
+    def test_that_a_group_is_well_again_is_told_once(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+        for _ in range(7):
+            house.run()
+        house.cluster.change(key("a"), requested=3, running=3)
+        for _ in range(8):
+            house.run()
+        assert house.bus.types.count("Node Group Fenced") == 1
+        assert house.bus.types.count("Node Group Recovered") == 1
+
+    def test_a_group_that_somebody_else_has_written_meanwhile_is_told_to_be_well_all_the_same(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+        house.fail("a")
+        for _ in range(7):
+            house.run()
+        # its annotation is gone, and with it what was published for it
+        house.cluster.change(key("a"), requested=3, running=3, offer=None, publication=None)
+        for _ in range(8):
+            house.run()
+        assert house.bus.types.count("Node Group Recovered") == 1
+
+    def test_a_group_that_fails_again_is_told_again(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+        for running in (3, 4):
+            version = house.store.load("demo").versions.get(f"GROUP#{key('a')}")
+            known = house.store.load("demo").state.groups.get(key("a"), GroupState())
+            at = house.clock.at + MINUTE / 2
+            failed = record_failure(known, at, FailureClass.CAPACITY, "no room", BackoffPolicy())
+            house.store.save_group("demo", key("a"), failed, version)
+            for _ in range(12):
+                house.run()
+            house.cluster.change(key("a"), requested=running, running=running)
+            for _ in range(3):
+                house.run()
+        assert house.bus.types.count("Node Group Fenced") == 2
+        assert house.bus.types.count("Node Group Recovered") == 2
+
+
+class TestAPoolThatIsRenamed:
+    def test_what_is_remembered_of_it_goes_with_it_and_stands_once(self) -> None:
+        house = House(zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]), pools=[*POOLS, {**POOLS[0], "name": "nodes"}])
+        house.run()
+        adopted = house.store.load("demo").state.pools[POOL_ID].adopted
+        for zone in "abc":
+            house.cluster.change(key(zone), pool_label="nodes")
+        house.run()
+        pools = house.store.load("demo").state.pools
+        assert pools[replace(POOL_ID, name="nodes")].adopted == adopted
+        assert pools[POOL_ID].adopted == {}
+        assert pools[POOL_ID].seen is None
 
 
 class TestRebalanceBadPools:
@@ -597,6 +887,7 @@ class TestRebalanceAlways:
                 house.clock.at += 2 * MINUTE
             house.store.away_from = None
         house.cluster.before_apply = lambda patch: None
+        house.clock.at += 5 * MINUTE  # what was refused is left alone for so long
         for _ in range(4):
             house.run()
         patched = len(house.cluster.applied)

@@ -1,8 +1,10 @@
 """From plans to patches: what goes first, and what stands between two of them."""
 
+import pytest
+
 from evenkeel.domain.model import Bounds, State
 from evenkeel.domain.plan import GroupPlan
-from evenkeel.domain.writes import Patch, in_safe_order, patches
+from evenkeel.domain.writes import Patch, fence_first, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
 
 
@@ -68,6 +70,42 @@ def test_on_two_objects_a_group_that_never_had_bounds_gets_them_first() -> None:
         (None, 3),
         ((3, 4), None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("copied", "expected"),
+    [
+        (Bounds(0, 1), [((0, 4), None)]),  # the owner's controller has not come by yet: replicas wait for the next look
+        (Bounds(0, 4), [((0, 4), None), (None, 3)]),
+        (None, [((0, 4), None), (None, 3)]),  # the scalable carries none, so nobody reads them there
+    ],
+)
+def test_on_two_objects_replicas_rise_only_within_what_the_autoscaler_reads(
+    copied: Bounds | None, expected: list[object]
+) -> None:
+    assert steps(planned("a", (1, (0, 1)), (3, (0, 4)), two_objects=True, copied=copied)) == expected
+
+
+def test_on_two_objects_replicas_fall_only_below_a_min_that_has_been_copied() -> None:
+    lowered = planned("a", (5, (2, 5)), (1, (1, 1)), two_objects=True, copied=Bounds(2, 5))
+    assert steps(lowered) == [((1, 5), None)]
+    assert not is_complete(lowered)
+    copied = planned("a", (5, (1, 5)), (1, (1, 1)), two_objects=True, copied=Bounds(1, 5))
+    assert steps(copied) == [(None, 1), ((1, 1), None)]
+    assert is_complete(copied)
+
+
+def test_the_fence_alone_keeps_what_is_requested_until_machines_are_marked() -> None:
+    members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(3, 9), (0, 3), (0, 3)])
+    first = pool_plan(members, numbers(0, 12), fenced=("a",)).groups[0]
+    patch = fence_first(first)
+    assert patch is not None
+    assert (patch.bounds, patch.requested) == (Bounds(0, 5), None)
+
+
+def test_a_fence_that_stands_already_is_not_written_again_before_the_marks() -> None:
+    members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(0, 5), (0, 3), (0, 3)])
+    assert fence_first(pool_plan(members, numbers(0, 12), fenced=("a",)).groups[0]) is None
 
 
 def test_shrinking_goes_before_growing() -> None:

@@ -469,6 +469,8 @@ class GroupRecord(_Strict):
     ended: tuple[Moment, ...] = ()
     refused: tuple[str, ...] = ()
     ahead: tuple[Moment, ...] = ()
+    write_refused_at: Moment | None = None
+    write_refused: str = ""
 
     def state(self) -> GroupState:
         """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
@@ -658,10 +660,11 @@ class TimerRecord(_Strict):
 
     due: Moment
     step: Count = 0
+    doubted: Moment | None = None
 
     def timer(self) -> Timer:
         """The same in the domain's words."""
-        return Timer(due=self.due, step=self.step)
+        return Timer(due=self.due, step=self.step, doubted=self.doubted)
 
 
 def _fields_of(value: Any) -> dict[str, Any]:

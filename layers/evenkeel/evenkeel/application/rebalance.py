@@ -43,11 +43,12 @@ from evenkeel.application.ports import (
     in_turn,
 )
 from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord
+from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model import GroupKey, Observation, PoolId, State
 from evenkeel.domain.moves import Move, counted
 from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan
 from evenkeel.domain.pools import PoolState
 from evenkeel.domain.ulids import ulid
 from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
@@ -60,6 +61,9 @@ _ROUNDS = 4
 _DECISIONS_KEPT = timedelta(days=30)
 # Items that are over, deleted in one run: they do no harm, and a run has better things to do.
 _FORGOTTEN_AT_ONCE = 20
+# A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
+# would be written to and fro.
+_REFUSED_FOR = timedelta(minutes=5)
 # A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
 _PATCH_SECONDS = 14
 
@@ -140,7 +144,7 @@ class Rebalance:
 
     def _look_and_write(self, outcome: Outcome, why: str, remaining: Remaining, looks: _Looks) -> None:
         cluster = outcome.cluster
-        refused: dict[GroupKey, str] = {}  # groups whose writes this run has seen refused
+        refused: dict[GroupKey, str] = {}  # groups whose writes this run, or one just before it, has seen refused
         for attempt in range(_ROUNDS):
             try:
                 remembered = looks.remembered = self.store.load(cluster)
@@ -155,7 +159,9 @@ class Rebalance:
                 return
             try:
                 api, observation = observe_cluster(self.clusters, record, remaining, in_trouble(remembered.state))
-                observation, now = _without(observation, refused), self.clock.now()
+                now = self.clock.now()
+                refused = {**_refused_lately(remembered.state, now), **refused}
+                observation = _without(observation, refused)
                 planned = contained(
                     cluster, "it was planned", partial(plan_for, record, observation, remembered.state, now)
                 )
@@ -222,6 +228,15 @@ class _Looks:
     remembered: Remembered | None = None
 
 
+def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
+    """The groups whose writes have just been refused, and why."""
+    return {
+        key: known.write_refused
+        for key, known in state.groups.items()
+        if known.write_refused_at is not None and now < known.write_refused_at + _REFUSED_FOR
+    }
+
+
 def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
     """The observation, with groups frozen that refuse to be written: the others are planned around them."""
     if not refused:
@@ -271,6 +286,7 @@ class _Run:
                 for pool in written:
                     self.conflict |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.books)
                 self._write(written)
+                self._remember_refusals()
             for pool in planned.pools:
                 self._tell(pool)
             for refusal in planned.refusals:
@@ -378,6 +394,16 @@ class _Run:
                 growing += [(pool, group) for group in in_safe_order(pool.changes) if grows(group)]
         self._together([(group, partial(self._write_group, pool, group)) for pool, group in growing])
 
+    def _remember_refusals(self) -> None:
+        """Which groups refuse to be written, for the looks to come; and which do so no more."""
+        for key, word in self.outcomes.items():
+            known = self.books.groups.get(key, GroupState())
+            if key in self.refused and word != "written":
+                at, why = self.ports.clock.now(), self.refused[key]
+                self.books.save_group(key, replace(known, write_refused_at=at, write_refused=why))
+            elif word == "written" and known.write_refused_at is not None:
+                self.books.save_group(key, replace(known, write_refused_at=None, write_refused=""))
+
     def _together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
         """Side by side, but for groups whose bounds stand on one object: those one after the other."""
         by_object: dict[str, list[Callable[[], None]]] = {}
@@ -462,14 +488,26 @@ class _Run:
             outcomes = {str(group.group.key): "planned" for group in pool.changes}
         known = self.known.get(pool.id, PoolState())
         failed = any(word not in ("written", "planned") for word in outcomes.values())
-        digest = pool.digest(applied=bool(outcomes) and not failed and not dry_run)
+        tried = {
+            plan.group.key: self.outcomes[plan.group.key] for plan in pool.groups if plan.group.key in self.outcomes
+        }
+        just_refused = [key for key in tried if key in refused]
+        if just_refused:
+            # Told once for each reason, however often it is tried. What becomes of the others is the next plan's news.
+            before = self.remembered.state.groups
+            is_news = any(before.get(key, GroupState()).write_refused != self.refused[key] for key in just_refused)
+            digest = known.digest
+        else:
+            done = bool(tried) and all(word == "written" for word in tried.values())
+            digest = pool.digest(applied=done and not dry_run)
+            is_news = digest != known.digest
         move = known.move
         if move is not None and not failed and not dry_run and pool.valid:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
         ended = self._end_growth(pool, failed=failed, dry_run=dry_run)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if "written" in outcomes.values() or digest != known.digest or ended:
+        if "written" in outcomes.values() or is_news or ended:
             self._decide(pool, outcomes, dry_run=dry_run)
         self._remember(pool.id, replace(known, digest=digest, move=move, in_trouble=_in_trouble(pool, known)))
 

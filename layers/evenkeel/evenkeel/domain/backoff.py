@@ -48,6 +48,8 @@ class GroupState:
     contested_since: datetime | None = None  # put back too often: not written until an operator resumes
     contested_by: str = ""
     contested_replicas: bool = False  # what is put back are the replicas, not the bounds
+    write_refused_at: datetime | None = None  # when the API last refused a write of ours
+    write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 

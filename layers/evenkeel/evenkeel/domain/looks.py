@@ -1,6 +1,6 @@
 """When a cluster is looked at again besides its scans: one look is due at any time, and without change they end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -19,6 +19,7 @@ class Timer:
 
     due: datetime
     step: int = 0
+    doubted: datetime | None = None  # when the answer to a write was last lost, as far as that has led to a look
 
 
 def next_timer(
@@ -33,16 +34,17 @@ def next_timer(
         doubtful: Whether the answer to a write was lost, so that nobody knows.
         wanted: When time alone may change what is planned (:attr:`evenkeel.domain.plan.Plan.look_at`).
     """
-    if timer is None or (doubtful and now - timer.due > _SAME_MATTER):
-        timer, wrote = None, wrote or doubtful
+    doubted = None if timer is None or (wrote and not doubtful) else timer.doubted
+    if doubtful and (doubted is None or now - doubted > _SAME_MATTER):
+        wrote, doubted = True, now
     pending = timer is not None and timer.due > now
     step = 0 if wrote or timer is None else timer.step + (not pending)
     second = now + SECOND_LOOKS[step] if step < len(SECOND_LOOKS) and (wrote or (timer and not pending)) else None
     moments = [moment for moment in (second, wanted) if moment is not None]
     if timer is not None and pending and all(timer.due <= moment for moment in moments):
-        return Timer(due=timer.due, step=step), None
+        return Timer(due=timer.due, step=step, doubted=doubted), None
     if not moments:
         # The chain has ended. It is remembered, so that the same doubt does not begin it again.
-        return (Timer(due=timer.due, step=min(step, len(SECOND_LOOKS))) if timer is not None else None), None
+        return (replace(timer, step=min(step, len(SECOND_LOOKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, max(timedelta(seconds=1), min(moments) - now)).total_seconds())
-    return Timer(due=now + timedelta(seconds=seconds), step=step), seconds
+    return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds

@@ -190,7 +190,7 @@ class Records:
 
     def timer(self, cluster: str, timer: Timer, version: int | None, now: datetime) -> Entry:
         """Kept while it may still keep a look from being asked for twice."""
-        record = TimerRecord(due=timer.due, step=timer.step)
+        record = TimerRecord(due=timer.due, step=timer.step, doubted=timer.doubted)
         return self._entry(cluster, "LOOK", record.model_dump_json(), version, max(now, timer.due) + _KEPT)
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
