@@ -283,6 +283,12 @@ def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximu
     assert pool.groups[0].requested == 2
 
 
+def test_a_raise_to_the_minimum_leaves_the_one_node_that_owners_insist_on() -> None:
+    found = pool_plan(zones((0, 0, 0), floor_max=1), numbers(4, 4), fenced=("b", "c"))
+    assert (requested(found), maxima(found)) == ((2, 0, 0), (2, 1, 1))
+    assert found.starved == 2
+
+
 def test_the_fence_follows_requested_down_at_every_look() -> None:
     pool = Played(zones((2, 3, 3)), numbers(0, 12), ClusterState(groups={key("a"): in_backoff()}))
     assert [maxima(pool.look(10, a=left))[0] for left in (2, 1, 0)] == [2, 1, 0]
