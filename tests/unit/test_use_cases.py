@@ -381,11 +381,11 @@ class TestRebalanceRefused:
         assert house.bounds() == [(0, 9), (0, 2), (0, 2)]
 
     def test_the_others_of_its_pool_are_fenced_all_the_same(self) -> None:
-        house = House(zones((2, 4, 2), running=(2, 1, 2), bounds=[(0, 6)] * 3))
+        house = House(zones((2, 4, 2), running=(2, 1, 2), bounds=[(0, 30), (0, 6), (0, 6)]))
         house.fail("b")
         self.refuse(house, "a", RejectedError("422 no"))
         house.run()
-        assert house.cluster.groups[key("a")].bounds == Bounds(0, 6)
+        assert house.cluster.groups[key("a")].bounds == Bounds(0, 30)
         assert house.cluster.groups[key("b")].requested == 1
         assert house.bounds()[1][1] == 1
         assert house.outcomes()[0] == "rejected: 422 no"
