@@ -20,7 +20,7 @@ from evenkeel.application.ports import Remembered
 from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import Bounds, PoolId
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.pools import PoolState, Sighting
 from tests.builders import key
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, record
 from tests.unit.test_docs import rows
@@ -320,6 +320,17 @@ def test_a_group_that_something_is_remembered_of_is_known_also_where_we_have_nev
     house = House()
     house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
     assert house.hear(failure(name="workers-c")).verdict is Verdict.RECORDED
+
+
+def test_a_group_that_a_look_has_found_is_known_also_where_there_has_been_nothing_to_write() -> None:
+    """In dry run, say, or in a pool that stands as we would have it."""
+    house = House(demo={"pools": [{"name": "found", "backoff": {"initial": 60}}]})
+    found = PoolState(seen=Sighting(since=NOW, requested={str(key("c")): 2}))
+    house.store.save_pool("demo", PoolId("cluster-api", "default", "", "found"), found, None)
+    assert house.hear(failure(name="workers-c", occurred_at=NOW)).verdict is Verdict.RECORDED
+    state = house.group("c")
+    assert state is not None
+    assert state.backoff_until == NOW + MINUTE, "the durations of its pool"
 
 
 # ---------------------------------------------------------------- clocks

@@ -255,7 +255,7 @@ def foreign(what: str, cluster: str, sender: Sender) -> Heard:
 
 
 def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
-    """The node groups of the cluster that the failure names: those that have bounds or a state of ours.
+    """The node groups of the cluster that the failure names: those that a look has found in a pool, or that have a state.
 
     An event that does not say which machine API it is about counts for all of the cluster's.
     Raises BadRequestError where the cluster's record leaves out the failure's machine API.
@@ -266,7 +266,7 @@ def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
     if not flavours:
         raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
     named = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
-    known = {key for pool in remembered.state.pools.values() for key in pool.adopted}
+    known = {key for pool in remembered.state.pools.values() for key in pool.members}
     return [key for key in named if key in remembered.state.groups or str(key) in known]
 
 
@@ -283,7 +283,7 @@ def backoff_of(key: GroupKey, remembered: Remembered) -> BackoffPolicy:
     """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
     policy = remembered.record.policy()
     for pool, state in remembered.state.pools.items():
-        if str(key) in state.adopted:
+        if str(key) in state.members:
             rules = [
                 rule for rule in policy.pools if rule.name == pool.name and rule.namespace in (None, pool.namespace)
             ]
