@@ -39,6 +39,7 @@ from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, HearZoneShift, ZoneShift
 from evenkeel.config import ClusterRecord, GrowthRecord, ZoneRecord
 from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.looks import SECOND_LOOKS, Timer
 from evenkeel.domain.model import GroupKey, PoolId
 from evenkeel.domain.moves import Move
 from evenkeel.domain.pools import PoolState
@@ -227,6 +228,9 @@ class WatchedStore(InMemoryStore):
 
     def _pools(self, cluster: str) -> Collection[PoolState]:
         return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
+
+    def timer_of(self, cluster: str) -> Timer | None:
+        return self._timers[cluster][1] if cluster in self._timers else None
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
@@ -835,9 +839,15 @@ class Sea:
             refused = [message.id]
         if (not refused or message.receives >= _RECEIVES) and not again and message in queue:
             queue.remove(message)
-        if not refused and vessel.rewritten > rewritten and self.queues.asked_again[message.cluster] == asked_again:
+        asked = self.queues.asked_again[message.cluster] > asked_again or self.look_is_due(message.cluster)
+        if not refused and vessel.rewritten > rewritten and not asked:
             self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second look")
         return not refused
+
+    def look_is_due(self, cluster: str) -> bool:
+        """Whether a look has been asked for that comes no later than a second look would."""
+        timer, now = self.store.timer_of(cluster), self.clock.now()
+        return timer is not None and now < timer.due <= now + SECOND_LOOKS[0]
 
     def message_for(self, cluster: str) -> Message:
         """A message of its own for a cluster, whatever else is waiting."""

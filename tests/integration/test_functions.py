@@ -13,6 +13,7 @@ import pytest
 
 from evenkeel.adapters.aws import messages
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.bootstrap import SystemClock, use_clock
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import Cluster, Pool, World
@@ -106,6 +107,12 @@ def staged(aws: AwsEndpoints) -> Iterator[Callable[..., Stage]]:
         def made(dry_run: bool = False, clusters: tuple[str, ...] = tuple(UNEVEN)) -> Stage:
             world = World(clusters=clusters, pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
             stack.enter_context(world)
+            for name in set(clusters) & {"gardener"}:
+                # A Worker's shares are what we publish for an uneven pool as well, so one zone has something else.
+                cluster = world.clusters[name]
+                resource = cluster.controllers.resource("machinedeployments")
+                other = {"metadata": {"annotations": {FLAVOURS[name].max_key: "3"}}}
+                cluster.store.patch(resource, cluster.namespace, cluster.groups()[1].name, other, manager="test")
             deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
             log = io.StringIO()
             functions = stack.enter_context(InProcess(deployment, log=log))

@@ -255,7 +255,7 @@ def foreign(what: str, cluster: str, sender: Sender) -> Heard:
 
 
 def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
-    """The node groups of the cluster that the failure names: those that a look has found in a pool, or that have a state.
+    """The node groups of the cluster that the failure names: those a look has found in a pool, or with a state.
 
     An event that does not say which machine API it is about counts for all of the cluster's.
     Raises BadRequestError where the cluster's record leaves out the failure's machine API.
