@@ -230,7 +230,8 @@ class WatchedStore(InMemoryStore):
         return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
 
     def timer_of(self, cluster: str) -> Timer | None:
-        return self._timers[cluster][1] if cluster in self._timers else None
+        """The look that is due besides the scans."""
+        return self._remembered(cluster).timer
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
