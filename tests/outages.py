@@ -143,7 +143,9 @@ class Play:
         self.cloud.prepare(outage, self.clock)
         self.cluster.cloud = self.cluster.controllers.cloud = self.cloud
         self.store = InMemoryStore()
-        self.store.save_record(record(flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure), None)
+        self.store.save_record(
+            record(flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure), None
+        )
         self.queue = TimedQueue(self.clock)
         self.looks = 0
         self._second = 0
@@ -189,7 +191,9 @@ class Play:
     def _after(self, request: Request) -> None:
         if request.method == "PATCH" and request.manager == "evenkeel":
             if self.trace:
-                self.trace(f"{self._second - self.outage.appear:5} PATCH {request.path.rpartition('/')[2]} {request.status} {request.body}")
+                self.trace(
+                    f"{self._second - self.outage.appear:5} PATCH {request.path.rpartition('/')[2]} {request.status} {request.body}"
+                )
             if self.at_once:
                 self.cluster.controllers.step(self.clock.at)
 
@@ -239,14 +243,18 @@ class Play:
             before = self.patches
             self._rebalance(cluster, why, plenty)
             if self.trace:
-                self.trace(f"{self._second - self.outage.appear:5} look ({why}): {self.patches - before} patches: {self.counts()}")
+                self.trace(
+                    f"{self._second - self.outage.appear:5} look ({why}): {self.patches - before} patches: {self.counts()}"
+                )
 
     @property
     def patches(self) -> int:
         return self.cluster.api.requests.count(method="PATCH", manager="evenkeel")
 
     def counts(self) -> str:
-        return " ".join(f"{view.running}/{view.requested}({view.minimum}-{view.maximum})" for view in self.cluster.groups())
+        return " ".join(
+            f"{view.running}/{view.requested}({view.minimum}-{view.maximum})" for view in self.cluster.groups()
+        )
 
     def run(self) -> Result:
         """Until the horizon, or until every pod has had its node for five minutes."""
