@@ -149,6 +149,7 @@ class Play:
         self.queue = TimedQueue(self.clock)
         self.looks = 0
         self._second = 0
+        self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
         self._heard = 0
         self._marked = False
         self._slipped = True
@@ -210,7 +211,18 @@ class Play:
             self._heard = 0
         if self._second % _LOOP == 0 and self.cluster.autoscaler is not None:
             self.cluster.autoscaler.step(self.clock.at)
-        self.cluster.controllers.step(self.clock.at)
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        """The controllers' work, where there is any: something was written, or a launch or a node is due."""
+        controllers = self.cluster.controllers
+        due = (when for launch in controllers._launches.values() for when in (launch.joins_at, launch.next_try))
+        timely = any(when is not None and self._stepped < when <= self.clock.at for when in due)
+        # Gardener's creation timeout counts from the machine's creation.
+        if timely or self.objects._version != self._known or self._second % 60 == 0:
+            controllers.step(self.clock.at)
+            self._stepped, self._known = self.clock.at, self.objects._version
+            self._views = self.cluster.groups()
 
     def _look_after(self) -> None:
         """What the functions do in this second."""
@@ -263,7 +275,7 @@ class Play:
         while self._second < outage.appear + self.horizon:
             self._live()
             self._look_after()
-            views = self.cluster.groups()
+            views = self._views
             wanted = outage.pods if self._second >= outage.appear else sum(outage.replicas)
             running = min(wanted, sum(view.running for view in views))
             surplus = max(surplus, sum(view.requested for view in views) - wanted)
