@@ -8,8 +8,8 @@ ever removed a machine that had a node.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -20,7 +20,6 @@ from sandbox.kube.api import Request
 from sandbox.kube.autoscaler import Settings
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers import Timing
-from sandbox.kube.store import Object
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, record
@@ -55,6 +54,7 @@ class Outage:
     flavour: str = "cluster-api"
     limits: Sequence[int | None] = (None, None, None)  # machines that each zone has to give
     one_in: int = 0  # of so many launches one is refused, by chance
+    every: int = 0  # every so many launches one is refused, in the order in which they are asked for
     refuses_for: int = 0  # seconds in which every zone refuses everything
     replicas: Sequence[int] = (0, 0, 0)
     on_failure: str = "release"
@@ -87,6 +87,7 @@ class _Shortage(Cloud):
         self._outage, self._clock = outage, clock
         self._chance = {zone: random.Random(f"{outage.seed} {zone}") for zone in self.zones}
         self._from = clock.at
+        self._asked = 0
         self.refused: list[tuple[str, datetime, LaunchError]] = []
         for zone, limit in zip(ZONES, outage.limits, strict=True):
             self.limits[zone] = limit
@@ -95,6 +96,8 @@ class _Shortage(Cloud):
         outage = self._outage
         unlucky = bool(outage.one_in) and self._chance[zone].randrange(outage.one_in) == 0
         hiccup = self._clock.at < self._from + timedelta(seconds=outage.refuses_for)
+        self._asked += 1
+        unlucky |= bool(outage.every) and self._asked % outage.every == 0
         limit = self.limits[zone]
         if unlucky or hiccup:
             self.limits[zone] = 0
@@ -123,7 +126,6 @@ class Play:
     at_once: bool = False
     horizon: int = _HORIZON
     killed: list[str] = field(default_factory=list)
-    trace: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         outage = self.outage
@@ -190,13 +192,8 @@ class Play:
                 self._live()
 
     def _after(self, request: Request) -> None:
-        if request.method == "PATCH" and request.manager == "evenkeel":
-            if self.trace:
-                self.trace(
-                    f"{self._second - self.outage.appear:5} PATCH {request.path.rpartition('/')[2]} {request.status} {request.body}"
-                )
-            if self.at_once:
-                self.cluster.controllers.step(self.clock.at)
+        if request.method == "PATCH" and request.manager == "evenkeel" and self.at_once:
+            self.cluster.controllers.step(self.clock.at)
 
     # -- time
     def _live(self) -> None:
@@ -250,14 +247,8 @@ class Play:
             )
         for cluster, why in self.queue.next_looks():
             self.looks += 1
-            self._slipped = self._marked = False
-            self._slipped = self.window == 0
-            before = self.patches
+            self._slipped, self._marked = self.window == 0, False
             self._rebalance(cluster, why, plenty)
-            if self.trace:
-                self.trace(
-                    f"{self._second - self.outage.appear:5} look ({why}): {self.patches - before} patches: {self.counts()}"
-                )
 
     @property
     def patches(self) -> int:
@@ -282,8 +273,6 @@ class Play:
             if self._second < outage.appear:
                 continue
             if running != nodes or after is None:
-                if running < nodes and self.trace:
-                    self.trace(f"{self._second - outage.appear:5} nodes fell from {nodes} to {running}")
                 nodes, after = running, self._second - outage.appear
             if nodes == wanted and self._second - outage.appear >= (after or 0) + 300:
                 break
