@@ -366,6 +366,7 @@ class _Run:
             if all(self.outcomes.get(group.group.key) == "written" for group in pool.changes if not grows(group)):
                 growing += [(pool, group) for group in in_safe_order(pool.changes) if grows(group)]
         self._together([(group, partial(self._write_group, pool, group)) for pool, group in growing])
+        self.outcome.rejected = len(self.refused)  # counted here, since tasks side by side would count past each other
 
     def _together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
         """Side by side, but for groups whose bounds stand on one object: those one after the other."""
@@ -412,7 +413,6 @@ class _Run:
             self.conflict = True
             return f"conflict: {error}"
         except RejectedError as error:
-            self.outcome.rejected += 1
             self.refused[key] = str(error)
             _log.error("write refused: %s", error, extra={"cluster": self.outcome.cluster, "group": str(key)})
             return f"rejected: {error}"

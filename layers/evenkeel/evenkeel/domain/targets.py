@@ -147,8 +147,8 @@ def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None,
             if floor > lowest:
                 target.stuck_kept = floor - lowest
                 target.reasons.append(
-                    f"{floor - lowest} stuck replicas stay: the owner of the bounds offers {floor} here whatever happens, "
-                    "so Cluster Autoscaler would order them again"
+                    f"{floor - lowest} stuck replicas stay: the owner of the bounds offers {floor} here whatever "
+                    "happens, so Cluster Autoscaler would order them again"
                 )
                 lowest = floor
             if room is not None and target.requested - lowest > room - given:
