@@ -6,9 +6,11 @@ same fields. Messages follow the real server's, because people (and error handle
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
@@ -37,10 +39,7 @@ def load_crds(*, cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2")) -
 
     `cluster_api_versions` are the versions of `cluster.x-k8s.io` to serve; the last one is the storage version.
     """
-    crds: list[dict[str, Json]] = []
-    for entry in sorted(files("sandbox.kube").joinpath("crds").iterdir(), key=lambda path: path.name):
-        if entry.name.endswith(".yaml"):
-            crds.extend(yaml.safe_load_all(entry.read_text(encoding="utf-8")))
+    crds: list[dict[str, Json]] = json.loads(_files())
     for crd in crds:
         if crd["spec"]["group"] == "cluster.x-k8s.io":
             versions = [v for v in crd["spec"]["versions"] if v["name"] in cluster_api_versions]
@@ -52,6 +51,16 @@ def load_crds(*, cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2")) -
                 version["storage"] = version["name"] == cluster_api_versions[-1]
             crd["spec"]["versions"] = versions
     return crds
+
+
+@cache
+def _files() -> str:
+    """All of the files as one JSON list, which is read a hundred times faster than YAML."""
+    crds: list[dict[str, Json]] = []
+    for entry in sorted(files("sandbox.kube").joinpath("crds").iterdir(), key=lambda path: path.name):
+        if entry.name.endswith(".yaml"):
+            crds.extend(yaml.safe_load_all(entry.read_text(encoding="utf-8")))
+    return json.dumps(crds)
 
 
 def prune(value: Json, schema: dict[str, Json], *, root: bool = True) -> Json:

@@ -49,6 +49,20 @@ def test_hold_fences_and_leaves_replicas_alone() -> None:
     assert "on-failure is hold" in reasons(found, "a")
 
 
+def test_the_node_that_an_owner_insists_on_offering_is_not_released_to_be_ordered_again_in_the_next_loop() -> None:
+    beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), floor_max=1), numbers(0, 12), fenced=("a",))
+    assert (requested(beside), maxima(beside)[0], beside.starved) == ((1, 3, 3), 1, 1)
+    assert "Cluster Autoscaler would order them again" in reasons(beside, "a")
+    again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), floor_max=1), numbers(0, 12), fenced=("a",))
+    assert requested(again) == (1, 4, 4)
+    running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), floor_max=1), numbers(0, 12), fenced=("a",))
+    assert requested(running) == (1, 3, 3)
+    alone = pool_plan(
+        zones((3, 3, 3), running=(0, 3, 3), floor_max=1), replace(numbers(0, 12), autoscaler=False), fenced=("a",)
+    )
+    assert requested(alone) == (0, 3, 3)
+
+
 @pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
 def test_failures_of_a_zone_release_what_is_stuck_there(kind) -> None:
     found = pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), states={key("a"): in_backoff(kind)})

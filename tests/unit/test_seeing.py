@@ -526,6 +526,21 @@ class TestEventAndScan:
         assert state_at(ended, NOW, None, BACKOFF) is State.FENCED
 
 
+def test_a_node_that_comes_after_the_look_that_found_the_failure_has_come_since_it() -> None:
+    coming = machines(group("a", 3, running=0), *3 * [MINUTE])
+    assert coming.machines is not None
+    refused = replace(
+        coming.machines[0], failure=MachineFailure(code="InsufficientInstanceCapacity", message="none", at=NOW)
+    )
+    known = see(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
+    assert known is not None
+    assert not known.has_arrivals
+    later = see(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
+    assert later is not None
+    assert later.has_arrivals
+    assert state_at(later, NOW + MINUTE / 4, None, BACKOFF) is State.FENCED
+
+
 class TestWhatEventsToldOfAMachineSet:
     """An event may name the MachineSet of a MachineDeployment. Its failure is the deployment's."""
 
@@ -543,7 +558,8 @@ class TestWhatEventsToldOfAMachineSet:
     def test_it_fences_the_group_as_if_the_event_had_named_that(self) -> None:
         found = self.planned(self.told(-2))
         state = found.states[key("a")]
-        assert state == record_failure(GroupState(), NOW - 2 * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        told = record_failure(GroupState(), NOW - 2 * MINUTE, FailureClass.CAPACITY, "no room", BACKOFF)
+        assert state == replace(told, running_seen=2)
         assert {planned.group.key for planned in found.pools[0].groups if planned.state is State.FENCED} == {key("a")}
 
     def test_it_counts_once_and_adds_to_what_is_known_of_the_group(self) -> None:

@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import AccessError
 from evenkeel.application.failure import HearFailure
 from evenkeel.application.growth import AskForGrowth
@@ -150,6 +151,7 @@ class Parts:
             clock=self.clock,
             chance=os.urandom,
             dry_run=self.settings.dry_run,
+            together=side_by_side,
         )
 
     @cached_property

@@ -393,6 +393,7 @@ class _Run:
             if all(self.outcomes.get(group.group.key) == "written" for group in pool.changes if not grows(group)):
                 growing += [(pool, group) for group in in_safe_order(pool.changes) if grows(group)]
         self._together([(group, partial(self._write_group, pool, group)) for pool, group in growing])
+        self.outcome.rejected = len(self.refused)  # counted here, since tasks side by side would count past each other
 
     def _remember_refusals(self) -> None:
         """Which groups refuse to be written, for the looks to come; and which do so no more."""
@@ -449,7 +450,6 @@ class _Run:
             self.conflict = True
             return f"conflict: {error}"
         except RejectedError as error:
-            self.outcome.rejected += 1
             self.refused[key] = str(error)
             _log.error("write refused: %s", error, extra={"cluster": self.outcome.cluster, "group": str(key)})
             return f"rejected: {error}"

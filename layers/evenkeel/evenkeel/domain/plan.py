@@ -351,7 +351,14 @@ def _plan_pool(
     counted = [target.alive if target.state is State.FENCED else target.group.requested for target in targets]
     ceiling = pool.max - _spoken_for(pool, targets)
     # A move orders no more than was requested: what frozen groups keep free is no reason to lose replicas on the way.
-    owed = redistribute(targets, pool.on_failure, pool.max, pool.owed, waits=pool.growth is not None)
+    owed = redistribute(
+        targets,
+        pool.on_failure,
+        pool.max,
+        pool.owed,
+        waits=pool.growth is not None,
+        autoscaler=pool.autoscaler,
+    )
     take_back_overshoot(targets, pool.max, pool.on_failure)
     if pool.autoscaler:
         probe_the_unseen(targets, ceiling)

@@ -57,6 +57,8 @@ def see(
                 after = record_failure(after, at, of_set.failure_class, of_set.message, backoff, now=now)
     if after.in_trouble and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)
+        if after.running_seen is None:  # found by this very look: the nodes that come from now on are counted
+            after = replace(after, running_seen=group.running)
     return state if after == before else after
 
 

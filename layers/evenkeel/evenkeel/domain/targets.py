@@ -79,7 +79,13 @@ def _raise_level(targets: Sequence[Target], amount: int) -> list[tuple[Target, i
 
 
 def redistribute(
-    targets: Sequence[Target], on_failure: OnFailure, maximum: int, owed: int, *, waits: bool = False
+    targets: Sequence[Target],
+    on_failure: OnFailure,
+    maximum: int,
+    owed: int,
+    *,
+    waits: bool = False,
+    autoscaler: bool = False,
 ) -> int:
     """What is stuck in fenced groups goes elsewhere; returns how many of the ``owed`` replicas found no place.
 
@@ -88,6 +94,9 @@ def redistribute(
     many as there is room for. Either way, only replicas whose machine neither runs nor is on its way leave a group: one
     refused launch says nothing against those that boot beside it. A move ``waits`` where growth on request is under way
     in the pool: one journal tells one story.
+
+    Beside an ``autoscaler`` a release leaves as many replicas as the owner of the bounds insists on offering: each that
+    went would be ordered there again in its next loop, for as long as pods wait.
     """
     if not owed and not any(target.state is State.FENCED and target.stuck for target in targets):
         return 0
@@ -98,7 +107,8 @@ def redistribute(
     # What an interrupted move gave up comes first. What does not fit under PoolMaximum is no longer wanted.
     owed = min(owed, max(0, maximum - requested))
     placed = min(owed, room)
-    given = _give_up(targets, on_failure, room - placed if moving else None, waits=moving and waits)
+    offered = autoscaler and on_failure is OnFailure.RELEASE
+    given = _give_up(targets, on_failure, room - placed if moving else None, waits=moving and waits, offered=offered)
     if moving:
         placed += min(given, max(0, maximum - (requested - given) - placed))
     for target, more in _raise_level(takers, placed):
@@ -107,8 +117,11 @@ def redistribute(
     return max(0, owed - placed)
 
 
-def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None, *, waits: bool) -> int:
-    """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
+def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None, *, waits: bool, offered: bool) -> int:
+    """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many.
+
+    ``offered``: but for those that the owner of the bounds insists on offering.
+    """
     takers = any(target.state is State.HEALTHY and target.room > 0 for target in targets)
     given = 0
     for target in targets:
@@ -130,6 +143,14 @@ def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None,
             if lowest > target.alive:
                 owner = f"the Worker wants {lowest} in this zone" if target.replicas_are_ours else "they are put back"
                 target.reasons.append(f"{lowest - target.alive} stuck replicas stay: {owner}")
+            floor = min(target.group.floor_max, target.requested) if offered and target.group.fence else 0
+            if floor > lowest:
+                target.stuck_kept = floor - lowest
+                target.reasons.append(
+                    f"{floor - lowest} stuck replicas stay: the owner of the bounds offers {floor} here whatever "
+                    "happens, so Cluster Autoscaler would order them again"
+                )
+                lowest = floor
             if room is not None and target.requested - lowest > room - given:
                 target.stuck_kept = target.requested - lowest - (room - given)
                 lowest += target.stuck_kept

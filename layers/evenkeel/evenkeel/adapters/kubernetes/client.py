@@ -100,9 +100,10 @@ class KubernetesApi:
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
         """The versions of an API group that are served; none where the group is not. Asked once per connection."""
-        if not self._served.get(group):
-            self._served[group] = self._versions(group, remaining)
-        return self._served[group]
+        served = self._served.get(group)
+        if not served:  # asked twice where two threads come at once; what one of them forgets is no harm to the other
+            served = self._served[group] = self._versions(group, remaining)
+        return served
 
     def _versions(self, group: str, remaining: Remaining) -> list[str]:
         path = f"/apis/{quote(group)}"

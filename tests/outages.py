@@ -1,0 +1,287 @@
+"""A shortage of machines from the moment that pods want nodes, in simulated time: with events, without, and without us.
+
+The real use cases and the real Kubernetes adapter beside the sandbox's machine controllers and its autoscaler. A second
+is a step; nobody waits. What is watched: how many of the nodes that pods want run, since when, and whether a release
+ever removed a machine that had a node.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from evenkeel.application.failure import Failure, HearFailure
+from evenkeel.application.rebalance import Rebalance
+from sandbox.kube.api import Request
+from sandbox.kube.autoscaler import Settings
+from sandbox.kube.cloud import Cloud, Instance, LaunchError
+from sandbox.kube.controllers import Timing
+from sandbox.kube.world import ZONES, Pool, World
+from tests.crashing import Life, WirelessClusters
+from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, record
+from tests.timed import TimedQueue
+
+POOL, MAXIMUM = "workers", 12
+_LOOP = 10
+#: seconds of a step: short while things happen, longer once they hardly do
+_STEP, _LONG_STEP, _LONG_AFTER = 1, 5, 300
+#: from a refused launch to the function that hears of it: exporter, EventBridge and Lambda
+_TRAVEL = 2
+#: the moment within the minute of scans at which the pods appear, and that of Cluster Autoscaler's loops
+_APPEAR = 13
+_HORIZON = 30 * 60
+
+
+class Who(StrEnum):
+    """Who looks after the pool."""
+
+    EVENTS = "with events"
+    SCANS = "scans of 60 s only"
+    NOBODY = "no Evenkeel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """What the cloud refuses, and how long what it accepts takes to become a node."""
+
+    name: str
+    boot: int
+    pods: int = 9
+    flavour: str = "cluster-api"
+    limits: Sequence[int | None] = (None, None, None)  # machines that each zone has to give
+    one_in: int = 0  # of so many launches one is refused, by chance
+    every: int = 0  # every so many launches one is refused, in the order in which they are asked for
+    refuses_for: int = 0  # seconds in which every zone refuses everything
+    replicas: Sequence[int] = (0, 0, 0)
+    on_failure: str = "release"
+    seed: int = 0
+    appear: int = _APPEAR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What became of the pods."""
+
+    nodes: int  # of those that pods want, at the end
+    after: int | None  # seconds until as many ran; None: none ever did
+    met: bool
+    surplus: int  # nodes and orders beyond what pods want, at the worst moment
+    killed: tuple[str, ...]  # machines with a node that went although nobody had scaled down
+    looks: int
+    patches: int
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Better is less: more nodes, and as many sooner."""
+        return -self.nodes, float("inf") if self.after is None else self.after
+
+
+class _Shortage(Cloud):
+    """A cloud that refuses launches as an outage says."""
+
+    def prepare(self, outage: Outage, clock: FakeClock) -> None:
+        self._outage, self._clock = outage, clock
+        self._chance = {zone: random.Random(f"{outage.seed} {zone}") for zone in self.zones}
+        self._from = clock.at
+        self._asked = 0
+        self.refused: list[tuple[str, datetime, LaunchError]] = []
+        for zone, limit in zip(ZONES, outage.limits, strict=True):
+            self.limits[zone] = limit
+
+    def launch(self, zone: str) -> Instance:
+        outage = self._outage
+        unlucky = bool(outage.one_in) and self._chance[zone].randrange(outage.one_in) == 0
+        hiccup = self._clock.at < self._from + timedelta(seconds=outage.refuses_for)
+        self._asked += 1
+        unlucky |= bool(outage.every) and self._asked % outage.every == 0
+        limit = self.limits[zone]
+        if unlucky or hiccup:
+            self.limits[zone] = 0
+        try:
+            return super().launch(zone)
+        except LaunchError as error:
+            self.refused.append((zone, self._clock.at, error))
+            raise
+        finally:
+            self.limits[zone] = limit
+
+
+@dataclass
+class Play:
+    """One outage, second by second.
+
+    ``window`` seconds pass between a look and its first patch, its first delete mark or the patch after the marks, as
+    ``window_before`` says; the controllers and the autoscaler live on meanwhile. ``at_once``: the controllers act right
+    after each patch of ours.
+    """
+
+    outage: Outage
+    who: Who
+    window: int = 0
+    window_before: str = "first patch"
+    at_once: bool = False
+    horizon: int = _HORIZON
+    killed: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        outage = self.outage
+        self.clock = FakeClock()
+        flavour = outage.flavour
+        pool = Pool(name=POOL, minimum=0, maximum=MAXIMUM, replicas=outage.replicas)
+        world = World(
+            clusters=[flavour],
+            pools={flavour: [pool]},
+            clock=self.clock.now,
+            timing=Timing(provision=timedelta(seconds=outage.boot)),
+            settings=Settings(scale_down=False),
+        )
+        self.cluster = world.clusters[flavour]
+        self.objects = self.cluster.store
+        self.cloud = _Shortage(zones=ZONES)
+        self.cloud.prepare(outage, self.clock)
+        self.cluster.cloud = self.cluster.controllers.cloud = self.cloud
+        self.store = InMemoryStore()
+        self.store.save_record(
+            record(flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure), None
+        )
+        self.queue = TimedQueue(self.clock)
+        self.looks = 0
+        self._second = 0
+        self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
+        self._heard = 0
+        self._marked = False
+        self._slipped = True
+        chance = random.Random(7)
+        self._rebalance = Rebalance(
+            store=self.store,
+            clusters=WirelessClusters(self.cluster.api, Life(), self.clock),
+            queue=self.queue,
+            bus=FakeBus(),
+            clock=self.clock,
+            chance=chance.randbytes,
+            dry_run=False,
+        )
+        self._hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        self.cluster.api.before.append(self._before)
+        self.cluster.api.after.append(self._after)
+        delete = self.objects.delete
+
+        def watched(resource: str, namespace: str, name: str, *more: Any, **named: Any) -> Any:
+            if resource == self.cluster.controllers.resource("machines"):
+                machine = self.objects.get(resource, namespace, name)
+                if self.cluster.controllers.has_node(machine) and "deletionTimestamp" not in machine["metadata"]:
+                    self.killed.append(f"{self._second - outage.appear} s: {name}")
+            return delete(resource, namespace, name, *more, **named)
+
+        self.objects.delete = watched  # type: ignore[method-assign]
+
+    # -- what happens while a run is under way
+    def _before(self, request: Request) -> None:
+        if self._slipped or request.method != "PATCH" or request.manager != "evenkeel":
+            return
+        marks = "/machines/" in request.path
+        due = {"first patch": True, "first mark": marks, "patch after marks": self._marked and not marks}
+        self._marked |= marks
+        if due[self.window_before]:
+            self._slipped = True
+            for _ in range(self.window):
+                self._live()
+
+    def _after(self, request: Request) -> None:
+        if request.method == "PATCH" and request.manager == "evenkeel" and self.at_once:
+            self.cluster.controllers.step(self.clock.at)
+
+    # -- time
+    def _live(self) -> None:
+        """A step of the cluster, without us."""
+        since = self._second - self.outage.appear
+        step = _LONG_STEP if since > _LONG_AFTER and self._second % _LONG_STEP == 0 else _STEP
+        self.clock.at += timedelta(seconds=step)
+        self._second += step
+        if self._second == self.outage.appear:
+            self.cluster.set_demand(POOL, self.outage.pods)
+            self.cloud.prepare(self.outage, self.clock)
+            self._heard = 0
+        if self._second % _LOOP == 0 and self.cluster.autoscaler is not None:
+            self.cluster.autoscaler.step(self.clock.at)
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        """The controllers' work, where there is any: something was written, or a launch or a node is due."""
+        controllers = self.cluster.controllers
+        due = (when for launch in controllers._launches.values() for when in (launch.joins_at, launch.next_try))
+        timely = any(when is not None and self._stepped < when <= self.clock.at for when in due)
+        # Gardener's creation timeout counts from the machine's creation.
+        if timely or self.objects._version != self._known or self._second % 60 == 0:
+            controllers.step(self.clock.at)
+            self._stepped, self._known = self.clock.at, self.objects._version
+            self._views = self.cluster.groups()
+
+    def _look_after(self) -> None:
+        """What the functions do in this second."""
+        if self.who is Who.NOBODY:
+            return
+        if self._second % 60 == 0:
+            self.queue.request("demo", "scan", f"scan-{self._second}")
+        while self.who is Who.EVENTS and self._heard < len(self.cloud.refused):
+            zone, at, error = self.cloud.refused[self._heard]
+            if self.clock.at < at + timedelta(seconds=_TRAVEL):
+                break
+            self._heard += 1
+            view = next(view for view in self.cluster.groups() if view.zone == zone)
+            self._hear(
+                Failure(
+                    cluster="demo",
+                    namespace=view.namespace,
+                    name=view.name,
+                    code=error.code,
+                    message=error.message,
+                    occurred_at=at,
+                    id=error.request_id,
+                    zone=zone,
+                )
+            )
+        for cluster, why in self.queue.next_looks():
+            self.looks += 1
+            self._slipped, self._marked = self.window == 0, False
+            self._rebalance(cluster, why, plenty)
+
+    @property
+    def patches(self) -> int:
+        return self.cluster.api.requests.count(method="PATCH", manager="evenkeel")
+
+    def counts(self) -> str:
+        return " ".join(
+            f"{view.running}/{view.requested}({view.minimum}-{view.maximum})" for view in self.cluster.groups()
+        )
+
+    def run(self) -> Result:
+        """Until the horizon, or until every pod has had its node for five minutes."""
+        outage = self.outage
+        nodes, after, surplus = 0, None, 0
+        while self._second < outage.appear + self.horizon:
+            self._live()
+            self._look_after()
+            views = self._views
+            wanted = outage.pods if self._second >= outage.appear else sum(outage.replicas)
+            running = min(wanted, sum(view.running for view in views))
+            surplus = max(surplus, sum(view.requested for view in views) - wanted)
+            if self._second < outage.appear:
+                continue
+            if running != nodes or after is None:
+                nodes, after = running, self._second - outage.appear
+            if nodes == wanted and self._second - outage.appear >= (after or 0) + 300:
+                break
+        return Result(
+            nodes=nodes,
+            after=after,
+            met=nodes == outage.pods,
+            surplus=surplus,
+            killed=tuple(self.killed),
+            looks=self.looks,
+            patches=self.patches,
+        )

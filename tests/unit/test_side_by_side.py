@@ -1,0 +1,43 @@
+"""Tasks on threads: really at the same time, all of them to their end, and what went wrong is raised then."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Barrier, current_thread
+
+import pytest
+
+from evenkeel.adapters.side_by_side import THREADS, side_by_side
+
+_SECONDS = 30  # a barrier that is not full by then never will be
+
+
+def test_as_many_as_there_are_threads_run_at_the_same_time() -> None:
+    meeting = Barrier(THREADS)
+    met = []
+
+    def meet() -> None:
+        met.append(meeting.wait(_SECONDS))
+
+    side_by_side([meet] * THREADS)
+    assert sorted(met) == list(range(THREADS))
+
+
+def test_what_a_task_raises_comes_after_all_have_ended_and_the_first_in_order_counts() -> None:
+    done = []
+
+    def task(number: int) -> None:
+        done.append(number)
+        if number in (3, 40):
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match=r"^3$"):
+        side_by_side([partial(task, number) for number in range(100)])
+    assert sorted(done) == list(range(100))
+
+
+def test_a_single_task_and_none_need_no_thread() -> None:
+    threads = []
+    side_by_side([])
+    side_by_side([lambda: threads.append(current_thread())])
+    assert threads == [current_thread()]
