@@ -194,7 +194,7 @@ class TestBodies:
         ("body", "encoding", "says"),
         [
             (b"{}", "gzip", "not packed as it says"),
-            (gzip.compress(b"{}" * 500)[:-9], "gzip", "it breaks off"),
+            (gzip.compress(b"{}" * 500, mtime=0)[:-9], "gzip", "it breaks off"),
             (b"{}", "br", "packed otherwise than with gzip"),
             (b"{}", "gzip, gzip", "packed otherwise than with gzip"),
         ],
