@@ -702,11 +702,17 @@ class StateFile(_Strict):
 
     def after(self, planned: Plan) -> Self:
         """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
-        pools = {pool.id: planned.pool_states.get(pool.id, pool.remembered) for pool in planned.pools if pool.valid}
+        pools = {}
         for pool in planned.pools:
-            if pool.valid and pool.changes:
-                adopted = {**pool.adopted, **pools[pool.id].adopted}
-                pools[pool.id] = replace(pools[pool.id], adopted=adopted)
+            if not pool.valid:
+                continue
+            state = pool.remembered
+            if pool.changes:
+                state = replace(state, adopted={**pool.adopted, **state.adopted})
+            if state.move is not None:
+                # Every step is done: what is left of it is what found no place.
+                state = replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
+            pools[pool.id] = state
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
         kept = {str(id): PoolRecord.of(state) for id, state in pools.items()}
         return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": {**self.pools, **kept}})

@@ -249,7 +249,8 @@ class NodeGroup:
             return 0
         timeout = self.provision_timeout or provision_timeout
         coming = sum(
-            machine.preserved or (machine.failure is None and now - machine.created_at < timeout)
+            # A machine that says it was made long from now is as old as nobody knows.
+            machine.preserved or (machine.failure is None and abs(now - machine.created_at) < timeout)
             for machine in self.machines
             if not machine.has_node and not machine.deleting
         )

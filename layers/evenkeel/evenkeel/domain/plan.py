@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.backoff import GroupState, state_at
 from evenkeel.domain.balanced import Dealt, deal
 from evenkeel.domain.distribute import distribute_rolling, pool_rolling
-from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.failures import FailureClass, classify
 from evenkeel.domain.growth import GROWTH_KEPT, TOO_OLD, Refusal, give_back, grow, share_out
 from evenkeel.domain.model import (
     Bounds,
@@ -431,7 +431,7 @@ def _plan_pool(
             )
         )
     requested = sum(target.requested for target in targets)
-    starved = missing + owed + sum(target.stuck_kept for target in targets)
+    starved = missing + owed + sum(target.missing for target in targets)
     if all(target.state is State.FROZEN for target in targets):
         starved = owed  # paused or asleep: nobody waits for a zone to take its nodes
     problems = list(pool.warnings)
@@ -565,8 +565,19 @@ def _target(pool: Pool, name: str, group: NodeGroup, found: State, state: Cluste
         moves_elsewhere=by_zone or kind.moves_elsewhere,
         tie=tie_of(name, group),
         coming=group.on_its_way(now, pool.provision_timeout),
+        held=_held(group),
         replicas_are_ours=backoff is None or not backoff.contested_replicas,
     )
+
+
+def _held(group: NodeGroup) -> int:
+    """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
+    failures = [
+        machine.failure
+        for machine in (group.machines or ())
+        if machine.failure is not None and not machine.has_node and not machine.deleting and not machine.preserved
+    ]
+    return sum(not classify(failure.code, failure.message).moves_elsewhere for failure in failures)
 
 
 def _unanswered(target: Target, state: ClusterState) -> datetime | None:

@@ -131,20 +131,31 @@ def _states_of(
 ) -> dict[PoolId, tuple[PoolState, PoolId | None]]:
     """What is remembered of each pool: under its own name, else under a former one, found again by its members.
 
-    A former name is one that no pool has now. What stands there goes to the pool with most of its members.
+    A former name is one that no pool has now. What stands there goes to the pool with most of its members. A pool that
+    has got an old name back may find an older state there than under the name it had meanwhile: the later one counts.
     """
     known: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
-    if len(known) == len(members):
+    if known.keys() == states.keys():
         return known
     pool_of = {str(group.key): id for id, groups in members.items() for group in groups}
     for former, state in sorted(states.items()):
         if former in members or not (state.members or state.move):
             continue
-        heirs = Counter(pool_of[key] for key in state.members if key in pool_of and pool_of[key] not in known)
+        heirs = Counter(
+            pool_of[key]
+            for key in state.members
+            if key in pool_of and (pool_of[key] not in known or _is_later(state, known[pool_of[key]][0]))
+        )
         if heirs:
             heir = min(heirs, key=lambda id: (-heirs[id], id))
             known[heir] = (state, former)
     return known
+
+
+def _is_later(state: PoolState, other: PoolState) -> bool:
+    """Whether both are of the same groups, and this one was seen later."""
+    same = 2 * len(state.members & other.members) > len(other.members)
+    return same and state.seen is not None and (other.seen is None or state.seen.since > other.seen.since)
 
 
 def _in_none(group: NodeGroup, why: str) -> Skipped:

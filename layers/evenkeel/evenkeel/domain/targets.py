@@ -22,6 +22,7 @@ class Target:
     moves_elsewhere: bool  # the failure's scope is the zone: other zones may take its stuck replicas
     tie: int
     coming: int = 0  # machines without a node that are on their way
+    held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     moved: int = 0  # replicas taken on from another zone or on request (negative: given up)
     gives_back: bool = False  # on request: running nodes may go as well
@@ -59,6 +60,13 @@ class Target:
     def stuck(self) -> int:
         """Replicas that neither run nor are on their way."""
         return self.group.requested - self.alive
+
+    @property
+    def missing(self) -> int:
+        """Stuck replicas that nobody takes over: kept by a fence, or held although the group is tried again."""
+        if self.state in (State.HEALTHY, State.PROBING):
+            return min(self.held, self.stuck)
+        return self.stuck_kept
 
     @property
     def is_held(self) -> bool:
@@ -139,22 +147,27 @@ def _give_up(targets: Sequence[Target], on_failure: OnFailure, room: int | None,
             target.stuck_kept = stuck
             target.reasons.append(f"{stuck} stuck replicas stay: no healthy zone can take them")
         else:
-            lowest = max(target.alive, min(target.least, target.requested))
-            if lowest > target.alive:
+            kept = min(stuck, target.held)
+            if kept:
+                target.stuck_kept = kept
+                target.reasons.append(f"{kept} stuck replicas stay: another zone would fail the same way")
+            lowest = max(target.alive + kept, min(target.least, target.requested))
+            if lowest > target.alive + kept:
                 owner = f"the Worker wants {lowest} in this zone" if target.replicas_are_ours else "they are put back"
-                target.reasons.append(f"{lowest - target.alive} stuck replicas stay: {owner}")
+                target.reasons.append(f"{lowest - target.alive - kept} stuck replicas stay: {owner}")
             floor = min(target.group.floor_max, target.requested) if offered and target.group.fence else 0
             if floor > lowest:
-                target.stuck_kept = floor - lowest
+                target.stuck_kept += floor - lowest
                 target.reasons.append(
                     f"{floor - lowest} stuck replicas stay: the owner of the bounds offers {floor} here whatever "
                     "happens, so Cluster Autoscaler would order them again"
                 )
                 lowest = floor
             if room is not None and target.requested - lowest > room - given:
-                target.stuck_kept = target.requested - lowest - (room - given)
-                lowest += target.stuck_kept
-                target.reasons.append(f"{target.stuck_kept} stuck replicas stay: no healthy zone can take them")
+                homeless = target.requested - lowest - (room - given)
+                target.stuck_kept += homeless
+                lowest += homeless
+                target.reasons.append(f"{homeless} stuck replicas stay: no healthy zone can take them")
             if lowest < target.requested:
                 word = "moved" if on_failure is OnFailure.MOVE else "released"
                 coming = f" and the {target.coming} on their way" if target.coming else ""
