@@ -22,7 +22,6 @@ from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.domain import plan, restore, seeing
 from evenkeel.domain.backoff import record_failure, state_at
 from evenkeel.domain.moves import Move
-from evenkeel.domain.writes import in_safe_order
 from sandbox.kube.world import ZONES
 from tests.integration.rough_sea import PAUSED
 from tests.integration.test_state_machine import EveryoneActs
@@ -107,19 +106,13 @@ def nodes_are_asked_for(machine: EveryoneActs) -> None:
     machine.minutes_pass(2)
 
 
-def _late_reports_begin_anew(*arguments: Any) -> Any:
+def _late_reports_begin_anew(*arguments: Any, **named: Any) -> Any:
     _state, at, *_, policy = arguments
-    return replace(record_failure(*arguments), backoff_until=at + policy.initial)
+    return replace(record_failure(*arguments, **named), backoff_until=at + policy.initial)
 
 
-def _leased_to_everybody(self: Rebalance, *_: Any) -> Lease:
-    return Lease(owner="somebody", fence=0, expires=self.clock.now() + timedelta(minutes=1))
-
-
-def _written_and_done(self: Rebalance, cluster: str, why: str, remaining: Any) -> Outcome:
-    outcome = Outcome(cluster=cluster)
-    self._look_and_write(outcome, why, remaining)
-    return outcome
+def _leased_to_everybody(self: Any) -> None:
+    self.lease = Lease(owner="somebody", fence=0, expires=self.ports.clock.now() + timedelta(minutes=1))
 
 
 def _what_was_taken_on_is_forgotten(self: Move, groups: Any) -> int:
@@ -134,15 +127,15 @@ def _unreadable_is_empty(*arguments: Any) -> Any:
         return []
 
 
-def _a_repeat_is_no_news(known: Any, word: Any) -> Any:
-    return None if known == word else _together(known, word)
+def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:
+    return None if known == word else _together(known, word, source)
 
 
-_list_all, _together = KubernetesApi.list_all, zones._together
+_list_all, _together, _grows = KubernetesApi.list_all, zones._together, rebalance.grows
 
 BUGS = {
     "growing before shrinking": Bug(
-        in_place_of(rebalance, "in_safe_order", lambda changes: in_safe_order(changes)[::-1]),
+        in_place_of(rebalance, "grows", lambda plan: not _grows(plan)),
         stuck_replicas_are_moved,
         ".*(requested, PoolMaximum is|maxima went from)",
     ),
@@ -155,10 +148,10 @@ BUGS = {
         in_place_of(readers, "_frozen", lambda *_: None), a_group_is_frozen, "cluster-api: frozen .* was written"
     ),
     "no lease": Bug(
-        in_place_of(Rebalance, "_take_lease", _leased_to_everybody), stuck_replicas_are_moved, ".*the lease"
+        in_place_of(rebalance._Run, "_take_lease", _leased_to_everybody), stuck_replicas_are_moved, ".*the lease"
     ),
     "no second look": Bug(
-        in_place_of(Rebalance, "__call__", _written_and_done), stuck_replicas_are_moved, ".*nobody takes a second look"
+        in_place_of(Rebalance, "_look_again", lambda *_: None), stuck_replicas_are_moved, ".*nobody takes a second look"
     ),
     "a move is carried out twice": Bug(
         in_place_of(Move, "owed", _what_was_taken_on_is_forgotten),
@@ -178,7 +171,7 @@ BUGS = {
         in_place_of(seeing, "CONTEST_REVERTS", 1000), somebody_insists, "somebody's bounds"
     ),
     "the last word counts, not the newest": Bug(
-        in_place_of(zones, "_together", lambda _, word: word), an_old_word_arrives_late, ".*the newest word about"
+        in_place_of(zones, "_together", lambda _, word, __: word), an_old_word_arrives_late, ".* spoke of "
     ),
     "a word that is remembered asks for no look": Bug(
         in_place_of(zones, "_together", _a_repeat_is_no_news), the_queues_go_away, ".*nobody looks, although"
@@ -192,7 +185,7 @@ BUGS = {
     "a fenced zone grows": Bug(
         in_place_of(plan, "state_at", lambda state, now, _, policy: state_at(state, now, None, policy)),
         a_zone_is_fenced,
-        ".*impaired_until",
+        ".* requested; words=",
     ),
 }
 

@@ -35,7 +35,9 @@ class Stay:
     def _arrives(self, scene: Scene, bounds: bool) -> None:
         if not bounds:
             for item in scene.objects.list(scene.scalables):
-                gone = {key: None for key in item["metadata"]["annotations"] if "node-group-m" in key}
+                # The operator that takes a MachineAutoscaler away takes its bounds and its name off the MachineSet.
+                theirs = ("node-group-m", "openshift.io/machineautoscaler")
+                gone = {key: None for key in item["metadata"]["annotations"] if any(part in key for part in theirs)}
                 patch = {"metadata": {"annotations": gone}}
                 scene.objects.patch(scene.scalables, scene.namespace, item["metadata"]["name"], patch, manager="test")
             for item in scene.objects.list("machineautoscalers.autoscaling.openshift.io"):
