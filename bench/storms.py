@@ -271,9 +271,8 @@ def main() -> None:
     logging.disable(logging.CRITICAL)  # refusals are errors in the log, and all of them are meant
     try:
         print(f"{HOURS} simulated hours of each; in brackets the second hour alone\n")
-        print(
-            "| what goes on | looks | most looks a minute | another zone's failure waits | patches sent | writes to the table | messages | contested |"
-        )
+        head = "looks | most looks a minute | another zone's failure waits | patches sent | writes to the table"
+        print(f"| what goes on | {head} | messages | contested |")
         print("|--|--|--|--|--|--|--|--|")
         for name, n, contested in rows():
             numbers = [

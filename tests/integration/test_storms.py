@@ -1,4 +1,4 @@
-"""Nothing feeds itself: two simulated hours of whoever puts things back, refuses them, or tells them two thousand times.
+"""Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times.
 
 What `python -m bench.storms` prints for docs/quiet.md.
 """
