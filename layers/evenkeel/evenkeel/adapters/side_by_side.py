@@ -1,4 +1,4 @@
-"""Tasks side by side, on threads: with 0.4 s per patch, in turn, a big outage would not be fenced in time."""
+"""Tasks side by side, on threads: one patch after the other, a big outage would not be fenced in time."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait

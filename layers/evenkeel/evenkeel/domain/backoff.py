@@ -103,7 +103,9 @@ def record_failure(
         until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
     newest = state.last_failure is None or at > state.last_failure
     stays = not overrides and state.in_trouble and failure_class.is_vague and not state.failure_class.moves_elsewhere
-    said = newest and not stays
+    # Heard late, the cloud's own reason still goes before a mere timeout.
+    explains = not newest and state.in_trouble and state.failure_class.is_vague and not failure_class.is_vague
+    said = (newest and not stays) or explains
     return replace(
         state,
         failures=failures,

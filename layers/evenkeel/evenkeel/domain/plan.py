@@ -437,6 +437,13 @@ def _plan_pool(
     problems = list(pool.warnings)
     if requested > pool.max:
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
+    offered = sum(plan.bounds.max for plan in groups if plan.bounds is not None)
+    floors = any(target.group.floor_max > target.requested for target in targets)
+    if pool.strategy is Strategy.BALANCED and floors and offered > pool.max >= requested:
+        problems.append(
+            f"over-offered: the maxima add up to {offered}, PoolMaximum is {pool.max}: the owner of the bounds accepts no "
+            "max below 1, so keep a node of PoolMaximum free for each empty zone"
+        )
     if starved:
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
     if waits is not None:

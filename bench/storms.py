@@ -1,0 +1,291 @@
+"""What does not end by itself, over two simulated hours: looks, patches, writes to the table and messages. A table.
+
+The real use cases, in simulated time: beside the sandbox's controllers and autoscaler, through the real Kubernetes
+adapter; the storms of events over clusters in memory. A worker takes one look per second and cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from evenkeel.application.failure import Failure, HearFailure
+from evenkeel.application.ports import Clusters
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.domain.backoff import GroupState
+from sandbox.kube.autoscaler import Settings
+from sandbox.kube.controllers import Timing
+from sandbox.kube.world import ZONES, Pool, World
+from tests.builders import group, key
+from tests.crashing import Life, WirelessClusters
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record
+from tests.timed import TimedQueue
+
+HOURS = 2
+_SCALABLES = "machinedeployments.cluster.x-k8s.io"
+_PREFIX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group"
+_GITOPS_SECONDS, _LOOP_SECONDS = 30, 10
+
+
+@dataclass(kw_only=True)
+class Counted:
+    """What came of it. ``last`` is the second hour alone."""
+
+    looks: int = 0
+    last_looks: int = 0
+    busiest_minute: int = 0  # looks at one cluster in a minute of the second hour
+    patches: int = 0
+    last_patches: int = 0
+    written: int = 0  # to the table
+    last_written: int = 0
+    messages: int = 0
+    waited: int = 0  # seconds from the failure of another zone to the look at it
+
+
+@dataclass
+class Hours:
+    """Two hours of a stack, second by second: scans, what is due, and one look per cluster and second."""
+
+    clusters: Clusters
+    clock: FakeClock
+    store: InMemoryStore
+    patches: Callable[[], int]
+    each_second: Callable[[int], None] = lambda _second: None
+    names: tuple[str, ...] = ("demo",)
+    second: int = 0
+    looks: Counter[tuple[str, int]] = field(default_factory=Counter)  # by cluster and minute
+    looked: dict[str, int] = field(default_factory=dict)  # second of the last look
+
+    def __post_init__(self) -> None:
+        self.queue = TimedQueue(self.clock)
+        self.hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        self._rebalance = Rebalance(
+            store=self.store,
+            clusters=self.clusters,
+            queue=self.queue,
+            bus=FakeBus(),
+            clock=self.clock,
+            chance=random.Random(7).randbytes,
+            dry_run=False,
+        )
+
+    def run(self) -> Counted:
+        counted = Counted()
+        half = HOURS * 1800
+        for _ in range(HOURS * 3600):
+            self.second += 1
+            self.clock.at += timedelta(seconds=1)
+            self.each_second(self.second)
+            if self.second % 60 == 0:
+                for name in self.names:
+                    self.queue.request(name, "scan", f"scan-{name}-{self.second}")
+            for cluster, why in self.queue.next_looks():
+                self.looks[cluster, self.second // 60] += 1
+                self.looked[cluster] = self.second
+                self._rebalance(cluster, why, plenty)
+            if self.second == half:
+                counted.last_patches, counted.last_written = -self.patches(), -self._written()
+        counted.looks = self.looks.total()
+        late = {when: number for when, number in self.looks.items() if when[1] >= half // 60}
+        counted.last_looks, counted.busiest_minute = sum(late.values()), max(late.values())
+        counted.patches, counted.written = self.patches(), self._written()
+        counted.last_patches += counted.patches
+        counted.last_written += counted.written
+        counted.messages = self.queue.sent.total()
+        return counted
+
+    def _written(self) -> int:
+        return sum(entry.startswith("save") for entry in self.store.journal.entries)
+
+
+class Contested:
+    """A pool of three zones of two nodes each beside the autoscaler. ``dead``: the first zone gives no machines."""
+
+    def __init__(self, *, dead: bool = False, minimum: int = 0, pods: int = 6) -> None:
+        self.clock = FakeClock()
+        pool = Pool(name="workers", minimum=minimum, maximum=12, replicas=(2, 2, 2))
+        world = World(
+            clusters=["cluster-api"],
+            pools={"cluster-api": [pool]},
+            clock=self.clock.now,
+            timing=Timing(provision=timedelta(seconds=30)),
+            settings=Settings(),
+        )
+        self.cluster = world.clusters["cluster-api"]
+        self.cluster.set_demand("workers", pods)
+        self.objects = self.cluster.store
+        self.names = [view.name for view in self.cluster.groups()]
+        self.home = {item["metadata"]["name"]: item for item in self.objects.list(_SCALABLES)}
+        if dead:
+            self.cluster.cloud.take_away(ZONES[0])
+        self.gitops: Callable[[], None] = lambda: None
+        store = InMemoryStore()
+        store.save_record(record(autoscaler="cluster-autoscaler"), None)
+        self.hours = Hours(
+            WirelessClusters(self.cluster.api, Life(), self.clock), self.clock, store, self._patches, self._second
+        )
+
+    def _patches(self) -> int:
+        return self.cluster.api.requests.count(method="PATCH", manager="evenkeel")
+
+    def _second(self, second: int) -> None:
+        if second % _GITOPS_SECONDS == 7:
+            self.gitops()
+        if second % _LOOP_SECONDS == 0:
+            assert self.cluster.autoscaler is not None
+            self.cluster.autoscaler.step(self.clock.at)
+            self.cluster.controllers.step(self.clock.at)
+
+    def put_back_bounds(self) -> None:
+        """A GitOps tool writes the bounds that stand in its repository."""
+        for name, item in self.home.items():
+            notes = item["metadata"]["annotations"]
+            bounds = {f"{_PREFIX}-{end}-size": notes[f"{_PREFIX}-{end}-size"] for end in ("min", "max")}
+            self._write(name, {"metadata": {"annotations": bounds}})
+
+    def put_back_replicas(self, *replicas: int) -> None:
+        """One that has written replicas into its repository."""
+        for name, number in zip(self.names, replicas, strict=True):
+            self._write(name, {"spec": {"replicas": number}})
+
+    def _write(self, name: str, patch: dict[str, object]) -> None:
+        self.objects.patch(_SCALABLES, self.cluster.namespace, name, patch, manager="argocd")
+
+    def answer(self, status: int) -> None:
+        """A webhook answers every patch of the first group so."""
+        message = "admission webhook denied the request"
+        self.cluster.api.faults.add(
+            method="PATCH", path_contains=self.names[0], status=status, times=1_000_000, message=message
+        )
+
+    @property
+    def contested(self) -> list[str]:
+        """The groups of which something is not written any more."""
+        states = self.hours.store.load("demo").state.groups
+        return sorted(name.name for name, state in states.items() if state.contested_since is not None)
+
+
+def gitops_puts_bounds_back() -> tuple[Counted, Contested]:
+    """Those of a zone that gives no machines, and of the two that take its nodes."""
+    world = Contested(dead=True, pods=9)
+    world.gitops = world.put_back_bounds
+    return world.hours.run(), world
+
+
+def gitops_puts_replicas_back() -> tuple[Counted, Contested]:
+    """Four in a zone that gives no machines, which we release."""
+    world = Contested(dead=True)
+    world.gitops = lambda: world.put_back_replicas(4, 2, 2)
+    return world.hours.run(), world
+
+
+def gitops_puts_a_raise_back() -> tuple[Counted, Contested]:
+    """PoolMinimum wants nine."""
+    world = Contested(minimum=9)
+    world.gitops = lambda: world.put_back_replicas(2, 2, 2)
+    return world.hours.run(), world
+
+
+def webhook_answers(status: int) -> tuple[Counted, Contested]:
+    """To every patch of the group in the zone that gives no machines."""
+    world = Contested(dead=True, pods=9)
+    world.answer(status)
+    return world.hours.run(), world
+
+
+def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
+    """So many failure events about one group of each cluster, five minutes after the start, and one of another zone."""
+    clock, store = FakeClock(), InMemoryStore()
+    names = tuple(f"cluster-{n:03}" for n in range(clusters))
+    opened = {}
+    for name in names:
+        groups = [
+            group("a", 5, running=3, bounds=(0, 5)),
+            group("b", 3, bounds=(0, 5)),
+            group("c", 3, bounds=(0, 5)),
+        ]
+        opened[name] = FakeCluster(groups)
+        policy = {"pools": [{"name": "workers", "min": 0, "max": 18}]}
+        store.save_record(record(name, **policy), None)
+        store.save_group(name, key("a"), GroupState(), None)
+        store.save_group(name, key("b"), GroupState(), None)
+    start, told = 300, Counted()
+
+    def tell(zone: str, about: str, id: str) -> None:
+        failure = Failure(
+            cluster=about,
+            namespace="default",
+            name=f"workers-{zone}",
+            code="InsufficientInstanceCapacity",
+            message="no room",
+            occurred_at=clock.at - timedelta(seconds=2),
+            id=id,
+        )
+        hours.hear(failure)
+
+    def each_second(second: int) -> None:
+        if start <= second < start + seconds:
+            each = number // seconds
+            for n in range(each):
+                count = (second - start) * each + n
+                tell("a", names[count % clusters], f"a-{count}")
+        if second == start + seconds // 2:
+            tell("b", names[0], "b")
+        if second > start + seconds // 2 and not told.waited and hours.looked.get(names[0], 0) > start + seconds // 2:
+            told.waited = second - 1 - start - seconds // 2
+
+    hours = Hours(
+        FakeClusters(dict(opened)),
+        clock,
+        store,
+        lambda: sum(len(cluster.applied) for cluster in opened.values()),
+        each_second,
+        names,
+    )
+    counted = hours.run()
+    counted.waited = told.waited
+    return counted
+
+
+def rows() -> Iterator[tuple[str, Counted, str]]:
+    """Every storm, what was counted, and what is contested in the end."""
+    for name, play in (
+        ("GitOps puts bounds back every 30 s", gitops_puts_bounds_back),
+        ("GitOps puts back replicas that we release", gitops_puts_replicas_back),
+        ("GitOps puts back replicas that we raise to PoolMinimum", gitops_puts_a_raise_back),
+        ("a webhook answers 500 to every patch of one group", lambda: webhook_answers(500)),
+        ("a webhook answers 422 to every patch of one group", lambda: webhook_answers(422)),
+    ):
+        counted, world = play()
+        yield name, counted, str(len(world.contested))
+    yield "2,000 failure events in 10 s for one cluster", events(1), ""
+    yield "2,000 failure events in 10 s for 500 clusters", events(500), ""
+
+
+def main() -> None:
+    """One row per storm."""
+    logging.disable(logging.CRITICAL)  # refusals are errors in the log, and all of them are meant
+    try:
+        print(f"{HOURS} simulated hours of each; in brackets the second hour alone\n")
+        head = "looks | most looks a minute | another zone's failure waits | patches sent | writes to the table"
+        print(f"| what goes on | {head} | messages | contested |")
+        print("|--|--|--|--|--|--|--|--|")
+        for name, n, contested in rows():
+            numbers = [
+                f"{n.looks} ({n.last_looks})",
+                str(n.busiest_minute),
+                f"{n.waited} s" if n.waited else "",
+                f"{n.patches} ({n.last_patches})",
+            ]
+            numbers += [f"{n.written} ({n.last_written})", str(n.messages), contested]
+            print(f"| {name} | " + " | ".join(numbers) + " |", flush=True)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Nothing feeds itself: two simulated hours of who puts things back, refuses them, or tells them two thousand times.
+
+What `python -m bench.storms` prints for docs/quiet.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench.storms import (
+    Contested,
+    Counted,
+    events,
+    gitops_puts_a_raise_back,
+    gitops_puts_bounds_back,
+    gitops_puts_replicas_back,
+    webhook_answers,
+)
+
+_MINUTES = 60
+#: looks a minute that a storm may cause beside the scan's own
+_MORE = 4
+
+
+@pytest.mark.parametrize("play", [gitops_puts_bounds_back, gitops_puts_replicas_back, gitops_puts_a_raise_back])
+def test_what_is_put_back_is_contested_and_then_not_written_again(
+    play: Callable[[], tuple[Counted, Contested]],
+) -> None:
+    counted, world = play()
+    assert world.contested
+    assert counted.patches <= 30
+    assert counted.last_patches == 0
+    assert counted.busiest_minute <= 1 + _MORE
+    assert counted.last_looks <= 1.5 * _MINUTES
+
+
+@pytest.mark.parametrize("status", [500, 422])
+def test_a_webhook_that_refuses_one_group_is_asked_at_most_once_a_look(status: int) -> None:
+    counted, _ = webhook_answers(status)
+    assert counted.busiest_minute <= 1 + _MORE
+    assert counted.last_looks <= 2 * _MINUTES
+    assert counted.last_patches <= counted.last_looks + 2
+
+
+def test_two_thousand_events_for_one_cluster_are_a_few_looks_and_hold_up_no_other_zone() -> None:
+    counted = events(1)
+    assert counted.looks - 120 <= 20
+    assert counted.waited <= 20
+    assert counted.written < 100
+    assert (counted.last_patches, counted.last_written) == (0, 0)
+
+
+def test_two_thousand_events_for_many_clusters_are_a_few_looks_at_each() -> None:
+    counted = events(20)
+    assert counted.looks - 20 * 120 <= 20 * 20
+    assert counted.busiest_minute <= 1 + _MORE
+    assert (counted.last_patches, counted.last_written) == (0, 0)
