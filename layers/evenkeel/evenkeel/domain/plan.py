@@ -441,8 +441,8 @@ def _plan_pool(
     floors = any(target.group.floor_max > target.requested for target in targets)
     if pool.strategy is Strategy.BALANCED and floors and offered > pool.max >= requested:
         problems.append(
-            f"over-offered: the maxima add up to {offered}, PoolMaximum is {pool.max}: the owner of the bounds accepts no "
-            "max below 1, so keep a node of PoolMaximum free for each empty zone"
+            f"over-offered: the maxima add up to {offered}, PoolMaximum is {pool.max}: the owner of the bounds accepts "
+            "no max below 1, so keep a node of PoolMaximum free for each empty zone"
         )
     if starved:
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
