@@ -1,6 +1,6 @@
 """An outage of 300 node groups with 3,000 stuck machines is fenced in the run that sees it, and gone with the second.
 
-In simulated time: what `python -m bench.big_outage` prints, for docs/running-nodes.md.
+In simulated time: what `python -m bench.big_outage` prints, for docs/outages.md.
 """
 
 from __future__ import annotations

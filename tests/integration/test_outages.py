@@ -1,6 +1,6 @@
 """No shortage of machines ends with fewer nodes, or later, with events than without, nor than with no Evenkeel at all.
 
-A part of what `python -m bench.outages` plays, in simulated time: the table in docs/backoff.md.
+A part of what `python -m bench.outages` plays, in simulated time: the table in docs/outages.md.
 """
 
 from __future__ import annotations
