@@ -31,7 +31,7 @@ def bursts(base: Case, runs: int = RUNS) -> list[Case]:
         chance = random.Random(f"burst {seed}")
         zone, at = chance.randrange(base.zones), _QUIET + chance.randrange(_WITHIN)
         bound = tuple(PODS * (index == zone) for index in range(base.zones))
-        found.append(replace(base, seed=seed, demand=(Demand(at=at, free=0, bound=bound),), boot=8))
+        found.append(replace(base, seed=seed, demand=(Demand(at=at, free=0, bound=bound),), boot=8, delay=1))
     return found
 
 
@@ -44,7 +44,7 @@ def spreads(base: Case, pods: int, waves: int, every: int, runs: int = RUNS) -> 
             Demand(at=began + every * wave, free=pods * (wave + 1) // waves, bound=(0,) * base.zones)
             for wave in range(waves)
         )
-        found.append(replace(base, seed=seed, demand=demand))
+        found.append(replace(base, seed=seed, demand=demand, boot=8, delay=1))
     return found
 
 
@@ -81,8 +81,8 @@ def _simulate_all(pool: ProcessPoolExecutor, cells: Sequence[Sequence[Case]]) ->
 
 
 def _burst_tables(pool: ProcessPoolExecutor) -> None:
-    print(f"{PODS} pods bound to one zone of an empty pool of three, scans every minute.")
-    print("Seconds to the last order: median / 90th percentile / worst.\n")
+    print(f"{PODS} pods bound to one zone of an empty pool of three, scans every minute, up to a second per patch.")
+    print(f"Seconds to the last order, of {RUNS} runs: median / 90th percentile / worst.\n")
     keys = [(most, loop) for most in (100, 110, 120, 150, 300) for loop in LOOPS]
     cells = [bursts(Case(maximum=most, loop=loop, strategy=strategy)) for most, loop in keys for strategy in STRATEGIES]
     results = iter(_simulate_all(pool, cells))
@@ -96,12 +96,12 @@ def _burst_tables(pool: ProcessPoolExecutor) -> None:
     _table(["looks", "Balanced"], rows)
 
 
-_SHAPES = (("all at once", 1, 0), ("6 waves, a minute apart", 6, 60), ("58 single pods, 10 s apart", 58, 10))
+_SHAPES = (("all at once", 1, 0), ("6 waves, a minute apart", 6, 60), ("one by one, every 10 s", 58, 10))
 
 
 def _unevenness_table(pool: ProcessPoolExecutor) -> None:
-    print("58 pods that run in any of three zones, M=60, a loop of 10 s: nodes of the fullest zone less those of the")
-    print("emptiest, mean / worst.\n")
+    print("58 pods that run in any of three zones, M=60, a loop of 10 s. Nodes of the fullest zone less those of the")
+    print(f"emptiest, of {RUNS} runs: mean / worst.\n")
     strategies = (Strategy.BALANCED, Strategy.BACKWARD_COMPATIBLE, Strategy.LAX_GREEDY, None)
     keys = [
         (shape, balancing, expander)
@@ -124,22 +124,16 @@ def _unevenness_table(pool: ProcessPoolExecutor) -> None:
 
 
 def _trade_table(pool: ProcessPoolExecutor) -> None:
-    print("What `still` trades: unevenness with balancing off (58 pods, M=60, mean / worst of the shapes above), and")
-    print(f"the burst of {PODS} (M=120; median / 90th percentile / worst), Balanced, a loop of 10 s.\n")
+    print("What `still` trades: unevenness without balancing (58 pods, M=60, mean / worst), and the burst of")
+    print(f"{PODS} (M=120; median / 90th percentile / worst), Balanced, a loop of 10 s.\n")
+    keys = [(shape, expander) for shape in _SHAPES[1:] for expander in ("random", "priority")]
     rows = []
     for still in (15, 30, 70):
         base = Case(maximum=60, autoscaler_loop=still / 1.5)
-        cells = [
-            [
-                case
-                for _, waves, every in _SHAPES
-                for case in spreads(replace(base, expander=expander), 58, waves, every)
-            ]
-            for expander in ("random", "priority")
-        ]
-        results = _simulate_all(pool, [*cells, bursts(replace(base, maximum=120))])
-        rows.append([f"{still} s", _unevenness(results[0]), _unevenness(results[1]), _times(results[2])])
-    _table(["still", "random", "priority", "burst"], rows)
+        cells = [spreads(replace(base, expander=expander), 58, waves, every) for (_, waves, every), expander in keys]
+        *spread, burst = _simulate_all(pool, [*cells, bursts(replace(base, maximum=120))])
+        rows.append([f"{still} s", *[_unevenness(results) for results in spread], _times(burst)])
+    _table(["still", *[f"{shape}: {expander}" for (shape, _, _), expander in keys], "burst"], rows)
 
 
 def _verdict(world: tuple[int, Strategy]) -> tuple[bool, bool, bool, bool, float]:

@@ -66,6 +66,8 @@ class Case:
     scan: int = 60
     others: int | None = None  # looks that other pools cause, so often
     delay: int = 2  # a write takes up to this long
+    timers: bool = True  # looks after a write, and at the plan's own moments; false: every such message is lost
+    deaths: float = 0  # how likely a run dies before a write
     seed: int = 0
 
     def __repr__(self) -> str:
@@ -157,6 +159,8 @@ def drawn(seed: int, strategy: Strategy = Strategy.BALANCED) -> Case:
         events=chance.random() < 0.5,
     )
     case = replace(case, autoscaler_loop=chance.choice([10, case.loop]))
+    if chance.random() < 0.2:
+        case = replace(case, timers=chance.random() < 0.5, deaths=chance.choice([0, 0.1, 0.3]))
     if chance.random() < 0.25:
         case = replace(case, weights=tuple(chance.randint(1, 3) for _ in range(zones)))
     if chance.random() < 0.2 and maximum >= 2 * zones:

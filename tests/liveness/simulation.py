@@ -22,11 +22,23 @@ from itertools import count
 
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, Machine, MachineFailure, NodeGroup, Observation, Offer, Policy, Publication
+from evenkeel.domain.looks import Timer, next_timer
+from evenkeel.domain.model import (
+    Bounds,
+    GroupKey,
+    Machine,
+    MachineFailure,
+    NodeGroup,
+    Observation,
+    Offer,
+    Policy,
+    Publication,
+)
 from evenkeel.domain.offer import read_offer, read_publication, write_decision
 from evenkeel.domain.plan import ClusterState, GroupPlan, plan
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group as node_group
+from tests.builders import key as group_key
 from tests.builders import numbers
 from tests.liveness.cases import ZONES, Case, Demand
 
@@ -35,8 +47,7 @@ HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the
 UNNEEDED = 600
 REFUSED_AFTER = 3
 TRIED_AGAIN_AFTER = 60
-SECOND_LOOKS = (15, 30, 60)
-LONGEST_TIMER = 900  # no queue delays a message for longer; the scans find the rest
+DELIVERED_AGAIN_AFTER = 90  # what a run that died was to do
 AFTERWARDS = 300  # a world that got what it wanted is watched for so long
 
 
@@ -90,6 +101,11 @@ class Group:
     def zone(self) -> str:
         """Its letter."""
         return ZONES[self.index]
+
+    @property
+    def key(self) -> GroupKey:
+        """Its name in state and plans."""
+        return group_key(self.zone)
 
     @property
     def room(self) -> int:
@@ -166,8 +182,8 @@ class Simulation:
         self._writes: deque[_Write] = deque()
         self._wanted_look = ""  # while a run writes, the next one waits
         self._published = False
-        self._timer = self._second = 0  # of several appointments of a kind only the last holds
-        self._chain = 0
+        self._timer: Timer | None = None
+        self._look_at: datetime | None = None
 
     def _group(self, index: int) -> Group:
         nodes = self.case.nodes[index] if self.case.nodes else 0
@@ -401,37 +417,29 @@ class Simulation:
 
     def _hear(self, group: Group, at: int) -> None:
         """A failure event: into the state, and a look."""
-        key = node_group(group.zone).key
         state = record_failure(
-            self.state.groups.get(key, GroupState()),
+            self.state.groups.get(group.key, GroupState()),
             moment(at),
             FailureClass.CAPACITY,
             "InsufficientInstanceCapacity",
             self.policy.backoff,
             now=moment(self.now),
         )
-        self.state = replace(self.state, groups={**self.state.groups, key: state})
+        self.state = replace(self.state, groups={**self.state.groups, group.key: state})
         self._look("failure event")
 
-    def _timer_look(self, number: int) -> None:
-        if number == self._timer:
-            self._look("timer")
-
-    def _second_look(self, number: int) -> None:
-        if number == self._second:
-            changed = self._look("second look")
-            if not changed and self._chain < len(SECOND_LOOKS):
-                self._ask_second_look()
-
-    def _ask_second_look(self) -> None:
-        self._second += 1
-        self._at(self.now + SECOND_LOOKS[self._chain], partial(self._second_look, self._second))
-        self._chain += 1
+    def _look_again(self, wrote: bool) -> None:
+        """Ask for the look that is due next, if none is that comes sooner. Who has asked cannot take it back."""
+        now = moment(self.now)
+        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=self._look_at)
+        if seconds is not None and self.case.timers:
+            self._at(self.now + seconds, partial(self._look, "timer"))
 
     def _observed(self, group: Group) -> NodeGroup:
-        if group.seen is None:
+        known = self.state.groups.get(group.key)
+        listed = group.running != group.requested or (known is not None and known.in_trouble)
+        if group.seen is None or (group.seen.machines is not None) != listed:
             case, index = self.case, group.index
-            listed = group.requested != len(group.machines) or group.running != group.requested
             group.seen = node_group(
                 group.zone,
                 group.requested,
@@ -447,11 +455,11 @@ class Simulation:
             )
         return group.seen
 
-    def _look(self, why: str) -> bool:
-        """One look. Returns whether it led to writes."""
+    def _look(self, why: str) -> None:
+        """One look, and the writes that it leads to; one run at a time."""
         if self._writes:
             self._wanted_look = why
-            return False
+            return
         self.result.looks += 1
         observation = Observation(groups=tuple(self._observed(group) for group in self.groups))
         made = plan(observation, self.state, self.policy, moment(self.now))
@@ -460,28 +468,29 @@ class Simulation:
             groups={**self.state.groups, **made.states},
             pools={**self.state.pools, **made.pool_states},
         )
-        self._timer += 1
-        if made.look_at is not None:
-            seconds = -(-(made.look_at - moment(self.now)) // timedelta(seconds=1))
-            if seconds <= LONGEST_TIMER:
-                self._at(self.now + max(1, seconds), partial(self._timer_look, self._timer))
-        of_key = {self._observed(group).key: group for group in self.groups}
+        self._look_at = made.look_at
+        of_key = {group.key: group for group in self.groups}
         for planned in in_safe_order(made.changes):
             self._writes.append(_Write(planned=planned, version=of_key[planned.group.key].version))
         if not self._writes:
             self._published = True
-            return False
+            self._look_again(wrote=False)
+            return
         self._note(f"{why}: writes {' '.join(str(write.planned.group.zone) for write in self._writes)}")
         self._write_next()
-        return True
 
     def _write_next(self) -> None:
         self._at(self.now + self.chance.randint(0, self.case.delay), self._write)
 
     def _write(self) -> None:
         """The next patch of a run. Whoever changed the object meanwhile wins, and the run looks again."""
+        if self.chance.random() < self.case.deaths:
+            self._writes.clear()
+            self._note("the run dies")
+            self._at(self.now + DELIVERED_AGAIN_AFTER, partial(self._look, "message delivered again"))
+            return
         write = self._writes.popleft()
-        group = next(group for group in self.groups if group.zone == write.planned.group.zone)
+        group = next(group for group in self.groups if group.key == write.planned.group.key)
         conflict = group.version != write.version
         if conflict:
             self._writes.clear()
@@ -492,8 +501,7 @@ class Simulation:
             self._write_next()
             return
         self._published = self._published or not conflict
-        self._chain = 0
-        self._ask_second_look()
+        self._look_again(wrote=True)
         if conflict or self._wanted_look:
             why, self._wanted_look = self._wanted_look or "conflict", ""
             self._look(why)
@@ -506,7 +514,14 @@ class Simulation:
         elif planned.requested > before:
             self._grow(group, planned.requested - before)
         group.bounds = bounds
-        decision = write_decision(planned.offer, moment(self.now), "", bounds)
+        decision = write_decision(
+            planned.offer,
+            moment(self.now),
+            "",
+            bounds,
+            requested=planned.requested,
+            before=before if planned.requested != before else None,
+        )
         group.offer, group.publication = read_offer(decision), read_publication(decision)
         group.changed()
         self.result.writes += 1
