@@ -93,12 +93,13 @@ class Case:
 
 def caps(case: Case) -> list[float]:
     """Most nodes that each zone can have in the end."""
-    most = [float("inf") if case.zone_max[i : i + 1] in ((), (None,)) else case.zone_max[i] for i in range(case.zones)]
+    limits = case.zone_max or (None,) * case.zones
+    most = [float("inf") if limit is None else float(limit) for limit in limits]
     if case.strategy is Strategy.BACKWARD_COMPATIBLE:
         share, more = divmod(case.maximum, case.zones)
         most = [min(most[i], share + (i < more)) for i in range(case.zones)]
     for zone in _frozen_for_good(case):
-        most[zone] = _frozen_max(case, zone)
+        most[zone] = first_max(case, zone)
     for span in case.refusing:
         if span.end is None:
             most[span.zone] = 0
@@ -109,8 +110,9 @@ def _frozen_for_good(case: Case) -> set[int]:
     return {span.zone for span in case.frozen if span.end is None}
 
 
-def _frozen_max(case: Case, zone: int) -> int:
-    return (case.nodes[zone] if case.nodes else 0) + (case.room[zone] if case.room else 0)
+def first_max(case: Case, zone: int) -> int:
+    """The group's max before Evenkeel's first look, and for good where the group is frozen."""
+    return max(case.floor, (case.nodes[zone] if case.nodes else 0) + (case.room[zone] if case.room else 0))
 
 
 def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
@@ -127,7 +129,7 @@ def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
     reserved = sum(case.floor for zone in lost)
     if any(bound):
         reserved += case.minimum
-        reserved += sum(_frozen_max(case, zone) - bound[zone] for zone in frozen)
+        reserved += sum(first_max(case, zone) - bound[zone] for zone in frozen)
         reserved += sum(max(0, case.floor - bound[zone]) for zone in range(case.zones) if zone not in frozen | lost)
     pods = free + sum(bound)
     return pods <= case.maximum - reserved and pods <= sum(most)

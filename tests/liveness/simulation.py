@@ -2,8 +2,8 @@
 
 The autoscaler is modelled here from its own sources alone (release 1.37): one scale-up per loop, into one group that
 the expander chooses among those with room for pods that wait, or balanced over similar groups; it reads every max from
-the objects as they stand and passes none; what it has ordered itself it counts as coming, what others have ordered it
-does not; a node that nobody needs for ten minutes goes, unless its group is at its min.
+the objects as they stand and passes none; what it has ordered itself it counts as coming for a quarter of an hour, what
+others have ordered it does not; a node that nobody needs for ten minutes goes, unless its group is at its min.
 (core/scaleup/orchestrator, processors/nodegroupset/balancing_processor.go:79-181, clusterstate.go:1126-1139.)
 
 Nothing in here knows how a strategy sizes a group.
@@ -40,10 +40,11 @@ from evenkeel.domain.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
 from tests.builders import numbers
-from tests.liveness.cases import ZONES, Case, Demand
+from tests.liveness.cases import ZONES, Case, Demand, first_max
 
 START = datetime(2026, 1, 15, tzinfo=UTC)
 HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
+PATIENCE = 900  # the autoscaler's, with an order
 UNNEEDED = 600
 REFUSED_AFTER = 3
 TRIED_AGAIN_AFTER = 60
@@ -64,6 +65,7 @@ class SimulatedMachine:
     created: int
     launched: int
     running: bool = False
+    ordered: bool = False  # by the autoscaler
     failed: int | None = None  # when its last launch was refused
     gone: bool = False
 
@@ -91,7 +93,6 @@ class Group:
     machines: list[SimulatedMachine]
     running: int
     frozen: bool = False
-    ordered: int = 0  # by the autoscaler, and no node yet
     version: int = 0
     offer: Offer | None = None
     publication: Publication | None = None
@@ -112,10 +113,13 @@ class Group:
         """How many the autoscaler may add."""
         return max(0, self.bounds.max - self.requested)
 
-    @property
-    def coming(self) -> int:
-        """Nodes that the autoscaler counts on."""
-        return self.running + min(self.ordered, self.requested - self.running)
+    def coming(self, now: int) -> int:
+        """Nodes that the autoscaler counts on: those that run, and what it has ordered and still waits for."""
+        if self.running == self.requested:
+            return self.running
+        return self.running + sum(
+            machine.ordered and not machine.running and now - machine.created < PATIENCE for machine in self.machines
+        )
 
     def changed(self) -> None:
         """The object has a new resourceVersion."""
@@ -187,16 +191,14 @@ class Simulation:
 
     def _group(self, index: int) -> Group:
         nodes = self.case.nodes[index] if self.case.nodes else 0
-        room = self.case.room[index] if self.case.room else 0
-        if self.case.strategy is None:
-            room = self.case.maximum - nodes
+        most = self.case.maximum if self.case.strategy is None else first_max(self.case, index)
         machines = [
             SimulatedMachine(name=f"{ZONES[index]}-start-{i}", created=-86400, launched=-86400, running=True)
             for i in range(nodes)
         ]
         return Group(
             index=index,
-            bounds=Bounds(0, max(nodes + room, self.case.floor)),
+            bounds=Bounds(0, most),
             requested=nodes,
             machines=machines,
             running=nodes,
@@ -266,9 +268,10 @@ class Simulation:
         group.changed()
         self._note(f"{group.zone} {'frozen' if frozen else 'thawed'}")
 
-    def _grow(self, group: Group, nodes: int) -> None:
+    def _grow(self, group: Group, nodes: int, *, ordered: bool = False) -> None:
         for _ in range(nodes):
-            machine = SimulatedMachine(name=f"{group.zone}-{next(self._numbers)}", created=self.now, launched=self.now)
+            name = f"{group.zone}-{next(self._numbers)}"
+            machine = SimulatedMachine(name=name, created=self.now, launched=self.now, ordered=ordered)
             group.machines.append(machine)
             self._launch(group, machine)
         group.requested += nodes
@@ -302,7 +305,6 @@ class Simulation:
             return
         machine.running = True
         group.running += 1
-        group.ordered = max(0, group.ordered - 1)
         group.changed()
         self._touch()
 
@@ -316,7 +318,6 @@ class Simulation:
         group.machines = [machine for machine in group.machines if not machine.gone]
         group.running -= running
         group.requested -= nodes
-        group.ordered = min(group.ordered, group.requested - group.running)
         group.changed()
         return running
 
@@ -344,7 +345,7 @@ class Simulation:
 
     def _waiting(self) -> tuple[list[int], int]:
         """Pods without a node, bound per zone and free, when all that is coming has come."""
-        nodes = [group.coming for group in self.groups]
+        nodes = [group.coming(self.now) for group in self.groups]
         bound = [max(0, pods - have) for pods, have in zip(self.demand.bound, nodes, strict=True)]
         spare = sum(max(0, have - pods) for pods, have in zip(self.demand.bound, nodes, strict=True))
         return bound, max(0, self.demand.free - spare)
@@ -377,8 +378,8 @@ class Simulation:
 
     def _order_nodes(self, group: Group, nodes: int) -> None:
         before = sum(g.requested for g in self.groups)
-        group.ordered += nodes
-        self._grow(group, nodes)
+        self._grow(group, nodes, ordered=True)
+        self._at(self.now + PATIENCE, self._touch)
         self._note(f"autoscaler: {nodes} in {group.zone}")
         if before <= self.case.maximum < before + nodes and not self.result.passed:
             self.result.passed = f"{self.now} s: {before + nodes} of {self.case.maximum}"
