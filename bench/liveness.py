@@ -57,6 +57,8 @@ def _times(results: Iterable[Result]) -> str:
     """Median, 90th percentile and worst."""
     times = sorted(_seconds(result) for result in results)
     told = (statistics.median_high(times), times[int(0.9 * (len(times) - 1))], times[-1])
+    if times[0] == float("inf"):
+        return "never"
     return " / ".join("never" if seconds == float("inf") else f"{seconds:.0f}" for seconds in told)
 
 
@@ -83,11 +85,11 @@ def _simulate_all(pool: ProcessPoolExecutor, cells: Sequence[Sequence[Case]]) ->
 def _burst_tables(pool: ProcessPoolExecutor) -> None:
     print(f"{PODS} pods bound to one zone of an empty pool of three, scans every minute, up to a second per patch.")
     print(f"Seconds to the last order, of {RUNS} runs: median / 90th percentile / worst.\n")
-    keys = [(most, loop) for most in (100, 110, 120, 150, 300) for loop in LOOPS]
-    cells = [bursts(Case(maximum=most, loop=loop, strategy=strategy)) for most, loop in keys for strategy in STRATEGIES]
+    maxima, columns = (100, 110, 120, 150, 300), [(strategy, loop) for strategy in STRATEGIES for loop in LOOPS]
+    cells = [bursts(Case(maximum=most, loop=loop, strategy=strategy)) for most in maxima for strategy, loop in columns]
     results = iter(_simulate_all(pool, cells))
-    rows = [[str(most), f"{loop} s", *[_times(next(results)) for _ in STRATEGIES]] for most, loop in keys]
-    _table(["M", "autoscaler's loop", *[strategy.value for strategy in STRATEGIES]], rows)
+    rows = [[str(most), *[_times(next(results)) for _ in columns]] for most in maxima]
+    _table(["M", *[f"{strategy.value}, loop {loop} s" for strategy, loop in columns]], rows)
 
     print("The same with M=120 and a loop of 10 s, when other pools of the cluster cause looks as well.\n")
     often = (None, 15, 5, 2)

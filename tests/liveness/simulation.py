@@ -46,6 +46,7 @@ START = datetime(2026, 1, 15, tzinfo=UTC)
 HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
 PATIENCE = 900  # the autoscaler's, with an order
 UNNEEDED = 600
+AT_ONCE = 10  # empty nodes that it removes in one loop
 REFUSED_AFTER = 3
 TRIED_AGAIN_AFTER = 60
 DELIVERED_AGAIN_AFTER = 90  # what a run that died was to do
@@ -385,10 +386,8 @@ class Simulation:
             self.result.passed = f"{self.now} s: {before + nodes} of {self.case.maximum}"
 
     def _scale_down(self) -> None:
-        spare = [max(0, group.running - self.demand.bound[group.index]) for group in self.groups]
-        surplus = sum(spare) - self.demand.free
-        able = [group for group in self.groups if spare[group.index] and group.requested > group.bounds.min]
-        if surplus <= 0 or not able:
+        idle = self._idle()
+        if not idle:
             self._surplus_since = None
             return
         if self._surplus_since is None:
@@ -396,7 +395,20 @@ class Simulation:
         if self.now - self._surplus_since < UNNEEDED:
             self._loop_not_before(self._surplus_since + UNNEEDED)
             return
-        group = self.chance.choice(able)
+        for _ in range(AT_ONCE):
+            if idle:
+                self._remove_node(self.chance.choice(idle))
+                idle = self._idle()
+        self._touch()
+
+    def _idle(self) -> list[Group]:
+        """The groups of which a node may go: nobody needs it, and the group is above its min."""
+        spare = [max(0, group.running - pods) for group, pods in zip(self.groups, self.demand.bound, strict=True)]
+        if sum(spare) <= self.demand.free:
+            return []
+        return [group for group in self.groups if spare[group.index] and group.requested > group.bounds.min]
+
+    def _remove_node(self, group: Group) -> None:
         machine = next(machine for machine in group.machines if machine.running)
         machine.gone = True
         group.machines.remove(machine)
@@ -404,7 +416,6 @@ class Simulation:
         group.requested -= 1
         group.changed()
         self._note(f"autoscaler: one node less in {group.zone}")
-        self._touch()
 
     # -- Evenkeel
 
