@@ -78,7 +78,7 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
 	@touch $@
 
-bench: setup build-host ## cold start, quiet scans and planning, as ratios and counts
+bench: setup build-host ## cold start, quiet scans, planning and 10,000 simulated pools, as ratios and counts
 	@$(BIN)/python -m bench
 
 # These keep their state in memory and ask no AWS endpoint: `make test` has run them already.

@@ -1,6 +1,32 @@
 """All figures, one after the other."""
 
-from bench import big_outage, cold_start, crashes, looks, outage, outages, plan_growth, quiet_scan, similar_sets, storms
+from bench import (
+    big_outage,
+    cold_start,
+    crashes,
+    growth_split,
+    liveness,
+    looks,
+    outage,
+    outages,
+    plan_growth,
+    quiet_scan,
+    similar_sets,
+    storms,
+)
 
-for figure in (plan_growth, similar_sets, looks, quiet_scan, outage, outages, storms, big_outage, crashes, cold_start):
+for figure in (
+    plan_growth,
+    growth_split,
+    similar_sets,
+    looks,
+    quiet_scan,
+    outage,
+    outages,
+    storms,
+    big_outage,
+    liveness,
+    crashes,
+    cold_start,
+):
     figure.main()

@@ -1,0 +1,278 @@
+"""What a simulated pool and its surroundings are like, written down or drawn at random.
+
+A drawn case asks only for what can be had: see :func:`can_be_met`. All times are whole seconds from the start.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+
+from evenkeel.domain.model import Strategy
+
+ZONES = "abcdef"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """From ``at`` on: pods that run in any zone, and pods that run in one zone only. Each takes a node of its own."""
+
+    at: int
+    free: int
+    bound: tuple[int, ...]
+
+    @property
+    def pods(self) -> int:
+        """All of them."""
+        return self.free + sum(self.bound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A time in the life of one zone; ``end`` None: for good."""
+
+    zone: int
+    start: int
+    end: int | None
+
+    def holds(self, zone: int, at: int) -> bool:
+        """Whether it is that zone and that time."""
+        return zone == self.zone and self.start <= at and (self.end is None or at < self.end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One pool, its demand, its autoscaler, and when Evenkeel looks. ``strategy`` None: no Evenkeel at all."""
+
+    maximum: int
+    zones: int = 3
+    minimum: int = 0
+    strategy: Strategy | None = Strategy.BALANCED
+    nodes: tuple[int, ...] = ()  # at the start, per zone; empty: none
+    room: tuple[int, ...] = ()  # max of each group above its nodes before Evenkeel's first look; empty: none
+    demand: tuple[Demand, ...] = ()
+    beyond: int = 0  # pods of the last demand that nobody can place: all of the others are free, or bound as these are
+    weights: tuple[int, ...] = ()
+    zone_max: tuple[int | None, ...] = ()
+    floor: int = 0  # least max that the owner of the bounds accepts
+    frozen: tuple[Span, ...] = ()  # Evenkeel may not write the group
+    refusing: tuple[Span, ...] = ()  # the zone gives no new machines
+    events: bool = False  # refused launches are told by events as well
+    boot: int = 60
+    loop: int = 10  # the autoscaler's
+    autoscaler_loop: float = 10  # what the record says of it
+    expander: str = "random"  # or "priority": the same order each time
+    balancing: bool = False
+    scan: int = 60
+    others: int | None = None  # looks that other pools cause, so often
+    delay: int = 2  # a write takes up to this long
+    timers: bool = True  # looks after a write, and at the plan's own moments; false: every such message is lost
+    deaths: float = 0  # how likely a run dies before a write
+    seed: int = 0
+
+    def __repr__(self) -> str:
+        told = [
+            f"{item.name}={value!r}" for item in fields(self) if (value := getattr(self, item.name)) != item.default
+        ]
+        return f"Case({', '.join(told)})"
+
+    @property
+    def wanted(self) -> Demand:
+        """What must have nodes in the end."""
+        last = self.demand[-1]
+        if not self.beyond or not any(last.bound):
+            return replace(last, free=last.free - self.beyond)
+        return replace(last, bound=tuple(pods - self.beyond if pods else 0 for pods in last.bound))
+
+    @property
+    def settles(self) -> int:
+        """When the last thing happens that nobody in the simulation decides about."""
+        spans = [at for span in (*self.frozen, *self.refusing) for at in (span.start, span.end or 0)]
+        return max([0, *spans, *(demand.at for demand in self.demand)])
+
+
+def caps(case: Case) -> list[float]:
+    """Most nodes that each zone can have in the end."""
+    limits = case.zone_max or (None,) * case.zones
+    most = [float("inf") if limit is None else float(limit) for limit in limits]
+    if case.strategy is Strategy.BACKWARD_COMPATIBLE:
+        share, more = divmod(case.maximum, case.zones)
+        most = [min(most[i], share + (i < more)) for i in range(case.zones)]
+    for zone in _frozen_for_good(case):
+        most[zone] = first_max(case, zone)
+    for span in case.refusing:
+        if span.end is None:
+            most[span.zone] = 0
+    return most
+
+
+def _frozen_for_good(case: Case) -> set[int]:
+    return {span.zone for span in case.frozen if span.end is None}
+
+
+def first_max(case: Case, zone: int) -> int:
+    """The group's max before Evenkeel's first look, and for good where the group is frozen."""
+    return max(case.floor, (case.nodes[zone] if case.nodes else 0) + (case.room[zone] if case.room else 0))
+
+
+def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
+    """Whether PoolMaximum, caps and capacity allow this demand, wherever the pods that can run anywhere were put.
+
+    Some nodes of PoolMaximum belong to one group, needed or not: what a frozen group's bounds allow, the one node that
+    an owner keeps for an empty group, PoolMinimum. Pods that are free may use them, pods bound to other zones cannot.
+    """
+    most = caps(case)
+    frozen = _frozen_for_good(case)
+    lost = {span.zone for span in case.refusing if span.end is None}
+    if any(pods > cap for pods, cap in zip(bound, most, strict=True)):
+        return False
+    reserved = sum(case.floor for zone in lost)
+    if any(bound):
+        reserved += case.minimum
+        reserved += sum(first_max(case, zone) - bound[zone] for zone in frozen)
+        reserved += sum(max(0, case.floor - bound[zone]) for zone in range(case.zones) if zone not in frozen | lost)
+    pods = free + sum(bound)
+    return pods <= case.maximum - reserved and pods <= sum(most)
+
+
+def drawn(seed: int, strategy: Strategy = Strategy.BALANCED) -> Case:
+    """A case of this number: the same each time."""
+    chance = random.Random(f"{strategy.value}/{seed}")
+    zones = chance.randint(2, 6)
+    maximum = chance.choice(
+        [chance.randint(zones, 3 * zones), chance.randint(zones, 30), chance.randint(20, 60), chance.randint(60, 150)]
+    )
+    if chance.random() < 0.05 and strategy is Strategy.BALANCED:
+        maximum = chance.randint(1, zones)
+    case = Case(
+        seed=seed,
+        strategy=strategy,
+        zones=zones,
+        maximum=maximum,
+        nodes=(0,) * zones,
+        room=(0,) * zones,
+        boot=chance.choice([8, 60, 240]),
+        loop=chance.choice([10, 30, 60]),
+        expander=chance.choice(["random", "priority"]),
+        balancing=chance.random() < 0.5,
+        scan=chance.choice([60, 300]),
+        others=chance.choice([2, 5, 10, 15]) if chance.random() < 0.25 else None,
+        delay=chance.randint(0, 2),
+        events=chance.random() < 0.5,
+    )
+    case = replace(case, autoscaler_loop=chance.choice([10, case.loop]))
+    if chance.random() < 0.2:
+        case = replace(case, timers=chance.random() < 0.5, deaths=chance.choice([0, 0.1, 0.3]))
+    if chance.random() < 0.25:
+        case = replace(case, weights=tuple(chance.randint(1, 3) for _ in range(zones)))
+    if chance.random() < 0.2 and maximum >= 2 * zones:
+        case = replace(case, floor=1)
+    if chance.random() < 0.2:
+        limits = tuple(chance.choice([None, chance.randint(1, maximum)]) for _ in range(zones))
+        case = replace(case, zone_max=limits)
+    if chance.random() < 0.2:
+        case = replace(case, minimum=chance.randint(1, max(1, maximum // 3)))
+    if chance.random() < 0.2 and maximum > zones:
+        case = _with_a_frozen_group(case, chance)
+    if chance.random() < 0.35:
+        case = replace(case, refusing=_refusals(case, chance))
+    return _with_demand(_with_nodes(case, chance), chance)
+
+
+def _with_a_frozen_group(case: Case, chance: random.Random) -> Case:
+    """From the start, with bounds of its own, or for a while later on, with those it has then."""
+    zone = chance.randrange(case.zones)
+    if chance.random() < 0.5:
+        start = chance.randint(100, 2000)
+        return replace(case, frozen=(Span(zone=zone, start=start, end=start + chance.randint(30, 3600)),))
+    most = chance.randint(0, case.maximum // 2)
+    nodes, room = list(case.nodes), list(case.room)
+    nodes[zone] = chance.randint(0, most)
+    room[zone] = most - nodes[zone]
+    end = chance.choice([None, chance.randint(600, 7200)])
+    return replace(case, nodes=tuple(nodes), room=tuple(room), frozen=(Span(zone=zone, start=0, end=end),))
+
+
+def _refusals(case: Case, chance: random.Random) -> tuple[Span, ...]:
+    """One zone, for a while or for good, or all of them at once for some minutes."""
+    start = chance.randint(0, 2400)
+    if chance.random() < 0.15:
+        end = start + chance.randint(10, 600)
+        return tuple(Span(zone=zone, start=start, end=end) for zone in range(case.zones))
+    zone = chance.choice([zone for zone in range(case.zones) if zone not in {span.zone for span in case.frozen}])
+    return (Span(zone=zone, start=start, end=chance.choice([None, *[start + chance.randint(30, 3600)] * 4])),)
+
+
+def _with_nodes(case: Case, chance: random.Random) -> Case:
+    """Some nodes to begin with, and the pods that run there."""
+    nodes = list(case.nodes)
+    if chance.random() < 0.6:
+        nodes = [have or chance.randint(0, max(1, case.maximum // case.zones)) for have in nodes]
+    frozen = {span.zone for span in case.frozen if span.start == 0}
+    bound = [have if chance.random() < 0.5 else 0 for have in nodes]
+    for zone in sorted(range(case.zones), key=lambda zone: -nodes[zone]):  # fewer, until they are allowed
+        while nodes[zone] and zone not in frozen:
+            allowed = sum(nodes) + sum(case.room) <= case.maximum
+            if allowed and can_be_met(replace(case, nodes=tuple(nodes)), sum(nodes) - sum(bound), tuple(bound)):
+                break
+            nodes[zone] -= 1
+            bound[zone] = max(0, bound[zone] - 1)
+    case = replace(case, nodes=tuple(nodes))
+    if not can_be_met(case, sum(nodes) - sum(bound), tuple(bound)):
+        bound = [0] * case.zones
+    return replace(case, demand=(Demand(at=0, free=sum(nodes) - sum(bound), bound=tuple(bound)),))
+
+
+def _with_demand(case: Case, chance: random.Random) -> Case:
+    """Bursts or trickles, free, bound or mixed; half of them up to the last node that can be had."""
+    kinds: list[int | None] = chance.choice(
+        [
+            [None],
+            [chance.randrange(case.zones)],
+            [*range(case.zones)],
+            [None, chance.randrange(case.zones)],
+            [None, *range(case.zones)],
+        ]
+    )
+    first = case.demand[0]
+    free, bound = first.free, list(first.bound)
+    steps = [first]
+    at = chance.randint(0, 400)
+    if chance.random() < 0.2 and first.pods:  # first some of it goes
+        free, bound = chance.randint(0, free), [chance.randint(0, pods) for pods in bound]
+        steps.append(Demand(at=at, free=free, bound=tuple(bound)))
+        at += chance.randint(60, 1800)
+    trickle = chance.random() < 0.4
+    largest = chance.randint(1, 3) if trickle else max(1, case.maximum)
+    goal = case.maximum if chance.random() < 0.6 else chance.randint(0, case.maximum)
+    size = largest
+    while size and len(steps) < 150 and free + sum(bound) < goal:
+        kind = chance.choice(kinds)
+        pods = min(chance.randint(1, size), goal - free - sum(bound))
+        more_free = free + pods * (kind is None)
+        more_bound = tuple(have + pods * (zone == kind) for zone, have in enumerate(bound))
+        if not can_be_met(case, more_free, more_bound):
+            size //= 2  # what is left is smaller than this
+            if not size and len(kinds) > 1:
+                kinds, size = [other for other in kinds if other != kind], largest
+            continue
+        free, bound = more_free, list(more_bound)
+        steps.append(Demand(at=at, free=free, bound=tuple(bound)))
+        at += chance.randint(5, 90) if trickle else chance.choice([0, 0, chance.randint(1, 1200)])
+    case = replace(case, demand=tuple({step.at: step for step in steps}.values()))
+    return _with_more_than_fits(case, chance) if chance.random() < 0.5 else case
+
+
+def _with_more_than_fits(case: Case, chance: random.Random) -> Case:
+    """Where all that can be had is asked for and the pods are of one kind: some more of them that find no place."""
+    last, beyond = case.demand[-1], chance.randint(1, case.maximum)
+    if last.pods not in (last.free, max(last.bound)):
+        return case
+    if last.free:
+        one, more = replace(last, free=last.free + 1), replace(last, free=last.free + beyond)
+    else:
+        one = replace(last, bound=tuple(pods and pods + 1 for pods in last.bound))
+        more = replace(last, bound=tuple(pods and pods + beyond for pods in last.bound))
+    if not last.pods or can_be_met(case, one.free, one.bound):
+        return case
+    return replace(case, demand=(*case.demand[:-1], more), beyond=beyond)

@@ -1,0 +1,555 @@
+"""Evenkeel's ``plan()`` beside a model of Cluster Autoscaler, in simulated seconds.
+
+The autoscaler is modelled here from its own sources alone (release 1.37): one scale-up per loop, into one group that
+the expander chooses among those with room for pods that wait, or balanced over similar groups; it reads every max from
+the objects as they stand and passes none; what it has ordered itself it counts as coming for a quarter of an hour, what
+others have ordered it does not; a node that nobody needs for ten minutes goes, unless its group is at its min.
+(core/scaleup/orchestrator, processors/nodegroupset/balancing_processor.go:79-181, clusterstate.go:1126-1139.)
+
+Nothing in here knows how a strategy sizes a group.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+
+from evenkeel.domain.backoff import GroupState, record_failure
+from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.looks import Timer, next_timer
+from evenkeel.domain.model import (
+    Bounds,
+    GroupKey,
+    Machine,
+    MachineFailure,
+    NodeGroup,
+    Observation,
+    Offer,
+    Policy,
+    Publication,
+)
+from evenkeel.domain.offer import read_offer, read_publication, write_decision
+from evenkeel.domain.plan import ClusterState, GroupPlan, plan
+from evenkeel.domain.writes import in_safe_order
+from tests.builders import group as node_group
+from tests.builders import key as group_key
+from tests.builders import numbers
+from tests.liveness.cases import ZONES, Case, Demand, first_max
+
+START = datetime(2026, 1, 15, tzinfo=UTC)
+HORIZON = 12 * 3600  # patience after the last thing that happens by itself: the last nodes of a pool wander slowly
+PATIENCE = 900  # the autoscaler's, with an order
+UNNEEDED = 600
+AT_ONCE = 10  # empty nodes that it removes in one loop
+REFUSED_AFTER = 3
+TRIED_AGAIN_AFTER = 60
+DELIVERED_AGAIN_AFTER = 90  # what a run that died was to do
+AFTERWARDS = 300  # a world that got what it wanted is watched for so long
+
+
+def moment(at: int) -> datetime:
+    """The simulated second as the clock that ``plan()`` is given."""
+    return START + timedelta(seconds=at)
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class SimulatedMachine:
+    """A Machine object, and whether there is a node behind it."""
+
+    name: str
+    created: int
+    launched: int
+    running: bool = False
+    ordered: bool = False  # by the autoscaler
+    failed: int | None = None  # when its last launch was refused
+    gone: bool = False
+
+    def seen(self) -> Machine:
+        """As a look finds it."""
+        failure = None
+        if self.failed is not None:
+            failure = MachineFailure(code="InsufficientInstanceCapacity", message="", at=moment(self.failed))
+        return Machine(
+            name=self.name,
+            has_node=self.running,
+            created_at=moment(self.created),
+            launched_at=moment(self.launched),
+            failure=failure,
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class Group:
+    """A node group: the object, its machines, and what the autoscaler remembers of it."""
+
+    index: int
+    bounds: Bounds
+    requested: int
+    machines: list[SimulatedMachine]
+    running: int
+    frozen: bool = False
+    version: int = 0
+    offer: Offer | None = None
+    publication: Publication | None = None
+    seen: NodeGroup | None = None  # as the last look found it; None: changed since
+
+    @property
+    def zone(self) -> str:
+        """Its letter."""
+        return ZONES[self.index]
+
+    @property
+    def key(self) -> GroupKey:
+        """Its name in state and plans."""
+        return group_key(self.zone)
+
+    @property
+    def room(self) -> int:
+        """How many the autoscaler may add."""
+        return max(0, self.bounds.max - self.requested)
+
+    def coming(self, now: int) -> int:
+        """Nodes that the autoscaler counts on: those that run, and what it has ordered and still waits for."""
+        if self.running == self.requested:
+            return self.running
+        return self.running + sum(
+            machine.ordered and not machine.running and now - machine.created < PATIENCE for machine in self.machines
+        )
+
+    def changed(self) -> None:
+        """The object has a new resourceVersion."""
+        self.version += 1
+        self.seen = None
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What came of a case."""
+
+    case: Case
+    met_at: int | None = None  # when the last pod of all had its node
+    last_order: int | None = None  # when enough was requested for all pods, for the first time
+    passed: str = ""  # the first moment at which the autoscaler passed PoolMaximum
+    unsafe: list[str] = field(default_factory=list)  # published bounds that must not be
+    removed: int = 0  # running nodes that one of our writes took away
+    running: tuple[int, ...] = ()
+    looks: int = 0
+    writes: int = 0
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def met(self) -> bool:
+        """Whether every pod has a node."""
+        return self.met_at is not None
+
+    @property
+    def unevenness(self) -> int:
+        """Nodes of the fullest zone less those of the emptiest."""
+        return max(self.running) - min(self.running)
+
+
+@dataclass(kw_only=True)
+class _Write:
+    planned: GroupPlan
+    version: int
+
+
+class Simulation:
+    """One case, run until its demand is met or patience ends."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.chance = random.Random(case.seed)
+        self.now = 0
+        self.result = Result(case=case)
+        self._agenda: list[tuple[int, float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.policy = Policy()
+        if case.strategy is not None:
+            loop = timedelta(seconds=case.autoscaler_loop)
+            self.policy = replace(numbers(case.minimum, case.maximum, case.strategy), autoscaler_loop=loop)
+        self.state = ClusterState()
+        self.groups = [self._group(index) for index in range(case.zones)]
+        self.demand = next(
+            (step for step in case.demand if step.at == 0), Demand(at=0, free=0, bound=(0,) * case.zones)
+        )
+        self._order = self.chance.sample(range(case.zones), case.zones)  # of the priority expander
+        self._phase = self.chance.randrange(case.loop)
+        self._loop_at: int | None = None
+        self._last_loop = -1
+        self._surplus_since: int | None = None
+        self._writes: deque[_Write] = deque()
+        self._wanted_look = ""  # while a run writes, the next one waits
+        self._published = False
+        self._timer: Timer | None = None
+        self._look_at: datetime | None = None
+
+    def _group(self, index: int) -> Group:
+        nodes = self.case.nodes[index] if self.case.nodes else 0
+        most = self.case.maximum if self.case.strategy is None else first_max(self.case, index)
+        machines = [
+            SimulatedMachine(name=f"{ZONES[index]}-start-{i}", created=-86400, launched=-86400, running=True)
+            for i in range(nodes)
+        ]
+        return Group(
+            index=index,
+            bounds=Bounds(0, most),
+            requested=nodes,
+            machines=machines,
+            running=nodes,
+            frozen=any(span.holds(index, 0) for span in self.case.frozen),
+        )
+
+    # -- time
+
+    def _at(self, when: int, what: Callable[[], None]) -> None:
+        """Let it happen; who goes first within one second is a matter of chance."""
+        heapq.heappush(self._agenda, (max(when, self.now), self.chance.random(), next(self._numbers), what))
+
+    def run(self) -> Result:
+        """To the end."""
+        case = self.case
+        for step in case.demand:
+            if step.at:
+                self._at(step.at, partial(self._demand, step))
+        for span in case.frozen:
+            self._at(span.start, partial(self._freeze, self.groups[span.zone], True))
+            if span.end is not None:
+                self._at(span.end, partial(self._freeze, self.groups[span.zone], False))
+        if case.strategy is not None:
+            self._at(0, partial(self._look, "first look"))
+            self._at(self.chance.randrange(case.scan), self._scan)
+            if case.others:
+                self._at(self.chance.randrange(case.others), self._others_look)
+        self._touch()
+        settles, patience = case.settles, case.settles + HORIZON
+        while self._agenda:
+            when, _, _, what = heapq.heappop(self._agenda)
+            if when > patience or (self.result.met_at is not None and when > self.result.met_at + AFTERWARDS):
+                break
+            self.now = when
+            what()
+            if when >= settles:
+                if self.result.met_at is None and self._met():
+                    self.result.met_at = when
+                    self._note("met")
+                elif self.result.met_at is not None and not self._met():
+                    self.result.met_at = None
+        self.result.running = tuple(group.running for group in self.groups)
+        return self.result
+
+    def _note(self, what: str) -> None:
+        """A line of the trace: requested (and of them running, where fewer), and max, per zone."""
+        each = [
+            f"{g.requested}" + (f"({g.running})" if g.running != g.requested else "") + f"/{g.bounds.max}"
+            for g in self.groups
+        ]
+        self.result.trace.append(f"{self.now:>6} s  {' '.join(each):<40} {what}")
+
+    # -- pods and machines
+
+    def _demand(self, step: Demand) -> None:
+        self.demand = step
+        self._note(f"pods: {step.free} free, {' '.join(map(str, step.bound))} bound")
+        self._touch()
+
+    def _met(self) -> bool:
+        nodes, wanted = [group.running for group in self.groups], self.case.wanted
+        enough = all(have >= pods for have, pods in zip(nodes, wanted.bound, strict=True))
+        return enough and sum(nodes) >= wanted.pods
+
+    def _freeze(self, group: Group, frozen: bool) -> None:
+        group.frozen = frozen
+        group.changed()
+        self._note(f"{group.zone} {'frozen' if frozen else 'thawed'}")
+
+    def _grow(self, group: Group, nodes: int, *, ordered: bool = False) -> None:
+        for _ in range(nodes):
+            name = f"{group.zone}-{next(self._numbers)}"
+            machine = SimulatedMachine(name=name, created=self.now, launched=self.now, ordered=ordered)
+            group.machines.append(machine)
+            self._launch(group, machine)
+        group.requested += nodes
+        group.changed()
+        if self.result.last_order is None and sum(g.requested for g in self.groups) >= self.case.wanted.pods:
+            self.result.last_order = self.now
+
+    def _launch(self, group: Group, machine: SimulatedMachine) -> None:
+        if machine.gone:
+            return
+        if any(span.holds(group.index, self.now) for span in self.case.refusing):
+            self._at(self.now + REFUSED_AFTER, partial(self._refuse, group, machine))
+            return
+        machine.launched = self.now
+        if machine.failed is not None:
+            machine.failed = None
+            group.changed()
+        self._at(self.now + self.case.boot + self.chance.randint(0, 9), partial(self._boot, group, machine))
+
+    def _refuse(self, group: Group, machine: SimulatedMachine) -> None:
+        if machine.gone:
+            return
+        machine.failed = self.now
+        group.changed()
+        self._at(self.now + TRIED_AGAIN_AFTER, partial(self._launch, group, machine))
+        if self.case.events and self.case.strategy is not None:
+            self._at(self.now + self.chance.randint(0, 2), partial(self._hear, group, self.now))
+
+    def _boot(self, group: Group, machine: SimulatedMachine) -> None:
+        if machine.gone:
+            return
+        machine.running = True
+        group.running += 1
+        group.changed()
+        self._touch()
+
+    def _shrink(self, group: Group, nodes: int) -> int:
+        """Machines go: failed first, then the newest without a node. Returns how many running ones had to."""
+        goes = sorted(group.machines, key=lambda machine: (machine.running, machine.failed is None, -machine.created))
+        running = 0
+        for machine in goes[:nodes]:
+            machine.gone = True
+            running += machine.running
+        group.machines = [machine for machine in group.machines if not machine.gone]
+        group.running -= running
+        group.requested -= nodes
+        group.changed()
+        return running
+
+    # -- Cluster Autoscaler
+
+    def _touch(self) -> None:
+        """Something has changed: the next loop may have something to do."""
+        self._loop_not_before(self.now)
+
+    def _loop_not_before(self, at: int) -> None:
+        at = max(at, self._last_loop + 1)
+        at += (self._phase - at) % self.case.loop
+        if self._loop_at is None or at < self._loop_at:
+            self._loop_at = at
+            self._at(at, partial(self._loop, at))
+
+    def _loop(self, at: int) -> None:
+        if at != self._loop_at:
+            return
+        self._loop_at, self._last_loop = None, at
+        if self._scale_up():
+            self._touch()
+        else:
+            self._scale_down()
+
+    def _waiting(self) -> tuple[list[int], int]:
+        """Pods without a node, bound per zone and free, when all that is coming has come."""
+        nodes = [group.coming(self.now) for group in self.groups]
+        bound = [max(0, pods - have) for pods, have in zip(self.demand.bound, nodes, strict=True)]
+        spare = sum(max(0, have - pods) for pods, have in zip(self.demand.bound, nodes, strict=True))
+        return bound, max(0, self.demand.free - spare)
+
+    def _scale_up(self) -> bool:
+        bound, free = self._waiting()
+        options = [group for group in self.groups if group.room and (bound[group.index] or free)]
+        if not options:
+            return False
+        if self.case.expander == "priority":
+            chosen = min(options, key=lambda group: self._order.index(group.index))
+        else:
+            chosen = self.chance.choice(options)
+        pods = bound[chosen.index] + free
+        # Similar groups share a scale-up only where they fit all of its pods.
+        alike = options if self.case.balancing and not bound[chosen.index] else [chosen]
+        for group, nodes in self._shares(alike, pods):
+            self._order_nodes(group, nodes)
+        return True
+
+    def _shares(self, groups: Sequence[Group], pods: int) -> list[tuple[Group, int]]:
+        """One at a time to the smallest that has room."""
+        added = dict.fromkeys(groups, 0)
+        for _ in range(pods):
+            able = [group for group in groups if added[group] < group.room]
+            if not able:
+                break
+            added[min(able, key=lambda group: (group.requested + added[group], self._order.index(group.index)))] += 1
+        return [(group, nodes) for group, nodes in added.items() if nodes]
+
+    def _order_nodes(self, group: Group, nodes: int) -> None:
+        before = sum(g.requested for g in self.groups)
+        self._grow(group, nodes, ordered=True)
+        self._at(self.now + PATIENCE, self._touch)
+        self._note(f"autoscaler: {nodes} in {group.zone}")
+        if before <= self.case.maximum < before + nodes and not self.result.passed:
+            self.result.passed = f"{self.now} s: {before + nodes} of {self.case.maximum}"
+
+    def _scale_down(self) -> None:
+        idle = self._idle()
+        if not idle:
+            self._surplus_since = None
+            return
+        if self._surplus_since is None:
+            self._surplus_since = self.now
+        if self.now - self._surplus_since < UNNEEDED:
+            self._loop_not_before(self._surplus_since + UNNEEDED)
+            return
+        for _ in range(AT_ONCE):
+            if idle:
+                self._remove_node(self.chance.choice(idle))
+                idle = self._idle()
+        self._touch()
+
+    def _idle(self) -> list[Group]:
+        """The groups of which a node may go: nobody needs it, and the group is above its min."""
+        spare = [max(0, group.running - pods) for group, pods in zip(self.groups, self.demand.bound, strict=True)]
+        if sum(spare) <= self.demand.free:
+            return []
+        return [group for group in self.groups if spare[group.index] and group.requested > group.bounds.min]
+
+    def _remove_node(self, group: Group) -> None:
+        machine = next(machine for machine in group.machines if machine.running)
+        machine.gone = True
+        group.machines.remove(machine)
+        group.running -= 1
+        group.requested -= 1
+        group.changed()
+        self._note(f"autoscaler: one node less in {group.zone}")
+
+    # -- Evenkeel
+
+    def _scan(self) -> None:
+        self._look("scan")
+        self._at(self.now + self.case.scan, self._scan)
+
+    def _others_look(self) -> None:
+        self._look("look that another pool caused")
+        self._at(self.now + (self.case.others or 0), self._others_look)
+
+    def _hear(self, group: Group, at: int) -> None:
+        """A failure event: into the state, and a look."""
+        state = record_failure(
+            self.state.groups.get(group.key, GroupState()),
+            moment(at),
+            FailureClass.CAPACITY,
+            "InsufficientInstanceCapacity",
+            self.policy.backoff,
+            now=moment(self.now),
+        )
+        self.state = replace(self.state, groups={**self.state.groups, group.key: state})
+        self._look("failure event")
+
+    def _look_again(self, wrote: bool) -> None:
+        """Ask for the look that is due next, if none is that comes sooner. Who has asked cannot take it back."""
+        now = moment(self.now)
+        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=self._look_at)
+        if seconds is not None and self.case.timers:
+            self._at(self.now + seconds, partial(self._look, "timer"))
+
+    def _observed(self, group: Group) -> NodeGroup:
+        known = self.state.groups.get(group.key)
+        listed = group.running != group.requested or (known is not None and known.in_trouble)
+        if group.seen is None or (group.seen.machines is not None) != listed:
+            case, index = self.case, group.index
+            group.seen = node_group(
+                group.zone,
+                group.requested,
+                running=group.running,
+                machines=tuple(machine.seen() for machine in group.machines) if listed else None,
+                bounds=(group.bounds.min, group.bounds.max),
+                offer=group.offer,
+                publication=group.publication,
+                weight=case.weights[index] if case.weights else 1,
+                zone_max=case.zone_max[index] if case.zone_max else None,
+                floor_max=case.floor,
+                frozen_because="a rolling update is under way" if group.frozen else None,
+            )
+        return group.seen
+
+    def _look(self, why: str) -> None:
+        """One look, and the writes that it leads to; one run at a time."""
+        if self._writes:
+            self._wanted_look = why
+            return
+        self.result.looks += 1
+        observation = Observation(groups=tuple(self._observed(group) for group in self.groups))
+        made = plan(observation, self.state, self.policy, moment(self.now))
+        self.state = replace(
+            self.state,
+            groups={**self.state.groups, **made.states},
+            pools={**self.state.pools, **made.pool_states},
+        )
+        self._look_at = made.look_at
+        of_key = {group.key: group for group in self.groups}
+        for planned in in_safe_order(made.changes):
+            self._writes.append(_Write(planned=planned, version=of_key[planned.group.key].version))
+        if not self._writes:
+            self._published = True
+            self._look_again(wrote=False)
+            return
+        self._note(f"{why}: writes {' '.join(str(write.planned.group.zone) for write in self._writes)}")
+        self._write_next()
+
+    def _write_next(self) -> None:
+        self._at(self.now + self.chance.randint(0, self.case.delay), self._write)
+
+    def _write(self) -> None:
+        """The next patch of a run. Whoever changed the object meanwhile wins, and the run looks again."""
+        if self.chance.random() < self.case.deaths:
+            self._writes.clear()
+            self._note("the run dies")
+            self._at(self.now + DELIVERED_AGAIN_AFTER, partial(self._look, "message delivered again"))
+            return
+        write = self._writes.popleft()
+        group = next(group for group in self.groups if group.key == write.planned.group.key)
+        conflict = group.version != write.version
+        if conflict:
+            self._writes.clear()
+            self._note(f"conflict in {group.zone}")
+        else:
+            self._apply(group, write.planned)
+        if self._writes:
+            self._write_next()
+            return
+        self._published = self._published or not conflict
+        self._look_again(wrote=True)
+        if conflict or self._wanted_look:
+            why, self._wanted_look = self._wanted_look or "conflict", ""
+            self._look(why)
+
+    def _apply(self, group: Group, planned: GroupPlan) -> None:
+        before = group.requested
+        bounds = planned.bounds or group.bounds
+        if planned.requested < before:
+            self.result.removed += self._shrink(group, before - planned.requested)
+        elif planned.requested > before:
+            self._grow(group, planned.requested - before)
+        group.bounds = bounds
+        decision = write_decision(
+            planned.offer,
+            moment(self.now),
+            "",
+            bounds,
+            requested=planned.requested,
+            before=before if planned.requested != before else None,
+        )
+        group.offer, group.publication = read_offer(decision), read_publication(decision)
+        group.changed()
+        self.result.writes += 1
+        self._note(f"written: {group.zone}, {planned.state.value}")
+        self._check(group)
+        self._touch()
+
+    def _check(self, group: Group) -> None:
+        bounds, requested = group.bounds, sum(g.requested for g in self.groups)
+        if not 0 <= bounds.min <= bounds.max or bounds.max < group.requested:
+            self.result.unsafe.append(f"{self.now} s: {group.zone} requests {group.requested} within {bounds}")
+        most = sum(g.bounds.max for g in self.groups)
+        if self._published and requested <= self.case.maximum < most:
+            self.result.unsafe.append(f"{self.now} s: maxima of {most}, PoolMaximum is {self.case.maximum}")
+
+
+def simulate(case: Case) -> Result:
+    """What comes of it."""
+    return Simulation(case).run()
