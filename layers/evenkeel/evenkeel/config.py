@@ -707,6 +707,11 @@ class StateFile(_Strict):
             if pool.valid and pool.changes:
                 adopted = {**pool.adopted, **pools[pool.id].adopted}
                 pools[pool.id] = replace(pools[pool.id], adopted=adopted)
+            if pool.judged and (state := pools.get(pool.id)) is not None and state.move is not None:
+                left = replace(state.move, carried=pool.owed, steps={}) if pool.owed else None
+                pools[pool.id] = replace(state, move=left)
+        former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
-        kept = {str(id): PoolRecord.of(state) for id, state in pools.items()}
-        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": {**self.pools, **kept}})
+        kept = {id: record for id, record in self.pools.items() if id not in former}
+        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items()}
+        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})
