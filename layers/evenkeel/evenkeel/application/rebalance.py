@@ -440,11 +440,13 @@ class _Run:
         key = group.group.key
         try:
             for patch in steps:
+                cluster = self.outcome.cluster
                 if patch.lowers_requested and not self._is_late():
-                    mark(self.api, patch, self.books)  # a patch per machine, so the time is looked at again
+                    # A patch per machine, so the time is looked at again.
+                    contained(cluster, "machines were marked", partial(mark, self.api, patch, self.books))
                 if self._is_late():
                     return "not tried: no time left"
-                self._apply(pool, group, patch)
+                contained(cluster, "it was written", partial(self._apply, pool, group, patch))
                 self.outcome.writes.append(str(key))
         except ConflictError as error:
             self.conflict = True
@@ -502,7 +504,7 @@ class _Run:
             digest = pool.digest(applied=done and not dry_run)
             is_news = digest != known.digest
         move = known.move
-        if move is not None and not failed and not dry_run and pool.valid:
+        if move is not None and not failed and not dry_run and pool.judged:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
         ended = self._end_growth(pool, failed=failed, dry_run=dry_run)
