@@ -21,6 +21,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.growth import Asked, AskForGrowth
 from evenkeel.application.looking import Look, check_pool, find_group, find_pool, look_at
+from evenkeel.application.observing import observe_cluster
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.application.status import status_json
@@ -390,7 +391,9 @@ class Operate:
         now = self.clock.now()
         asked = read_model(_FenceZone, {key: event[key] for key in ("zone", "until") if key in event}, "fence-zone")
         remembered = self.store.load(cluster)
-        doubt = check_zone(remembered, asked.zone, lambda: self.clusters.open(remembered.record, remaining).observe())
+        doubt = check_zone(
+            remembered, asked.zone, lambda: observe_cluster(self.clusters, remembered.record, remaining)[1]
+        )
         shift = ZoneShift(
             zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by=OPERATOR, id="hand"
         )
