@@ -36,6 +36,7 @@ from evenkeel.config import ConfigError
 from evenkeel.domain.backoff import GroupState, record_failure
 from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, Machine, NodeGroup, PoolId, State
+from evenkeel.domain.moves import Move
 from evenkeel.domain.values import Fault
 from evenkeel.domain.writes import Patch
 from tests.builders import key, zones
@@ -783,6 +784,39 @@ class TestAPoolThatIsRenamed:
         assert pools[replace(POOL_ID, name="nodes")].adopted == adopted
         assert pools[POOL_ID].adopted == {}
         assert pools[POOL_ID].seen is None
+
+
+class TestAnOpenMove:
+    """What a move owes is remembered while a look says nothing of it."""
+
+    def house(self) -> House:
+        house = House(zones((2, 2, 2), bounds=[(1, 9)] * 3), autoscaler="none")
+        house.run()
+        remembered = house.store.load("demo")
+        owes = replace(remembered.state.pools[self.POOL], move=Move(id="interrupted", carried=2))
+        house.store.save_pool("demo", self.POOL, owes, remembered.versions[f"POOL#{self.POOL}"])
+        return house
+
+    POOL = PoolId("cluster-api", "default", "", "workers")
+
+    def requested(self, house: House) -> int:
+        return sum(group.requested for group in house.cluster.groups.values())
+
+    def test_half_a_list_does_not_end_it(self) -> None:
+        house = self.house()
+        missing = {name: house.cluster.groups.pop(name) for name in (key("b"), key("c"))}
+        house.run()
+        house.cluster.groups |= missing
+        house.run()
+        assert self.requested(house) == 8
+
+    def test_a_label_that_is_gone_for_one_look_does_not_end_it(self) -> None:
+        house = self.house()
+        for label in (None, "workers"):
+            for name in house.cluster.groups:
+                house.cluster.change(name, pool_label=label)
+            house.run()
+        assert self.requested(house) == 8
 
 
 class TestRebalanceBadPools:

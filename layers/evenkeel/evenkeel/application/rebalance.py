@@ -502,7 +502,7 @@ class _Run:
             digest = pool.digest(applied=done and not dry_run)
             is_news = digest != known.digest
         move = known.move
-        if move is not None and not failed and not dry_run and pool.valid:
+        if move is not None and not failed and not dry_run and pool.judged:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
         ended = self._end_growth(pool, failed=failed, dry_run=dry_run)

@@ -111,6 +111,7 @@ class PoolPlan:
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     growth: Growth | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
+    judged: bool = True  # False: left alone whole, so that this look says nothing of what is owed or asked for
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -302,6 +303,7 @@ def _untouched(pool: Pool, state: ClusterState, now: datetime, why: str) -> Pool
         groups=tuple(groups),
         remembered=pool.state,
         known_as=pool.state_of,
+        judged=False,
     )
 
 

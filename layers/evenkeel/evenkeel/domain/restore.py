@@ -46,7 +46,7 @@ def _with_left_groups(planned: Plan, observation: Observation, state: ClusterSta
     for group in observation.groups:
         if group.key in planned_for or not carries_ours(group):
             continue
-        pool = _pool_once_of(group, state, policy)
+        pool = _pool_once_of(group, observation, state, policy)
         left = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
         pool = pools.get(pool.id, pool)
         pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
@@ -67,11 +67,12 @@ def plan_leaving(
     return _with_left_groups(replace(usual, pools=kept + tuple(left.values())), observation, state, policy)
 
 
-def _pool_once_of(group: NodeGroup, state: ClusterState, policy: Policy) -> PoolPlan:
+def _pool_once_of(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
     """The pool that remembers the group's bounds from before us; else one of its own."""
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
     id = next((id for id, known in state.pools.items() if str(key) in known.adopted), own)
+    known = state.pools.get(id, PoolState())
     return PoolPlan(
         id=id,
         strategy=policy.strategy,
@@ -82,7 +83,8 @@ def _pool_once_of(group: NodeGroup, state: ClusterState, policy: Policy) -> Pool
         starved=0,
         overcommitted=False,
         groups=(),
-        remembered=state.pools.get(id, PoolState()),
+        remembered=known,
+        owed=known.move.owed(observation.groups) if known.move else 0,
     )
 
 
