@@ -122,6 +122,19 @@ class TestContract:
         )
         assert found["skipped"] == []
 
+    @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "1999-06-01T00:00:00Z"])
+    def test_a_moment_beyond_the_calendar_of_records_is_lived_with(self, files: Files, moment: str) -> None:
+        decision = {"min": 0, "max": 3, "at": moment, "state": "healthy", "target": 4, "requested": 4}
+        first, *others = pool_of(4, 1, 1, **{"evenkeel.dev/decision": json.dumps(decision)})
+        said = {"type": "InfrastructureReady", "status": "False", "severity": "Error", "lastTransitionTime": moment}
+        failed = machine(first, 1, node=False)
+        failed["metadata"]["creationTimestamp"] = "2026-01-15T11:59:00Z"
+        failed["status"]["conditions"] = [{**said, "reason": "Failed", "message": "InsufficientInstanceCapacity"}]
+        first["status"]["readyReplicas"] = 1
+        found = files.plan("-f", files.listed(first, *others, *in_namespace(failed)))
+        again = files.plan("-f", files.listed(first, *others), "--state", files.write("state.json", found["state"]))
+        assert [pool["valid"] for pool in (*found["pools"], *again["pools"])] == [True, True]
+
     def test_a_state_file_fences_and_probes_and_impairs(self, files: Files) -> None:
         key = "cluster-api/demo/demo-workers-eu-central-1"
         state = {

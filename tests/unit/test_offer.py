@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evenkeel.domain.model import Bounds, Offer, State
-from evenkeel.domain.offer import read_adopted, read_offer, write_adopted, write_decision
+from evenkeel.domain.offer import read_adopted, read_offer, read_publication, write_adopted, write_decision
 from evenkeel.domain.values import BadValueError
 from tests.builders import NOW
 
@@ -61,3 +61,8 @@ def test_adopted_bounds_are_read(text, found) -> None:
 def test_adopted_bounds_that_cannot_be_put_back_are_refused(text) -> None:
     with pytest.raises(BadValueError):
         read_adopted(text)
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "1999-06-01T00:00:00Z", "2026-01-15T12:00:00", "soon"])
+def test_a_moment_that_we_cannot_have_written_is_no_publication(moment) -> None:
+    assert read_publication(json.dumps({"at": moment, "min": 0, "max": 4})) is None

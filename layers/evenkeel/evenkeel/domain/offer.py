@@ -76,7 +76,9 @@ def read_publication(text: str | None) -> Publication | None:
         requested, before = (read_count(found[name]) if name in found else None for name in ("requested", "before"))
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
-    return Publication(at=at, bounds=bounds, requested=requested, before=before) if at.tzinfo else None
+    if at.tzinfo is None or not 2000 < at.year < 2199:
+        return None  # no moment that we wrote, nor one that a record could hold
+    return Publication(at=at, bounds=bounds, requested=requested, before=before)
 
 
 def read_offer(text: str | None) -> Offer | None:

@@ -52,6 +52,8 @@ _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 # OpenShift refuses a MachineAutoscaler whose spec.maxReplicas is below 1.
 _MACHINE_AUTOSCALER_LEAST_MAX = 1
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
+# What is remembered of an object's moments lies between these: beyond, a record could not hold it.
+_FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=UTC)
 # Values of annotation node.machine.sapcloud.io/preserve that keep a failed machine
 # (machine-controller-manager pkg/util/provider/machineutils/utils.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
@@ -640,14 +642,14 @@ def _failure(code: Any, message: Any, moment: Any) -> MachineFailure:
 
 
 def _moment(value: object) -> datetime | None:
-    """A moment of the API; None where it says none, or nothing that is one."""
+    """A moment of the API, drawn into the years that records hold; None where it says none, or nothing that is one."""
     if not isinstance(value, str | datetime):  # YAML makes moments of them by itself
         return None
     try:
         found = datetime.fromisoformat(str(value))
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return min(max(found if found.tzinfo else found.replace(tzinfo=UTC), _FIRST), _LAST)
 
 
 Owner = tuple[str, str, str]
