@@ -135,6 +135,26 @@ class TestContract:
         again = files.plan("-f", files.listed(first, *others), "--state", files.write("state.json", found["state"]))
         assert [pool["valid"] for pool in (*found["pools"], *again["pools"])] == [True, True]
 
+    def test_a_move_that_a_plan_ends_is_not_in_the_state_that_it_leaves(self, files: Files) -> None:
+        move = {"id": "01KF0000000000000000000000", "carried": 3}
+        state = files.write("state.json", {"pools": {"cluster-api/demo/demo/workers": {"move": move}}})
+        record = files.write("record.yaml", "on_failure: move\nautoscaler: none\n")
+        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", record, "--state", state)
+        (pool,) = found["pools"]
+        assert sum(group["requested"]["to"] for group in pool["groups"]) == 6
+        placed = pool_of(*(group["requested"]["to"] for group in pool["groups"]))
+        after = files.write("after.json", found["state"])
+        again = files.plan("-f", files.listed(*placed), "--cluster", record, "--state", after)
+        assert all(group["requested"]["from"] == group["requested"]["to"] for group in again["pools"][0]["groups"])
+
+    def test_the_state_of_a_renamed_pool_stands_under_its_new_name_alone(self, files: Files) -> None:
+        old = files.plan("-f", files.listed(*pool_of(1, 1, 1)))["state"]
+        renamed = pool_of(1, 1, 1)
+        for item in renamed:
+            item["metadata"]["labels"]["evenkeel.dev/pool"] = "others"
+        found = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old))
+        assert list(found["state"]["pools"]) == ["cluster-api/demo/demo/others"]
+
     def test_a_state_file_fences_and_probes_and_impairs(self, files: Files) -> None:
         key = "cluster-api/demo/demo-workers-eu-central-1"
         state = {

@@ -709,10 +709,12 @@ class StateFile(_Strict):
             state = pool.remembered
             if pool.changes:
                 state = replace(state, adopted={**pool.adopted, **state.adopted})
-            if state.move is not None:
+            if state.move is not None and pool.judged:
                 # Every step is done: what is left of it is what found no place.
                 state = replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
             pools[pool.id] = state
+        former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
-        kept = {str(id): PoolRecord.of(state) for id, state in pools.items()}
-        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": {**self.pools, **kept}})
+        kept = {id: record for id, record in self.pools.items() if id not in former}
+        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items()}
+        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})
