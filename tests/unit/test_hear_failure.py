@@ -155,7 +155,7 @@ def test_the_first_failure_is_looked_at_at_once_and_all_of_the_next_15_seconds_o
 
 
 def test_no_look_that_was_asked_for_before_a_failure_stands_for_the_look_after_it() -> None:
-    """A18: whatever is heard, a look at the cluster is due at that moment or later, and within 15 seconds."""
+    """Whatever is heard, a look at the cluster is due at that moment or later, and within 15 seconds."""
     house = House()
     for number in range(400):
         house.clock.at += SECOND * (number * 7919 % 23) / 3
