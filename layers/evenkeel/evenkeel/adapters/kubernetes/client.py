@@ -41,6 +41,10 @@ _PART = 8
 _TOKEN = re.compile(r"[!-~]+")
 
 
+# Sixteen writers side by side may each have renewed theirs.
+_TOKENS_KEPT = 16
+
+
 class Credential(Protocol):
     """Where the bearer token comes from."""
 
@@ -60,7 +64,7 @@ class KubernetesApi:
         self._sleep = clock.sleep
         self.now = clock.now
         self._served: dict[str, list[str]] = {}
-        self._token: str | None = None  # as it was last sent
+        self._sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
 
     def list_all(
@@ -165,9 +169,9 @@ class KubernetesApi:
     def _told(self, text: str) -> str:
         """What a server or a library says, on one short line; unless it says some of the token, as some proxies do."""
         line = " ".join(text.split())[:300]
-        if self._token:
-            size = min(_PART, len(self._token))
-            parts = {self._token[start : start + size] for start in range(len(self._token) - size + 1)}
+        for token in self._sent:
+            size = min(_PART, len(token))
+            parts = {token[start : start + size] for start in range(len(token) - size + 1)}
             if any(line[start : start + size] in parts for start in range(len(line))):
                 return "(not told: it holds some of the token)"
         return line
@@ -251,12 +255,14 @@ class KubernetesApi:
     def _authorization(self, *, fresh: bool) -> str | None:
         """The header's value; None where a client certificate is used."""
         if self._credential is not None:
-            self._token = self._credential.token(fresh=fresh)
-            value = None if self._token is None else f"Bearer {self._token}"
+            token = self._credential.token(fresh=fresh)
+            value = None if token is None else f"Bearer {token}"
         else:
             value = self._client.configuration.get_api_key_with_prefix("BearerToken")
-            self._token = None if value is None else value.removeprefix("Bearer ")
-        if self._token is not None and not _TOKEN.fullmatch(self._token):
+            token = None if value is None else value.removeprefix("Bearer ")
+        if token and token not in self._sent:
+            self._sent = (*self._sent, token)[-_TOKENS_KEPT:]
+        if token is not None and not _TOKEN.fullmatch(token):
             raise AccessError(f"{self.name}: the token is not of visible ASCII characters alone: it is not sent")
         return value
 
