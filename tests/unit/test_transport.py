@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import zlib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import urllib3
@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.kubernetes import transport
+from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.transport import (
     Allowance,
     ForbiddenAddressError,
@@ -24,6 +25,7 @@ from evenkeel.adapters.kubernetes.transport import (
     connect,
     read_body,
 )
+from tests.fakes import FakeClock
 
 FORBIDDEN = [
     "127.0.0.1",
@@ -219,3 +221,9 @@ def test_a_sockets_time_is_for_all_its_pieces_together(monkeypatch: pytest.Monke
     at += 1.0
     with pytest.raises(TimeoutError):
         wire.recv_into(bytearray(1))
+
+
+def test_half_a_character_in_an_answer_becomes_one_that_can_be_stored() -> None:
+    api = KubernetesApi("demo", cast("Any", None), None, FakeClock())
+    told = api._read("GET", "/x", 200, b'{"message": ["a\\ud800b", "\\ud83d\\ude00"]}')
+    assert told == {"message": ["a?b", "\U0001f600"]}

@@ -4,7 +4,8 @@ Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.
 purpose: the state outlives the process, and a failure inside a running backoff changes nothing at all, so that
 doubled and late reports of one failure cannot lengthen it.
 
-The state is a fold over the *set* of failure times. Whatever order they arrive in, and however often, it is the same.
+The state is a fold over the *set* of failure times, however often they arrive, and in whatever order; but an end that
+was set is never brought forward by a late one.
 
     failure      until          not one more      success, or
        |  5 min    |  probing   failure: healthy  3 h of silence

@@ -41,6 +41,8 @@ _PART = 8
 _TOKEN = re.compile(r"[!-~]+")
 
 
+# An escape of one half of a character beyond the first plane; most come in pairs, which do no harm.
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # Sixteen writers side by side may each have renewed theirs.
 _TOKENS_KEPT = 16
 
@@ -270,11 +272,24 @@ class KubernetesApi:
         readable = True
         try:
             answer = json.loads(text) if text else {}
+            if _HALF_CHARACTER.search(text):
+                answer = _whole(answer)
         except (ValueError, RecursionError):
             answer, readable = {}, False
         if status == 200 and not readable:
             raise ClusterUnavailableError(f"{method} {path} of {self.name}: the answer is not JSON")
         return answer if isinstance(answer, dict) else {}
+
+
+def _whole(value: Any) -> Any:
+    """The same without half characters, which JSON may carry and UTF-8 has no bytes for: nobody could store them."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return value
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
