@@ -153,10 +153,11 @@ def test_a_first_deployment_writes_nothing_and_one_register_switches_one_cluster
 
     assert "blue is updated and switched on" in laptop.register(dry_run=False)
     laptop.look()
-    assert laptop.patches() == 3
+    assert laptop.patches() == 2
     written = laptop.json("status")["decisions"][0]
-    assert {group.pop("outcome") for group in written["pool"]["groups"]} == {"written"}
-    assert {group.pop("outcome") for group in recorded["pool"]["groups"]} == {"planned"}
+    # One of the zones is as it should be already.
+    assert sorted(group.pop("outcome") for group in written["pool"]["groups"]) == ["left alone", "written", "written"]
+    assert sorted(group.pop("outcome") for group in recorded["pool"]["groups"]) == ["left alone", "planned", "planned"]
     # What a dry run records, what `plan` shows and what is then written is one and the same.
     assert planned["pools"] == [recorded["pool"]] == [written["pool"]]
     bounds = {group.name: (group.minimum, group.maximum) for group in laptop.world.clusters["cluster-api"].groups()}

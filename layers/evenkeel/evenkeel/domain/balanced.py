@@ -89,7 +89,10 @@ def deal(
         else:
             table.level_out(fresh.grower, 0)
     elif now < known.stands_until:
-        table.keep(known, "stands until every autoscaler loop has read it")
+        table.level_out(known.grower, known.turn)
+        if not table.is_as(known):
+            table = _Table(maximum, seats)
+            table.keep(known, "stands until every autoscaler loop has read it")
         published = known
     elif known.lent or not table.is_scarce:
         # What was lent and not used goes back. Else nothing changes: the same deal for the same pool.
@@ -156,6 +159,13 @@ class _Table:
         for i in self._healthy + self._probing:
             seat = self._seats[i]
             self._give(i, known.maxima.get(seat.key, 0) - seat.target - self._extra[i], reason)
+
+    def is_as(self, known: Publication) -> bool:
+        """Whether what has been dealt is what was published."""
+        return all(
+            self._seats[i].target + self._extra[i] == known.maxima.get(self._seats[i].key)
+            for i in self._healthy + self._probing
+        )
 
     def at_their_bound(self, known: Publication) -> list[int]:
         """The groups that have used up what they were offered, while others with headroom stand where they stood."""
