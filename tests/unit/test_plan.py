@@ -170,7 +170,7 @@ class TestNoZoneIsHealthy:
 
 
 class TestHalfAList:
-    """Fewer than half of the groups that were there at the last look, as from a server that answers in halves."""
+    """No more than half of the groups that were there at the last look, as from a server that answers in halves."""
 
     @staticmethod
     def pool() -> Played:
@@ -183,7 +183,7 @@ class TestHalfAList:
         pool = self.pool()
         found = pool.look(10)
         assert not found.changes
-        assert all("fewer than half of the pool's groups" in planned.reasons[-1] for planned in found.groups)
+        assert all("no more than half of the pool's groups" in planned.reasons[-1] for planned in found.groups)
         assert pool.next_look() == 60
         assert not pool.look(59).changes
 
@@ -203,8 +203,11 @@ class TestHalfAList:
         assert not pool.look(40).changes
         assert pool.next_look() == 60
 
-    def test_half_of_them_or_more_is_a_pool_that_has_become_smaller(self) -> None:
+    @pytest.mark.parametrize(("left", "waits"), [(2, True), (3, False)])
+    def test_exactly_half_of_them_is_half_a_list_and_more_is_a_pool_that_has_become_smaller(self, left, waits) -> None:
         pool = Played(zones((3, 3, 3, 3)), numbers(0, 20))
         pool.look()
-        pool.groups = pool.groups[:2]
-        assert sum(maxima(pool.look(10))) == 20
+        pool.groups = pool.groups[:left]
+        found = pool.look(10)
+        assert (not found.changes) is waits
+        assert waits or sum(maxima(found)) == 20

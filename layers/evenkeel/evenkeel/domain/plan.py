@@ -46,7 +46,7 @@ from evenkeel.domain.ulids import time_of
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
 SECOND_LOOK = timedelta(seconds=15)
-# How long a look that found fewer than half of a pool's groups waits for another one.
+# How long a look that found no more than half of a pool's groups waits for another one.
 FEW_LAST = timedelta(minutes=1)
 
 
@@ -328,9 +328,10 @@ def _sighting(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:
 
 
 def _few_of_them(pool: Pool) -> bool:
-    """Whether fewer than half of the groups are here that were here at the last look: half a list, perhaps."""
+    """Whether no more than half of the groups are here that were here at the last look: half a list, perhaps."""
     known = set(pool.state.seen.requested) if pool.state.seen else set()
-    return 2 * len(known & {str(group.key) for group in pool.groups}) < len(known)
+    found = known & {str(group.key) for group in pool.groups}
+    return bool(known) and 2 * len(found) <= len(known)
 
 
 def _plan_pool(
@@ -343,7 +344,7 @@ def _plan_pool(
         since = pool.state.seen.few_since or now
         if now < since + FEW_LAST:
             held = replace(pool, state=replace(pool.state, seen=replace(pool.state.seen, few_since=since)))
-            why = "fewer than half of the pool's groups were found: a second look must find the same"
+            why = "no more than half of the pool's groups were found: a second look must find the same"
             return _untouched(held, state, now, why), [since + FEW_LAST]
     seen, others_changed, grower = _sighting(pool, now)
     moments = [now + SECOND_LOOK] if others_changed else []

@@ -40,7 +40,7 @@ class Sighting:
     since: datetime
     requested: Mapping[str, int] = field(default_factory=dict)
     planned: Mapping[str, int] = field(default_factory=dict)  # what we wanted then, where that is something else
-    few_since: datetime | None = None  # when fewer than half of the groups were found for the first time
+    few_since: datetime | None = None  # when no more than half of the groups were found for the first time
 
 
 @dataclass(frozen=True, kw_only=True)
