@@ -273,7 +273,8 @@ class Deployment:
         dynamodb.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
         if "TimeToLiveSpecification" in properties:
             dynamodb.update_time_to_live(TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"])
-        return {None: name, "Arn": made["TableDescription"]["TableArn"]}
+        # Not what is answered: DynamoDB Local has a region of its own in it.
+        return {None: name, "Arn": f"arn:aws:dynamodb:{self.aws.region}:{self.aws.account}:table/{name}"}
 
     def _make_queue(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:
         sqs = self.aws.client("sqs")
