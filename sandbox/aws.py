@@ -269,7 +269,7 @@ class Deployment:
         dynamodb = self.aws.client("dynamodb")
         # Same names and shapes as in the API. Recovery, encryption and protection mean nothing on an emulator.
         shared = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
-        made = dynamodb.create_table(TableName=name, **{key: properties[key] for key in shared if key in properties})
+        dynamodb.create_table(TableName=name, **{key: properties[key] for key in shared if key in properties})
         dynamodb.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
         if "TimeToLiveSpecification" in properties:
             dynamodb.update_time_to_live(TableName=name, TimeToLiveSpecification=properties["TimeToLiveSpecification"])
