@@ -26,9 +26,8 @@ from sandbox.kube.access import kubeconfig
 from tests.fakes import record
 
 AUTHORITY = trustme.CA()
-#: of a look in these tests, in place of eight seconds; and what may come on top of it on a busy machine: the servers
-#: would go on for minutes
-SECONDS, SLACK = 0.6, 15.0
+#: of a look in these tests, in place of eight seconds; and what may come on top of it on a busy machine
+SECONDS, SLACK = 0.6, 2.0
 TOKEN = "very-secret"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 Handler = Callable[[socket.socket], None]
@@ -148,8 +147,7 @@ def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Handler) -> None:
     with serving(handle) as url:
         said, seconds = look_at(url)
-    # Where the time is over while a request is being sent, the library says so in its own words.
-    assert "does not answer: not within" in said or "no time left" in said or "timed out" in said
+    assert "does not answer: not within" in said or "no time left" in said
     assert SECONDS * 0.9 <= seconds < SECONDS + SLACK
 
 

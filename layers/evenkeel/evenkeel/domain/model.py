@@ -240,6 +240,15 @@ class NodeGroup:
         """Requested replicas that have no node yet."""
         return max(0, self.requested - self.running)
 
+    @property
+    def refused_machines(self) -> tuple[Machine, ...]:
+        """Machines without a node that say why."""
+        return tuple(
+            machine
+            for machine in self.machines or ()
+            if machine.failure is not None and not machine.has_node and not machine.deleting
+        )
+
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
         """Machines without a node that have not failed and are younger than the provision timeout.
 

@@ -582,11 +582,7 @@ def _target(pool: Pool, name: str, group: NodeGroup, found: State, state: Cluste
 
 def _held(group: NodeGroup) -> int:
     """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
-    failures = [
-        machine.failure
-        for machine in (group.machines or ())
-        if machine.failure is not None and not machine.has_node and not machine.deleting and not machine.preserved
-    ]
+    failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
     return sum(not classify(failure.code, failure.message).moves_elsewhere for failure in failures)
 
 

@@ -64,11 +64,7 @@ def see(
 
 def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
     """The failures that machines without a node tell, each with the time of the machine's creation."""
-    return [
-        (machine.failure, machine.created_at)
-        for machine in group.machines or ()
-        if machine.failure is not None and not machine.has_node and not machine.deleting
-    ]
+    return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]
 
 
 def _class_of(failure: MachineFailure) -> FailureClass:
@@ -92,11 +88,7 @@ def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int |
 
 
 def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
-    names = {
-        machine.name
-        for machine in group.machines or ()
-        if machine.failure is not None and not machine.has_node and not machine.deleting
-    }
+    names = {machine.name for machine in group.refused_machines}
     if names <= set(state.refused):
         return state
     return replace(

@@ -243,11 +243,14 @@ class KubernetesApi:
         except ApiException as error:  # of TLS
             reason = str(error.reason).partition("\n")[2]
             failed = ClusterUnavailableError(f"{self.name}: {self._told(reason)}")
-        except urllib3.exceptions.TimeoutError as error:
-            what = f"not within {seconds:.0f} s ({type(error).__name__})"
-            failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            # Where the time is over while the request is being sent, the library wraps the timeout.
+            late = any(
+                isinstance(cause, TimeoutError | urllib3.exceptions.TimeoutError) for cause in (error, *error.args)
+            )
             what = self._told(f"{type(error).__name__}: {error}")
+            if late:
+                what = f"not within {seconds:.0f} s ({type(error).__name__})"
             failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
         else:
             self.reached = True
