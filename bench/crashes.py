@@ -16,8 +16,8 @@ from typing import cast
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
 from evenkeel.application.ports import Queue, Store
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import NodeGroup
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import group, in_backoff
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record

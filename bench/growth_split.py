@@ -6,18 +6,18 @@ import heapq
 import time
 from collections.abc import Callable
 
-from evenkeel.domain.levelling import Vessel, level
+from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 GROUPS = (10, 1_000)
 NODES = (10, 1_000, 100_000)
 
 
-def _vessels(groups: int, nodes: int) -> list[Vessel]:
+def _vessels(groups: int, nodes: int) -> list[Bucket]:
     """Uneven groups with room for more than is asked for, some of them nearly full."""
-    return [Vessel(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
+    return [Bucket(level=i % 7, room=1 if i % 5 == 0 else nodes, tie=i * 7919 % 1009) for i in range(groups)]
 
 
-def _one_by_one(vessels: list[Vessel], amount: int) -> list[int]:
+def _one_by_one(vessels: list[Bucket], amount: int) -> list[int]:
     """Cluster Autoscaler's loop, with a heap in the place of its sorting."""
     given = [0] * len(vessels)
     heap = [(vessel.level, vessel.tie, i) for i, vessel in enumerate(vessels) if vessel.room]
@@ -47,7 +47,7 @@ def main() -> None:
         first = 0.0
         for nodes in NODES:
             vessels = _vessels(groups, nodes)
-            closed, found = _best(lambda: level(vessels, nodes))  # noqa: B023 (called in this round)
+            closed, found = _best(lambda: water_fill(vessels, nodes))  # noqa: B023 (called in this round)
             looped, expected = _best(lambda: _one_by_one(vessels, nodes))  # noqa: B023
             if found != expected:
                 raise AssertionError(f"{nodes} nodes over {groups} groups are split differently")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
-from evenkeel.domain.model import Strategy
+from evenkeel.domain.model.choices import Strategy
 from tests.liveness.cases import Case, Demand, drawn
 from tests.liveness.simulation import Result, simulate
 

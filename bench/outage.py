@@ -39,7 +39,7 @@ class _Clock:
 @dataclass
 class _Scene:
     world: World
-    parts: bootstrap.Parts
+    parts: bootstrap.Container
     clock: _Clock
 
     def run(self, until: timedelta, *, scan: bool = True) -> None:
@@ -67,7 +67,7 @@ def _scene() -> Iterator[_Scene]:
         name = f"evenkeel/{stack.stack}"  # moto's state outlives its server
         aws.client("secretsmanager").create_secret(Name=name, SecretString=secret)
         with patch.dict(os.environ, stack.environment("RebalanceFunction")):
-            parts = bootstrap.Parts(clock=clock)
+            parts = bootstrap.Container(clock=clock)
             record = {
                 "flavours": [_CLUSTER],
                 "access": {"kind": "kubeconfig", "secret": name},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, Observation, Policy
-from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIZES = (10, 100, 1_000, 10_000)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from evenkeel import bootstrap
 from evenkeel.application import leaving
-from evenkeel.domain.plan import Plan
+from evenkeel.domain.model.plans import Plan
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import Pool, World
 
@@ -31,7 +31,7 @@ def main() -> None:
     ):
         api = world.clusters["cluster-api"].api
         with patch.dict(os.environ, stack.environment("RebalanceFunction")):
-            parts = bootstrap.Parts()
+            parts = bootstrap.Container()
             aws_calls: Counter[str] = Counter()
             parts.dynamodb.meta.events.register(
                 "before-call.dynamodb", lambda model, **_: aws_calls.update([model.name])
@@ -63,7 +63,7 @@ def main() -> None:
     )
 
 
-def _timed(parts: bootstrap.Parts) -> tuple[float, float]:
+def _timed(parts: bootstrap.Container) -> tuple[float, float]:
     """Seconds of whole runs, and of planning within them."""
     planning = 0.0
     whole = leaving.plan_leaving  # plan(), and what leaving adds to it

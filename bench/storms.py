@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from evenkeel.application.failure import Failure, HearFailure
+from evenkeel.application.failure import Failure, RecordFailure
 from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.domain.backoff import GroupState
+from evenkeel.domain.model.states import GroupState
 from sandbox.kube.autoscaler import Settings
 from sandbox.kube.controllers import Timing
 from sandbox.kube.world import ZONES, Pool, World
@@ -62,7 +62,7 @@ class Hours:
 
     def __post_init__(self) -> None:
         self.queue = TimedQueue(self.clock)
-        self.hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        self.hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
         self._rebalance = Rebalance(
             store=self.store,
             clusters=self.clusters,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import (
+from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
     Machine,
@@ -15,16 +16,13 @@ from evenkeel.domain.model import (
     NodeGroup,
     Observation,
     Offer,
-    OnFailure,
-    Policy,
     PoolId,
-    PoolRule,
     State,
-    Strategy,
 )
-from evenkeel.domain.offer import read_offer, read_publication, write_decision
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.plan import plan
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

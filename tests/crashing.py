@@ -353,7 +353,7 @@ class Scene:
             queue=cast("Queue", Mortal(FakeQueue(), life, "queue")),
             bus=FakeBus(),
             clock=self.clock,
-            chance=self.chance.randbytes,
+            random_bytes=self.chance.randbytes,
             dry_run=False,
         )("demo", "a test", plenty)
 

@@ -16,13 +16,12 @@ from evenkeel.application.errors import (
     StateUnavailableError,
 )
 from evenkeel.application.ports import Lease, Remaining, Remembered, Store
-from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
-from evenkeel.domain.backoff import GroupState
+from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.looks import Timer
-from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.offer import read_adopted, read_offer, read_publication
-from evenkeel.domain.plan import GroupPlan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.writes import Patch
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
@@ -109,7 +108,7 @@ class InMemoryStore:
 
     def _remembered(self, cluster: str) -> Remembered:
         lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
-        found = (dict(self._items.get(cluster, {})), lease.fence if lease else 0, now)
+        found = (dict(self._items.get(cluster, {})), lease.fencing_token if lease else 0, now)
         if cluster not in self._read or self._read[cluster][0] != found:  # reading texts takes its time
             self._read[cluster] = (found, self._records.remembered(cluster, *found))
         return self._read[cluster][1]
@@ -143,8 +142,10 @@ class InMemoryStore:
             lambda: self._records.zone(cluster, region, zone, record, version, self._now()),
         )
 
-    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
-        self._save(cluster, f"GROWTH#{record.id}", lambda: self._records.growth(cluster, record, version, self._now()))
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
+        self._save(
+            cluster, f"GROWTH#{record.id}", lambda: self._records.scale_request(cluster, record, version, self._now())
+        )
 
     def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
         self._save(cluster, "HEARD", lambda: self._records.event_look(cluster, record, version, self._now()))
@@ -175,9 +176,9 @@ class InMemoryStore:
         held = self._leases.get(cluster)
         if held is not None and held.expires > now:
             raise LeaseHeldError(f"cluster {cluster!r} is being written by another run")
-        if (held.fence if held else seen_fence) != seen_fence:
+        if (held.fencing_token if held else seen_fence) != seen_fence:
             raise StateConflictError("the record has been written since it was read")
-        lease = Lease(owner=owner, fence=seen_fence + 1, expires=expires)
+        lease = Lease(owner=owner, fencing_token=seen_fence + 1, expires=expires)
         self._leases[cluster] = lease
         return lease
 
@@ -251,11 +252,11 @@ class FakeCluster:
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
-    def going(self, patch: Patch) -> tuple[str, ...]:
+    def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         staying = [machine for machine in self.groups[patch.plan.group.key].machines or () if not machine.deleting]
         order = sorted(staying, key=lambda machine: (machine.has_node, machine.ready))
         going = max(0, len(staying) - (patch.requested or 0))
-        return tuple(machine.name for machine in order[:going] if patch.plan.gives_back or not machine.has_node)
+        return tuple(machine.name for machine in order[:going] if patch.plan.may_remove_running or not machine.has_node)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         self.journal.note("mark")
@@ -273,7 +274,7 @@ class FakeCluster:
         self.change(key, pool_max=maximum)
         self._seen[key] = self._versions[key]
 
-    def tell(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str) -> None:
         self.told.append((str(plan.group.key), decision))
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:

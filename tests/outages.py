@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from evenkeel.application.failure import Failure, HearFailure
+from evenkeel.application.failure import Failure, RecordFailure
 from evenkeel.application.rebalance import Rebalance
 from sandbox.kube.api import Request
 from sandbox.kube.autoscaler import Settings
@@ -162,10 +162,10 @@ class Play:
             queue=self.queue,
             bus=FakeBus(),
             clock=self.clock,
-            chance=chance.randbytes,
+            random_bytes=chance.randbytes,
             dry_run=False,
         )
-        self._hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        self._hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
         self.cluster.api.before.append(self._before)
         self.cluster.api.after.append(self._after)
         delete = self.objects.delete

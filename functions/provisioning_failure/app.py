@@ -6,9 +6,9 @@ from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.failure_events import account_of, read_event
-from evenkeel.adapters.aws.once import handled_once
+from evenkeel.adapters.aws.idempotency import handled_once
 from evenkeel.application.failure import Failure, Ignored
-from evenkeel.application.growth import Asked
+from evenkeel.application.request_scale import ScaleRequestEvent
 from evenkeel.bootstrap import make_logger, parts
 
 logger = make_logger()
@@ -26,7 +26,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         hear = handled_once(parts().dynamodb, parts().settings.table, "provisioning_failure", context)
         if isinstance(word, Failure):
             answer = hear(f"{word.at}/{word.id}", lambda: parts().hear_failure(word).answer())
-        elif isinstance(word, Asked):
+        elif isinstance(word, ScaleRequestEvent):
             answer = hear(f"{word.cluster}/{word.record.id}", lambda: parts().ask_for_growth(word).answer())
         else:
             answer = hear(f"{word.zone}/{word.id}", lambda: parts().hear_zone_shift(word).answer())

@@ -37,10 +37,12 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Cluster, Remaining
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, NodeGroup, State
-from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.writes import Patch
 from sandbox.kube.access import Rule, kubeconfig
 from sandbox.kube.api import KubernetesAPI
@@ -171,7 +173,7 @@ class Stage:
             queue=self.queue,
             bus=FakeBus(),
             clock=self.clock,
-            chance=lambda size: next(chance).to_bytes(size),
+            random_bytes=lambda size: next(chance).to_bytes(size),
             dry_run=False,
         )("demo", "a test", remaining)
 
@@ -566,7 +568,7 @@ class TestWriting:
         def release(item: Object) -> None:
             group = groups[item["metadata"]["name"]]
             patch = Patch(plan=planned(group, (0, 1)), bounds=Bounds(0, 1), requested=1)
-            cluster.mark(patch, cluster.going(patch), ())
+            cluster.mark(patch, cluster.deletion_candidates(patch), ())
             cluster.apply(patch, "{}", "none")
 
         with ThreadPoolExecutor(5) as pool:
@@ -700,14 +702,14 @@ class TestDeleteMarks:
 
         cluster = own_stage.open()
         patch = self.release(cluster, scalable, 1)
-        names = cluster.going(patch)
+        names = cluster.deletion_candidates(patch)
         cluster.mark(patch, names, ())
         assert patched() == 2
         cluster.mark(patch, names, names)  # the same look
         again = own_stage.open()
         patch = self.release(again, scalable, 1)
         lists = requests.count(method="GET", path_contains="/machines")
-        again.mark(patch, again.going(patch), names)  # a new one
+        again.mark(patch, again.deletion_candidates(patch), names)  # a new one
         assert patched() == 2
         assert requests.count(method="GET", path_contains="/machines") == lists + 1, "one list for all of the group"
         assert self.marks(own_stage, machines) == [False, True, True]
@@ -722,12 +724,12 @@ class TestDeleteMarks:
             own_stage.merge(item, {"metadata": {"annotations": {key: value}}})
         cluster = own_stage.open()
         patch = self.release(cluster, scalable, 1)
-        names = cluster.going(patch)
+        names = cluster.deletion_candidates(patch)
         own_stage.kind(machines[1]).status(machines[1]["metadata"]["name"], becomes_a_node(machines[1]))
         with pytest.raises(ConflictError, match="has become a node since it was read"):
             cluster.mark(patch, names, names)
         patch = self.release(cluster, scalable, 2)
-        names = cluster.going(patch)
+        names = cluster.deletion_candidates(patch)
         assert names == (machines[2]["metadata"]["name"],)
         own_stage.merge(machines[2], {"metadata": {"finalizers": ["demo.example/wait"]}})
         own_stage.kind(machines[2]).delete(machines[2]["metadata"]["name"])
@@ -735,11 +737,11 @@ class TestDeleteMarks:
             cluster.mark(patch, names, names)
 
     @staticmethod
-    def release(cluster: Cluster, scalable: Object, requested: int, *, gives_back: bool = False) -> Patch:
+    def release(cluster: Cluster, scalable: Object, requested: int, *, may_remove_running: bool = False) -> Patch:
         """A fresh look, and the patch that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
-        return Patch(plan=replace(planned(group, (0, 9)), gives_back=gives_back), requested=requested)
+        return Patch(plan=replace(planned(group, (0, 9)), may_remove_running=may_remove_running), requested=requested)
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_failed_machines_go_first_then_those_past_their_time_then_the_newest(
@@ -758,13 +760,13 @@ class TestDeleteMarks:
         cluster = own_stage.open()
 
         def going(requested: int, **fields: Any) -> list[int]:
-            names = cluster.going(self.release(cluster, scalable, requested, **fields))
+            names = cluster.deletion_candidates(self.release(cluster, scalable, requested, **fields))
             return [int(name[-5:]) for name in names]
 
         assert going(5) == [4]
         assert going(2) == [4, 3, 6, 5]
         assert going(0) == [4, 3, 6, 5], "what runs goes on request only"
-        assert going(0, gives_back=True) == [4, 3, 6, 5, 2, 1]
+        assert going(0, may_remove_running=True) == [4, 3, 6, 5, 2, 1]
         note = {FLAVOUR_DATA[flavour].provision_timeout: "1h"}
         own_stage.merge(scalable, {"metadata": {"annotations": note}})
         assert going(2) == [4, 6, 5, 3], "nothing is late by the group's own option"
@@ -780,12 +782,12 @@ class TestDeleteMarks:
         cluster = own_stage.open()
 
         def going(requested: int, **fields: Any) -> list[int]:
-            names = cluster.going(self.release(cluster, scalable, requested, **fields))
+            names = cluster.deletion_candidates(self.release(cluster, scalable, requested, **fields))
             return [int(name[-5:]) for name in names]
 
         assert going(3) == [4]
         assert going(2) == [4]
-        assert going(0, gives_back=True) == [4, 1]
+        assert going(0, may_remove_running=True) == [4, 1]
 
     @staticmethod
     def failed(item: Object) -> Object:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.domain.model import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.schema import load_crds

@@ -12,7 +12,7 @@ import pytest
 
 from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS
 from evenkeel.config import Settings
-from evenkeel.domain.model import BackoffPolicy
+from evenkeel.domain.model.policy import BackoffPolicy
 from sandbox.template import ROOT, Template
 
 TEMPLATE = Template()

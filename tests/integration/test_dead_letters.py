@@ -18,7 +18,7 @@ from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
 
 from evenkeel.bootstrap import SystemClock, parts, use_clock
-from evenkeel.config import GrowthRecord
+from evenkeel.config import ScaleRequestRecord
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
 from sandbox.triggers import InProcess, Triggers
@@ -109,8 +109,8 @@ class Stage:
         return capsys.readouterr().out
 
     @property
-    def growths(self) -> dict[str, GrowthRecord]:
-        return dict(parts().store.load("blue").growths)
+    def scale_requests(self) -> dict[str, ScaleRequestRecord]:
+        return dict(parts().store.load("blue").scale_requests)
 
 
 @pytest.fixture
@@ -128,12 +128,12 @@ def test_a_request_for_nodes_that_came_while_the_table_was_away_is_sent_again_fr
         still = stage.send_again(monkeypatch, capsys)
         assert "Scale-Up Requested" in still
         assert "the table" in still
-    assert stage.growths == {}
+    assert stage.scale_requests == {}
     assert stage.lying() == 1, "what still fails stays"
     (message,) = stage.sqs.receive_message(QueueUrl=stage.dead, VisibilityTimeout=0)["Messages"]
     assert "the table" in json.loads(message["Body"])["responsePayload"]["errorMessage"]
     assert '"verdict": "recorded"' in stage.send_again(monkeypatch, capsys)
-    assert list(stage.growths) == ["r1"]
+    assert list(stage.scale_requests) == ["r1"]
     assert stage.lying() == 0
 
 
@@ -145,7 +145,7 @@ def test_what_no_rule_could_hand_over_is_sent_again_as_well_and_twice_does_no_ha
     tick = {"requestPayload": {"source": "evenkeel.schedule", "time": "2026-01-15T12:00:00Z"}}
     stage.sqs.send_message(QueueUrl=stage.dead, MessageBody=json.dumps(tick))
     assert stage.send_again(monkeypatch, capsys).count("Scale-Up Requested") == 2
-    assert list(stage.growths) == ["r2"]
+    assert list(stage.scale_requests) == ["r2"]
     assert stage.lying() == 0
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.config import GrowthRecord
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import GroupKey
+from evenkeel.config import ScaleRequestRecord
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.states import GroupState
 from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene
 
 PLURAL = {name: f"machines.{flavour.group}" for name, flavour in FLAVOURS.items()}
@@ -89,8 +89,8 @@ def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(quiet:
     id = GroupKey(scene.flavour, scene.namespace, group)
     state = replace(remembered.state.groups.get(id, GroupState()), marked=(oldest,))
     scene.memory.save_group("demo", id, state, remembered.versions.get(f"GROUP#{id}"))
-    record = GrowthRecord(id="r", nodes=-1, group=group, only=(group,), at=scene.clock.now())
-    scene.memory.save_growth("demo", record, None)
+    record = ScaleRequestRecord(id="r", nodes=-1, group=group, only=(group,), at=scene.clock.now())
+    scene.memory.save_scale_request("demo", record, None)
     scene.settle()
     assert len(of_zone(scene, BUSY)) == 3
     assert oldest in of_zone(scene, BUSY)
@@ -107,8 +107,8 @@ def test_of_nodes_that_are_given_back_the_sick_go_first_and_then_the_newest(quie
     by_age = sorted(created, key=lambda name: (created[name], name))
     sick = _make_sick(scene, by_age[0])
     group = scene.item(BUSY)["metadata"]["name"]
-    record = GrowthRecord(id="r", nodes=-2, group=group, only=(group,), at=scene.clock.now())
-    scene.memory.save_growth("demo", record, None)
+    record = ScaleRequestRecord(id="r", nodes=-2, group=group, only=(group,), at=scene.clock.now())
+    scene.memory.save_scale_request("demo", record, None)
     scene.settle()
     # An OpenShift Machine does not say how its node is.
     assert set(created) - of_zone(scene, BUSY) == ({by_age[3], by_age[0]} if sick else {by_age[3], by_age[2]})

@@ -14,10 +14,10 @@ from moto.events.models import EventPattern
 
 from evenkeel.adapters.aws.failure_events import PARSERS, read_event
 from evenkeel.application.failure import Failure, Ignored
-from evenkeel.application.growth import Asked
+from evenkeel.application.request_scale import ScaleRequestEvent
 from evenkeel.bootstrap import SystemClock, parts, use_clock
-from evenkeel.domain.model import GroupKey, PoolId
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.states import PoolState
 from sandbox.aws import Deployment
 from sandbox.template import ROOT, Template
 from sandbox.triggers import InProcess, Triggers
@@ -108,9 +108,9 @@ def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(house: House
         assert first["verdict"] == "looked"
         assert house.fenced(cluster) == []
         assert house.requests() == [cluster]
-    elif isinstance(word, Asked):
+    elif isinstance(word, ScaleRequestEvent):
         assert first["verdict"] == "recorded"
-        assert list(parts().store.load(cluster).growths) == [word.record.id]
+        assert list(parts().store.load(cluster).scale_requests) == [word.record.id]
         assert house.requests() == [cluster]
     else:
         assert first["verdict"] == "recorded"

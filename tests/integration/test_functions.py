@@ -200,13 +200,13 @@ def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones
     assert f"{name} has no such pool" in answer["message"]
     lost = json.dumps({"cluster": name, "pool": "nobody", "nodes": 1, "id": "lost"})  # nobody waits for an answer
     stage.deployment.aws.client("events").put_events(Entries=[{**entry, "Detail": lost}])
-    stage.triggers.drain(until=lambda: "lost" in stage.store.load(name).growths)
-    assert "no pool here has that name" in stage.store.load(name).growths["lost"].result
+    stage.triggers.drain(until=lambda: "lost" in stage.store.load(name).scale_requests)
+    assert "no pool here has that name" in stage.store.load(name).scale_requests["lost"].result
 
 
 def answered(stage: Stage, name: str) -> bool:
     """Whether some request has been carried out."""
-    return any(record.done for record in stage.store.load(name).growths.values())
+    return any(record.done for record in stage.store.load(name).scale_requests.values())
 
 
 @pytest.mark.parametrize("name", list(UNEVEN))

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.config import GrowthRecord, ZoneRecord
+from evenkeel.config import ScaleRequestRecord, ZoneRecord
 from sandbox.kube.api import Faults
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, steps_of
 
@@ -21,8 +21,8 @@ def prepared(request: pytest.FixtureRequest) -> tuple[Scene, int]:
     """A quiet scene with a request for so many nodes in it (negative: to be given back)."""
     owner, nodes = request.param
     scene = Scene(owner, trouble=False)
-    record = GrowthRecord(id="r1", nodes=nodes, pool=POOL, at=scene.clock.now())
-    scene.memory.save_growth("demo", record, None)
+    record = ScaleRequestRecord(id="r1", nodes=nodes, pool=POOL, at=scene.clock.now())
+    scene.memory.save_scale_request("demo", record, None)
     return scene, nodes
 
 
@@ -36,7 +36,7 @@ def wrong(played: Scene, nodes: int) -> list[str]:
     if nodes < 0 and len(lost) == -nodes:
         played.nodes -= lost
     found = played.wrong(played.requested + nodes)
-    for id, record in played.memory.load("demo").growths.items():
+    for id, record in played.memory.load("demo").scale_requests.items():
         if not record.done:
             found.append(f"request {id} is still open")
     return found
@@ -49,7 +49,7 @@ class TestGrowthOnRequest:
         played = scene.again()
         assert played.run().written
         assert sum(played.replicas().values()) == played.requested + nodes
-        (record,) = played.memory.load("demo").growths.values()
+        (record,) = played.memory.load("demo").scale_requests.values()
         assert record.done
         assert f"{abs(nodes)} nodes in pool" in record.result
         played.settle()
@@ -72,11 +72,11 @@ def test_after_a_crash_the_answer_speaks_of_the_whole_request(prepared: tuple[Sc
     scene, _ = prepared
     undisturbed = scene.again()
     undisturbed.run()
-    (answer,) = (record.result for record in undisturbed.memory.load("demo").growths.values())
+    (answer,) = (record.result for record in undisturbed.memory.load("demo").scale_requests.values())
     played = scene.again()
     played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
     played.settle()
-    (record,) = played.memory.load("demo").growths.values()
+    (record,) = played.memory.load("demo").scale_requests.values()
     assert record.result == answer
     placed = sum(played.replicas().values()) - played.requested
     assert answer.startswith(f"{placed} nodes in pool")
@@ -95,7 +95,7 @@ def test_a_request_that_the_api_refuses_is_told_once_and_ends_after_its_hour(pre
         told += len(played.run().decisions)
         played.clock.at += timedelta(minutes=1)
     assert played.replicas() == scene.replicas()
-    (record,) = played.memory.load("demo").growths.values()
+    (record,) = played.memory.load("demo").scale_requests.values()
     assert record.done
     assert told <= 3, "the news, its end, and that nothing is to be written any more"
     assert wrong(played, 0) == []

@@ -121,7 +121,7 @@ def serving(handle: Handler, *, tls: bool = True) -> Iterator[str]:
         listening.close()
 
 
-def look_at(url: str, *, allow_loopback: bool = True) -> tuple[str, float]:
+def preview_of(url: str, *, allow_loopback: bool = True) -> tuple[str, float]:
     """Why the cluster there is not looked at, and after how many seconds that is known."""
     ca = AUTHORITY.cert_pem.bytes().decode()
     text = json.dumps(kubeconfig(url=url, ca_pem=ca, user="evenkeel", token=TOKEN))
@@ -146,7 +146,7 @@ def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("handle", SERVERS.values(), ids=SERVERS)
 def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Handler) -> None:
     with serving(handle) as url:
-        said, seconds = look_at(url)
+        said, seconds = preview_of(url)
     assert "does not answer: not within" in said or "no time left" in said
     assert SECONDS * 0.9 <= seconds < SECONDS + SLACK
 
@@ -154,7 +154,7 @@ def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Ha
 def test_keys_that_are_agreed_on_a_letter_at_a_time_are_not_waited_for() -> None:
     hello = b"\x16\x03\x03\x40\x00"  # a record of 16 KB begins
     with serving(lambda wire: drip(wire, iter([hello, *[b"x"] * 16_000])), tls=False) as url:
-        said, seconds = look_at(url)
+        said, seconds = preview_of(url)
     assert "does not answer" in said
     assert seconds < SECONDS + SLACK
 
@@ -166,7 +166,7 @@ def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
     monkeypatch.setattr(observing, "LOOK_SECONDS", 8.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with serving(handle) as url:
-        said, seconds = look_at(url)
+        said, seconds = preview_of(url)
     assert "it is larger than 64 MiB" in said or "it holds more than 3000000 values" in said
     assert seconds < 8 + SLACK
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024, "KiB"
@@ -177,13 +177,13 @@ def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
 )
 def test_a_cluster_on_this_machine_is_refused_in_whatever_form_it_is_written(host: str) -> None:
     with serving(lambda wire: wire.sendall(b"")) as url:
-        said, _ = look_at(url.replace("127.0.0.1", host), allow_loopback=False)
+        said, _ = preview_of(url.replace("127.0.0.1", host), allow_loopback=False)
     assert "no cluster is there" in said
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[fd00:ec2::254]", "[::ffff:169.254.169.254]"])
 def test_where_clouds_answer_with_credentials_is_refused_also_by_the_sandbox(host: str) -> None:
-    said, _ = look_at(f"https://{host}", allow_loopback=True)
+    said, _ = preview_of(f"https://{host}", allow_loopback=True)
     assert "no cluster is there" in said
 
 

@@ -119,7 +119,9 @@ def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     store = InMemoryStore()
     store.save_record(given, None)
     clock = SystemClock()
-    operate = Operate(store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, chance=os.urandom)
+    operate = Operate(
+        store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, random_bytes=os.urandom
+    )
     with Overheard() as overheard:
         try:
             observe_cluster(clusters, given, plenty)

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from evenkeel.adapters.kubernetes import client
 from sandbox.kube.world import REGION, ZONES
-from tests.integration.rough_sea import MAXIMUM, MINIMUM, PAUSED, SECONDS, Sea, Vessel
+from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, Vessel, ChaosHarness
 
 # A worker that is killed has counted nothing yet.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
@@ -91,11 +91,11 @@ def pages_of(size: int) -> Iterator[None]:
 class EveryoneActs(RuleBasedStateMachine):
     """A story: rules are what may happen, `Sea` watches what must not."""
 
-    sea: Sea
+    sea: ChaosHarness
 
     @initialize(second=st.sampled_from(["openshift", "gardener"]))
     def two_clusters(self, second: str) -> None:
-        self.sea = Sea(second=second)
+        self.sea = ChaosHarness(second=second)
         self.sea.__enter__()
         self.sea.minute()
 
@@ -457,7 +457,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 @pytest.mark.usefixtures("as_deployed")
 @pytest.mark.parametrize("name", ["cluster-api", "openshift", "gardener"])
 def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: str) -> None:
-    with Sea(second="gardener" if name == "gardener" else "openshift") as sea:
+    with ChaosHarness(second="gardener" if name == "gardener" else "openshift") as sea:
         vessel, zone = sea.vessels[name], ZONES[0]
         sea.world.set_demand("cluster-api", "workers", MAXIMUM)  # or its autoscaler would take nodes away
         sea.minute()

@@ -20,13 +20,14 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Store
-from evenkeel.config import ConfigError, EventLookRecord, GroupRecord, GrowthRecord, ZoneRecord, ZoneWord
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, PoolId
-from evenkeel.domain.moves import Move
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.ulids import ulid
+from evenkeel.config import ConfigError, EventLookRecord, GroupRecord, ScaleRequestRecord, ZoneRecord, ZoneWord
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
 from sandbox.aws import Deployment
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 from tests.unit.test_decisions import large_decision
@@ -116,7 +117,7 @@ def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
     assert found.state.groups == {KEY: FAILED}
     assert found.state.pools == {POOL: pool}
     assert found.versions == {"META": 1, f"GROUP#{KEY}": 1, f"POOL#{POOL}": 1}
-    assert found.fence == 0
+    assert found.fencing_token == 0
 
 
 def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
@@ -134,17 +135,17 @@ def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_
 
 
 def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registered: Store) -> None:
-    asked = GrowthRecord(id="r1", nodes=4, pool="workers", only=("workers-a",), at=NOW)
-    registered.save_growth("demo", asked, None)
+    asked = ScaleRequestRecord(id="r1", nodes=4, pool="workers", only=("workers-a",), at=NOW)
+    registered.save_scale_request("demo", asked, None)
     found = registered.load("demo")
-    assert found.growths == {"r1": asked}
-    assert found.state.growths == (asked.growth(),)
+    assert found.scale_requests == {"r1": asked}
+    assert found.state.scale_requests == (asked.scale_request(),)
     with pytest.raises(StateConflictError):
-        registered.save_growth("demo", asked, None)
+        registered.save_scale_request("demo", asked, None)
     done = asked.model_copy(update={"done": True, "result": "4 nodes"})
-    registered.save_growth("demo", done, found.versions["GROWTH#r1"])
-    assert registered.load("demo").growths == {"r1": done}
-    assert registered.load("demo").state.growths == ()
+    registered.save_scale_request("demo", done, found.versions["GROWTH#r1"])
+    assert registered.load("demo").scale_requests == {"r1": done}
+    assert registered.load("demo").state.scale_requests == ()
 
 
 def test_the_journal_of_a_request_comes_back_as_it_was(registered: Store) -> None:
@@ -195,19 +196,19 @@ def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(registered: Store) 
 class TestLease:
     def test_nobody_gets_a_lease_that_another_run_holds(self, registered: Store) -> None:
         registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
-        fence = registered.load("demo").fence
+        fence = registered.load("demo").fencing_token
         with pytest.raises(LeaseHeldError):
             registered.take_lease("demo", "second", fence, NOW + MINUTE / 2, NOW + 2 * MINUTE)
 
     def test_a_lease_that_ran_out_is_taken_over_with_a_higher_fence(self, registered: Store) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
-        fence = registered.load("demo").fence
+        fence = registered.load("demo").fencing_token
         second = registered.take_lease("demo", "second", fence, NOW + MINUTE, NOW + 2 * MINUTE)
-        assert second.fence > first.fence
+        assert second.fencing_token > first.fencing_token
         assert second.expires == NOW + 2 * MINUTE
 
     def test_a_lease_taken_since_the_look_is_a_conflict_also_after_its_end(self, registered: Store) -> None:
-        seen = registered.load("demo").fence
+        seen = registered.load("demo").fencing_token
         between = registered.take_lease("demo", "first", seen, NOW, NOW + MINUTE)
         registered.give_back_lease("demo", between, NOW)
         with pytest.raises(StateConflictError):
@@ -216,19 +217,22 @@ class TestLease:
     def test_a_lease_given_back_is_free_at_once(self, registered: Store) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         registered.give_back_lease("demo", first, NOW)
-        assert registered.take_lease("demo", "second", first.fence, NOW, NOW + MINUTE).fence == first.fence + 1
+        assert (
+            registered.take_lease("demo", "second", first.fencing_token, NOW, NOW + MINUTE).fencing_token
+            == first.fencing_token + 1
+        )
 
     def test_giving_back_what_another_run_holds_by_now_leaves_it_to_that_run(self, registered: Store) -> None:
         first = registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
-        second = registered.take_lease("demo", "second", first.fence, NOW + MINUTE, NOW + 2 * MINUTE)
+        second = registered.take_lease("demo", "second", first.fencing_token, NOW + MINUTE, NOW + 2 * MINUTE)
         registered.give_back_lease("demo", first, NOW + MINUTE)
         with pytest.raises(LeaseHeldError):
-            registered.take_lease("demo", "third", second.fence, NOW + MINUTE, NOW + 3 * MINUTE)
+            registered.take_lease("demo", "third", second.fencing_token, NOW + MINUTE, NOW + 3 * MINUTE)
 
     def test_two_clusters_have_two_leases(self, registered: Store) -> None:
         registered.save_record(record("demo-2"), None)
         registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
-        assert registered.take_lease("demo-2", "second", 0, NOW, NOW + MINUTE).fence == 1
+        assert registered.take_lease("demo-2", "second", 0, NOW, NOW + MINUTE).fencing_token == 1
 
 
 class TestDue:
@@ -289,7 +293,7 @@ class TestWhatIsOver:
     def save_all(self, store: Store) -> None:
         store.save_group("demo", KEY, FAILED, None)
         store.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)}), None)
-        store.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        store.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
         store.save_pool("demo", POOL, PoolState(digest="abc"), None)
         store.save_decision("demo", "01A", {"id": "01A"}, NOW + 30 * MINUTE)
@@ -298,7 +302,7 @@ class TestWhatIsOver:
         self.save_all(registered)
         kept.clock.at = NOW + timedelta(days=3)
         found = registered.load("demo")
-        assert (found.state.groups, found.zones, found.growths, found.event_look) == ({}, {}, {}, None)
+        assert (found.state.groups, found.zones, found.scale_requests, found.event_look) == ({}, {}, {}, None)
         assert found.state.pools == {POOL: PoolState(digest="abc")}, "this never is"
         if not isinstance(registered, InMemoryStore):
             assert registered.decisions("demo", 5) == []
@@ -322,10 +326,12 @@ class TestWhatIsOver:
     def test_an_old_word_and_an_old_request_are_not_either(self, registered: Store) -> None:
         old = NOW - timedelta(days=2000)
         registered.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=old, said_at=old)}), None)
-        registered.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=old, done=True), None)
+        registered.save_scale_request(
+            "demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=old, done=True), None
+        )
         found = registered.load("demo")
         assert set(found.zones) == {"a"}
-        assert set(found.growths) == {"r1"}
+        assert set(found.scale_requests) == {"r1"}
 
 
 class TestANewerRelease:
@@ -342,7 +348,7 @@ class TestANewerRelease:
             clusters=FakeClusters({}),
             queue=FakeQueue(),
             clock=kept.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=False,
         )
         for action in ("pause", "resume", "pause"):
@@ -380,12 +386,12 @@ class TestANewerRelease:
         self, kept: Kept, registered: Store
     ) -> None:
         zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
-        growth = GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW)
+        scale_request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
         saves: dict[str, Callable[[int | None], None]] = {
             f"GROUP#{KEY}": lambda version: registered.save_group("demo", KEY, FAILED, version),
             f"POOL#{POOL}": lambda version: registered.save_pool("demo", POOL, PoolState(digest="abc"), version),
             "ZONE#-/a": lambda version: registered.save_zone("demo", "-", "a", zone, version),
-            "GROWTH#r1": lambda version: registered.save_growth("demo", growth, version),
+            "GROWTH#r1": lambda version: registered.save_scale_request("demo", scale_request, version),
         }
         for key, save in saves.items():
             save(None)
@@ -413,7 +419,7 @@ class TestANewerRelease:
             clusters=FakeClusters({}),
             queue=FakeQueue(),
             clock=kept.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=False,
         )
         given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
@@ -528,7 +534,7 @@ class TestTheTableItself:
         """So that a policy on attributes keeps the function that hears events from writing META."""
         table.save_group("demo", KEY, FAILED, None)
         table.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW)}), None)
-        table.save_growth("demo", GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
+        table.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         table.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
         items = self.items(deployment)
         assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
@@ -543,7 +549,7 @@ class TestTheTableItself:
         texts = {
             f"GROUP#{KEY}": GroupRecord.of(FAILED).model_dump_json(by_alias=True, exclude_none=True),
             "ZONE#-/a": json.dumps({**word, "said_at": NOW.isoformat()}),
-            "GROWTH#r1": GrowthRecord(id="r1", nodes=4, pool="workers", at=NOW).model_dump_json(),
+            "GROWTH#r1": ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW).model_dump_json(),
         }
         for key, text in texts.items():
             old = {"pk": {"S": "CLUSTER#demo"}, "sk": {"S": key}, "record": {"S": text}, "version": {"N": "7"}}
@@ -551,7 +557,7 @@ class TestTheTableItself:
         found = table.load("demo")
         assert found.state.groups == {KEY: FAILED}
         assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
-        assert set(found.growths) == {"r1"}
+        assert set(found.scale_requests) == {"r1"}
         assert found.versions == {"META": 1}
         after = replace(FAILED, message="newer")
         table.save_group("demo", KEY, after, found.versions.get(f"GROUP#{KEY}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields, replace
 
-from evenkeel.domain.model import Strategy
+from evenkeel.domain.model.choices import Strategy
 
 ZONES = "abcdef"
 

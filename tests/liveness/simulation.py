@@ -20,10 +20,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
+from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer, next_timer
-from evenkeel.domain.model import (
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
     Machine,
@@ -31,11 +32,12 @@ from evenkeel.domain.model import (
     NodeGroup,
     Observation,
     Offer,
-    Policy,
     Publication,
 )
-from evenkeel.domain.offer import read_offer, read_publication, write_decision
-from evenkeel.domain.plan import ClusterState, GroupPlan, plan
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
@@ -462,7 +464,7 @@ class Simulation:
                 publication=group.publication,
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
-                floor_max=case.floor,
+                owner_min_max=case.floor,
                 frozen_because="a rolling update is under way" if group.frozen else None,
             )
         return group.seen

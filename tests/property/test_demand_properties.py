@@ -6,9 +6,10 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.model import NodeGroup, Observation, State, Strategy
-from evenkeel.domain.moves import Growth
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import NodeGroup, Observation, State
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.states import ClusterState
 from tests.builders import Played, applied, group, numbers
 from tests.property.worlds import World, pools, states
 
@@ -46,8 +47,8 @@ def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, dat
     for number in range(data.draw(st.integers(1, 8))):
         if data.draw(st.integers(0, 4)) == 0:
             nodes = data.draw(st.integers(-5, 9).filter(bool))
-            asked = Growth(id=f"r{number}", nodes=nodes, at=world.now, pool=first.id.name)
-            world = replace(world, state=replace(world.state, growths=(asked,)))
+            asked = ScaleRequest(id=f"r{number}", nodes=nodes, at=world.now, pool=first.id.name)
+            world = replace(world, state=replace(world.state, scale_requests=(asked,)))
         world = _looked_at(world, data.draw(waits))
         moved = []
         for member in world.observation.groups:

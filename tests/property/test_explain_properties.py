@@ -5,10 +5,10 @@ import re
 from hypothesis import given
 
 from evenkeel.application.explain import explain_group, explain_pool, rule_of_reason
-from evenkeel.application.looking import Look
 from evenkeel.application.ports import Remembered
-from evenkeel.domain.plan import GroupPlan, PoolPlan
-from evenkeel.domain.pools import find_pools
+from evenkeel.application.preview import Preview
+from evenkeel.domain.membership.pools import find_pools
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from tests.builders import NOW
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
@@ -16,13 +16,13 @@ from tests.property.worlds import World, clusters, pools
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \([^)]*\)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def look_of(world: World) -> Look:
+def look_of(world: World) -> Preview:
     """The world as the operator function sees it. Its policy stands in the place of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
     found, _ = find_pools(world.observation.groups, world.policy, world.state.pools)
-    remembered = Remembered(record=made, state=world.state, zones={}, growths={}, versions={}, fence=0)
-    return Look(remembered=remembered, plan=world.plan(), pools=tuple(found), now=NOW)
+    remembered = Remembered(record=made, state=world.state, zones={}, scale_requests={}, versions={}, fencing_token=0)
+    return Preview(remembered=remembered, plan=world.plan(), pools=tuple(found), now=NOW)
 
 
 def step(before: int | None, after: int | None) -> str:
@@ -44,9 +44,9 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
     if plan is not None:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
-        top = min(top, group.limits.max) if group.limits else top
+        top = min(top, group.worker_range.max) if group.worker_range else top
         known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
-        for bounds in (group.bounds, plan.bounds, group.limits, pool.adopted.get(str(group.key))):
+        for bounds in (group.bounds, plan.bounds, group.worker_range, pool.adopted.get(str(group.key))):
             known |= {bounds.min, bounds.max} if bounds else set()
     return {number for number in known if number is not None}
 
@@ -94,7 +94,7 @@ def test_growth_is_denied_only_where_max_leaves_no_room(world: World) -> None:
     look = look_of(world)
     for pool in look.plan.pools:
         for plan in pool.groups:
-            limits, closed = plan.group.limits, plan.group.closed_because is not None and not plan.requested
+            limits, closed = plan.group.worker_range, plan.group.closed_because is not None and not plan.requested
             if "It cannot grow now" in " ".join(explain_group(look, pool, plan)) and not closed:
                 assert plan.bounds is not None
                 assert min(plan.bounds.max, limits.max if limits else plan.bounds.max) <= plan.requested
@@ -108,7 +108,7 @@ def test_growth_is_promised_exactly_where_the_plan_leaves_room(world: World) -> 
             promised = re.search(r"It may grow by (\d+), to (\d+)", " ".join(explain_group(look, pool, plan)))
             if promised is not None:
                 assert plan.bounds is not None
-                limits = plan.group.limits
+                limits = plan.group.worker_range
                 top = min(plan.bounds.max, limits.max) if limits else plan.bounds.max
                 assert (plan.requested + int(promised[1]), int(promised[2])) == (top, top)
                 assert int(promised[1]) > 0

@@ -7,11 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.model import Bounds, NodeGroup, Observation, State, Strategy
-from evenkeel.domain.moves import Growth, Move
-from evenkeel.domain.plan import PoolPlan, plan
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, State
+from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.plan import plan
 from tests.builders import NOW
 from tests.property.worlds import World, pools
 
@@ -19,8 +21,8 @@ nodes = st.integers(1, 12)
 
 
 def _asked(world: World, nodes: int, only: frozenset[str] = frozenset()) -> PoolPlan:
-    growth = Growth(id="r", nodes=nodes, at=NOW, pool="workers", only=only)
-    (pool,) = plan(world.observation, replace(world.state, growths=(growth,)), world.policy, NOW).pools
+    scale_request = ScaleRequest(id="r", nodes=nodes, at=NOW, pool="workers", only=only)
+    (pool,) = plan(world.observation, replace(world.state, scale_requests=(scale_request,)), world.policy, NOW).pools
     return pool
 
 
@@ -31,7 +33,7 @@ def _only(world: World, chosen: list[bool]) -> frozenset[str]:
 
 def _cap(member: NodeGroup) -> int:
     """The most that anything lets a group request."""
-    caps = [member.zone_max, member.limits and member.limits.max, member.bounds and member.bounds.max]
+    caps = [member.zone_max, member.worker_range and member.worker_range.max, member.bounds and member.bounds.max]
     return min((cap for cap in caps if cap is not None), default=2**31)
 
 
@@ -48,7 +50,7 @@ def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
     before, pool = _before(world), _asked(world, wanted, only)
     assert pool.max is not None
     added = {planned.group.key.name: planned.requested - before[planned.group.key.name] for planned in pool.groups}
-    if pool.growth is None:
+    if pool.scale_request is None:
         assert not any(added.values())
         return
     assert sum(added.values()) + pool.missing == wanted
@@ -68,7 +70,7 @@ def test_growth_stays_within_every_bound_and_goes_only_where_the_pods_fit(
 @given(pools(), nodes)
 def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, wanted)
-    if pool.growth is None or pool.max is None:
+    if pool.scale_request is None or pool.max is None:
         return
     sizes = dict(before)
     takers = {planned.group.key.name: planned.group for planned in pool.groups if planned.state is State.HEALTHY}
@@ -94,10 +96,10 @@ def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World
     first, *others = world.observation.groups
     frozen = replace(first, frozen_because="rolling out", bounds=Bounds(0, first.requested + 3))
     pool = _asked(replace(world, observation=Observation(groups=(frozen, *others))), wanted)
-    if pool.growth is None or pool.max is None or not pool.moves:
+    if pool.scale_request is None or pool.max is None or not pool.moves:
         return
     written = [planned for planned in pool.groups if planned.state is not State.FROZEN]
-    insisted = sum(max(0, planned.group.floor_max - planned.requested) for planned in written)
+    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned in written)
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in pool.groups)
     assert total <= pool.max + insisted
 
@@ -114,14 +116,14 @@ def test_the_order_of_the_groups_is_irrelevant(world: World, wanted: int, chance
 @given(pools(), nodes)
 def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world: World, wanted: int) -> None:
     before, pool = _before(world), _asked(world, -wanted)
-    if pool.growth is None or pool.min is None:
+    if pool.scale_request is None or pool.min is None:
         return
     gone = {planned.group.key.name: before[planned.group.key.name] - planned.requested for planned in pool.groups}
     total = sum(planned.requested for planned in pool.groups)
     assert sum(gone.values()) + pool.missing == wanted
     for planned in pool.groups:
         if gone[planned.group.key.name]:
-            assert planned.gives_back
+            assert planned.may_remove_running
             assert planned.state is not State.FROZEN
             assert planned.requested >= _floor(planned.group)
             assert total >= pool.min
@@ -132,14 +134,14 @@ def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world:
 
 
 def _floor(member: NodeGroup) -> int:
-    return max(member.bounds.min if member.bounds else 0, member.limits.min if member.limits else 0)
+    return max(member.bounds.min if member.bounds else 0, member.worker_range.min if member.worker_range else 0)
 
 
 @given(pools(), st.integers(-12, 12).filter(bool))
 def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int) -> None:
     """With the journal written and every group marked, the same request changes nothing more."""
     pool = _asked(world, wanted)
-    if pool.growth is None or not pool.moves:
+    if pool.scale_request is None or not pool.moves:
         return
     id = ulid(NOW, b"0123456789")
     move = Move(id=id, carried=sum(pool.moves.values()), steps=pool.moves, request="r")
@@ -148,10 +150,10 @@ def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int
             planned.group,
             requested=planned.requested,
             running=min(planned.group.running, planned.requested),
-            move=id if planned.moved else None,
+            move=id if planned.journal_delta else None,
         )
         for planned in pool.groups
     )
-    state = replace(world.state, pools={pool.id: PoolState(move=move)}, growths=(pool.growth,))
+    state = replace(world.state, pools={pool.id: PoolState(move=move)}, scale_requests=(pool.scale_request,))
     (again,) = plan(Observation(groups=done), state, world.policy, NOW).pools
     assert again.moves == {}

@@ -5,7 +5,7 @@ The worlds of :mod:`tests.liveness`. A few hundred here; 10,000 of them with ``p
 
 import pytest
 
-from evenkeel.domain.model import Strategy
+from evenkeel.domain.model.choices import Strategy
 from tests.liveness.cases import Case, Demand, Span, drawn
 from tests.liveness.simulation import Result, simulate
 from tests.liveness.smaller import smallest

@@ -7,11 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import NodeGroup, Observation, OnFailure, Policy, State
-from evenkeel.domain.moves import Move
-from evenkeel.domain.plan import ClusterState, GroupPlan, PoolPlan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup, Observation, State
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group, in_backoff, written
 from tests.property.worlds import World, pools
@@ -33,8 +35,8 @@ def failing(draw: st.DrawFn) -> World:
     first, *others = world.observation.groups
     others = others or [group("b", 1)]
     stuck = draw(st.integers(1, 5))
-    first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, limits=None)
-    others[0] = replace(others[0], frozen_because=None, limits=None, zone_max=None)
+    first = replace(first, requested=first.running + stuck, machines=None, frozen_because=None, worker_range=None)
+    others[0] = replace(others[0], frozen_because=None, worker_range=None, zone_max=None)
     found = (first, *others)
     groups = {**world.state.groups, first.key: in_backoff(FailureClass.CAPACITY)}
     groups.pop(others[0].key, None)
@@ -60,8 +62,8 @@ def may_be_taken_back(world: World, planned: GroupPlan) -> int:
     held = known is not None and not known.failure_class.moves_elsewhere and not impaired
     if planned.state is State.FROZEN or (planned.state is State.FENCED and held):
         return 0
-    least = group.limits.min if group.limits else 0
-    return max(0, group.requested + min(0, planned.moved) - max(group.running, least))
+    least = group.worker_range.min if group.worker_range else 0
+    return max(0, group.requested + min(0, planned.journal_delta) - max(group.running, least))
 
 
 @given(moving)
@@ -74,8 +76,8 @@ def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(worl
         # Above PoolMaximum nothing is ordered again: not what a dead zone gives up, and what has no machine is taken
         # back wherever it is not held. It is cut to PoolMaximum and not below.
         assert pool.max <= after(pool) <= before(pool)
-        gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
-        takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
+        gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
+        takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
         cut = before(pool) - after(pool)
         assert cut == min(
             before(pool) - pool.max, gives + sum(may_be_taken_back(world, planned) for planned in pool.groups)
@@ -87,19 +89,19 @@ def test_a_move_keeps_the_sum_of_requested_and_only_pool_maximum_may_cut_it(worl
 def test_only_replicas_without_a_node_leave_a_zone_and_only_healthy_zones_take_them(world: World) -> None:
     for planned in world.pool().groups:
         assert planned.requested >= min(planned.group.running, planned.group.requested)
-        if planned.moved < 0:
+        if planned.journal_delta < 0:
             assert planned.state is State.FENCED
-            assert -planned.moved <= planned.group.waiting
-        if planned.moved > 0:
+            assert -planned.journal_delta <= planned.group.waiting
+        if planned.journal_delta > 0:
             assert planned.state is State.HEALTHY
 
 
 @given(moving)
 def test_where_an_autoscaler_runs_who_takes_replicas_gets_no_room_to_order_them_again(world: World) -> None:
     for planned in world.pool().groups:
-        if planned.moved > 0 and world.policy.autoscaler:
+        if planned.journal_delta > 0 and world.policy.autoscaler:
             assert planned.bounds is not None
-            assert planned.bounds.max == max(planned.requested, planned.group.floor_max)
+            assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
 
 
 @given(moving)
@@ -111,7 +113,7 @@ def test_what_a_move_says_each_zone_gives_and_takes_adds_up(world: World) -> Non
     if before(pool) <= pool.max:
         assert moved == 0
     for planned in pool.groups:
-        assert planned.requested != planned.group.requested or not planned.moved
+        assert planned.requested != planned.group.requested or not planned.journal_delta
 
 
 def _owing(world: World, owed: int) -> World:
@@ -131,8 +133,8 @@ def test_what_an_interrupted_move_owes_is_placed_by_the_next_plan_or_stays_owed(
     pool = _owing(world, owed).pool()
     assert pool.max is not None
     wanted = min(owed, max(0, pool.max - before(pool)))
-    takes = sum(planned.moved for planned in pool.groups if planned.moved > 0)
-    gives = -sum(planned.moved for planned in pool.groups if planned.moved < 0)
+    takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
+    gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
     assert takes + pool.owed >= wanted
     assert pool.owed <= wanted
     assert pool.starved >= pool.owed
@@ -148,7 +150,7 @@ def _stopped(world: World, pool: PoolPlan, done: int, move: Move) -> World:
     patched: dict[object, NodeGroup] = {}
     for planned in in_safe_order(pool.changes)[:done]:
         after_patch = written(planned, pool.adopted.get(str(planned.group.key)))
-        if planned.moved:
+        if planned.journal_delta:
             after_patch = replace(after_patch, move=move.id)
         patched[planned.group.key] = after_patch
     groups = tuple(patched.get(group.key, group) for group in world.observation.groups)
@@ -192,7 +194,7 @@ def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(worl
 def test_a_frozen_zone_neither_gives_nor_takes(world: World) -> None:
     for planned in world.pool().groups:
         if planned.state is State.FROZEN:
-            assert planned.moved == 0
+            assert planned.journal_delta == 0
             assert not planned.changes
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.model import Observation, State, Strategy
-from evenkeel.domain.offer import read_offer, write_decision
-from evenkeel.domain.plan import GroupPlan, PoolPlan
+from evenkeel.domain.annotations import read_offer, write_decision
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Observation, State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.writes import in_safe_order, patches
 from tests.builders import NOW, applied
 from tests.property.worlds import World, clusters, pools
@@ -66,19 +67,19 @@ def test_fenced_groups_get_no_growth(world: World) -> None:
     for planned in _written(world.pool()):
         if planned.state is State.FENCED:
             assert planned.requested <= planned.group.requested
-            if planned.group.fence:
+            if planned.group.fencing_enabled:
                 assert planned.bounds is not None
-                assert planned.bounds.max == max(planned.requested, planned.group.floor_max)
+                assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
 
 
 @given(pools())
 def test_probing_groups_may_grow_by_one_machine(world: World) -> None:
     for planned in _written(world.pool()):
-        if planned.state is State.PROBING and planned.group.fence:
+        if planned.state is State.PROBING and planned.group.fencing_enabled:
             assert planned.bounds is not None
             waits_for_one = planned.group.running < planned.requested
             allowed = planned.requested + (0 if waits_for_one else 1)
-            assert planned.bounds.max <= max(allowed, planned.group.floor_max)
+            assert planned.bounds.max <= max(allowed, planned.group.owner_min_max)
 
 
 @given(pools())
@@ -88,13 +89,13 @@ def test_the_operators_cap_is_kept_for_growth(world: World) -> None:
         if cap is not None:
             assert planned.requested <= max(planned.group.requested, cap)
             assert planned.bounds is not None
-            assert planned.bounds.max <= max(planned.requested, cap, planned.group.floor_max)
+            assert planned.bounds.max <= max(planned.requested, cap, planned.group.owner_min_max)
 
 
 @given(pools())
 def test_replicas_stay_within_what_their_owner_lets_stand(world: World) -> None:
     for planned in world.pool().groups:
-        limits = planned.group.limits
+        limits = planned.group.worker_range
         if limits is not None:
             assert planned.requested <= max(planned.group.requested, limits.max)
             assert planned.requested >= min(planned.group.requested, limits.min)
@@ -115,10 +116,12 @@ def test_balanced_maxima_never_pass_the_pool_maximum(world: World) -> None:
         for planned in found.groups
         if planned.state is State.FROZEN
     )
-    insisted = sum(max(0, planned.group.floor_max - planned.requested) for planned in _written(found))
+    insisted = sum(max(0, planned.group.owner_min_max - planned.requested) for planned in _written(found))
     total = sum(max(planned.requested, planned.bounds.max if planned.bounds else 0) for planned in found.groups)
     assert total <= max(found.max, targets + kept + insisted)
-    uncapped = [planned for planned in found.groups if planned.group.zone_max is None and planned.group.limits is None]
+    uncapped = [
+        planned for planned in found.groups if planned.group.zone_max is None and planned.group.worker_range is None
+    ]
     if any(planned.state is State.HEALTHY for planned in uncapped) and not found.moves:
         event("a healthy zone without a cap")
         assert total == max(found.max, targets + kept + insisted)
@@ -141,7 +144,7 @@ def test_balanced_minima_are_the_pool_minimum_as_far_as_there_are_nodes_to_count
     assert found.min is not None
     solid = [
         min(planned.group.running, planned.requested)
-        if planned.state is State.FENCED and planned.group.fence
+        if planned.state is State.FENCED and planned.group.fencing_enabled
         else planned.requested
         for planned in found.groups
     ]

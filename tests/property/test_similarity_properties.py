@@ -6,8 +6,9 @@ from itertools import combinations
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from evenkeel.domain.similarity import GARDENER, IGNORED_LABELS, Similarity, find_sets
-from evenkeel.domain.templates import NodeTemplate
+from evenkeel.domain.membership.similarity import find_sets
+from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarity
+from evenkeel.domain.model.templates import NodeTemplate
 
 GIB = 1024**3
 

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.distribute import distribute_over_zones, read_int_or_percent
-from evenkeel.domain.failures import FailureClass, classify
-from evenkeel.domain.model import Bounds, Offer, State, Strategy
-from evenkeel.domain.offer import read_adopted, read_offer, write_adopted, write_decision
-from evenkeel.domain.values import LARGEST_COUNT, BadValueError, read_count, shown
+from evenkeel.domain.annotations import read_adopted, read_offer, write_adopted, write_decision
+from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, Offer, State
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count, shown
 from tests.property.worlds import bounds
 
 counts = st.integers(0, LARGEST_COUNT)

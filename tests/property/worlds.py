@@ -6,21 +6,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import (
-    Bounds,
-    Machine,
-    NodeGroup,
-    Observation,
-    Offer,
-    OnFailure,
-    Policy,
-    PoolRule,
-    State,
-    Strategy,
-)
-from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, Offer, State
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.plan import plan
 from tests.builders import NOW, after_backoff, group, in_backoff
 
 counts = st.integers(0, 9)
@@ -108,7 +100,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         bounds=found,
         offer=offer,
         machines=draw(machine_lists(requested, running)),
-        fence=draw(st.integers(0, 4)) > 0,
+        fencing_enabled=draw(st.integers(0, 4)) > 0,
         two_objects=draw(st.booleans()),
     )
     if plain:
@@ -118,8 +110,8 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         frozen_because=draw(st.sampled_from([None, None, None, None, "rolling out"])),
         weight=draw(st.sampled_from([1, 1, 1, 2, 3, 7])),
         zone_max=draw(st.none() | st.none() | counts),
-        floor_max=draw(st.sampled_from([0, 0, 0, 1])),
-        limits=draw(st.none() | st.none() | st.none() | bounds()),
+        owner_min_max=draw(st.sampled_from([0, 0, 0, 1])),
+        worker_range=draw(st.none() | st.none() | st.none() | bounds()),
     )
 
 

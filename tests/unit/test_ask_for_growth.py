@@ -12,9 +12,9 @@ import pytest
 from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
 from evenkeel.application.failure import Ignored, Verdict
-from evenkeel.application.growth import Asked, AskForGrowth
 from evenkeel.application.operate import Operate
-from evenkeel.config import GrowthRecord
+from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
+from evenkeel.config import ScaleRequestRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 
@@ -22,39 +22,39 @@ EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encodin
 
 
 @pytest.fixture
-def ask() -> AskForGrowth:
+def ask() -> RequestScale:
     store = InMemoryStore()
     store.save_record(record(), None)
-    return AskForGrowth(store=store, queue=FakeQueue(), clock=FakeClock())
+    return RequestScale(store=store, queue=FakeQueue(), clock=FakeClock())
 
 
-def wanted(cluster: str = "demo", **fields: Any) -> Asked:
+def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
     given = {"id": "r1", "nodes": 3, "pool": "workers", "at": NOW, **fields}
-    return Asked(cluster=cluster, record=GrowthRecord.model_validate(given))
+    return ScaleRequestEvent(cluster=cluster, record=ScaleRequestRecord.model_validate(given))
 
 
-def test_a_request_is_written_down_and_the_cluster_looked_at(ask: AskForGrowth) -> None:
+def test_a_request_is_written_down_and_the_cluster_looked_at(ask: RequestScale) -> None:
     assert ask(wanted()).verdict is Verdict.RECORDED
-    assert ask.store.load("demo").growths["r1"].nodes == 3
+    assert ask.store.load("demo").scale_requests["r1"].nodes == 3
     assert ask.queue.clusters == ["demo"]  # type: ignore[attr-defined]
 
 
-def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask: AskForGrowth) -> None:
+def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask: RequestScale) -> None:
     ask.queue.broken = QueueUnavailableError("away")  # type: ignore[attr-defined]
     with pytest.raises(QueueUnavailableError):
         ask(wanted())
     ask.queue.broken = None  # type: ignore[attr-defined]
     assert ask(wanted()).verdict is Verdict.RECORDED
     assert ask.queue.clusters == ["demo"]  # type: ignore[attr-defined]
-    assert len(ask.store.load("demo").growths) == 1
+    assert len(ask.store.load("demo").scale_requests) == 1
 
 
-def test_one_id_is_not_taken_for_two_different_requests(ask: AskForGrowth) -> None:
+def test_one_id_is_not_taken_for_two_different_requests(ask: RequestScale) -> None:
     ask(wanted())
     heard = ask(wanted(nodes=5))
     assert heard.verdict is Verdict.IGNORED
     assert "id 'r1' is taken by another request: 3 nodes more in workers" in heard.message
-    assert ask.store.load("demo").growths["r1"].nodes == 3
+    assert ask.store.load("demo").scale_requests["r1"].nodes == 3
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_one_id_is_not_taken_for_two_different_requests(ask: AskForGrowth) -> No
     ],
 )
 def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(
-    ask: AskForGrowth, fields: dict[str, Any], said: str
+    ask: RequestScale, fields: dict[str, Any], said: str
 ) -> None:
     ask.store.save_record(record(**fields), 1)
     assert ask(wanted()).message.endswith(said)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(120, Verdict.RECORDED), (121, Verdict.IGNORED)])
-def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: AskForGrowth, seconds: int, verdict: Verdict) -> None:
+def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: RequestScale, seconds: int, verdict: Verdict) -> None:
     assert ask(wanted(at=NOW + timedelta(seconds=seconds))).verdict is verdict
 
 
-def test_one_that_is_done_asks_for_nothing_more(ask: AskForGrowth) -> None:
-    ask.store.save_growth("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
+def test_one_that_is_done_asks_for_nothing_more(ask: RequestScale) -> None:
+    ask.store.save_scale_request("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
     heard = ask(wanted())
     assert heard.verdict is Verdict.KNOWN
     assert "3 nodes" in heard.message
@@ -93,7 +93,9 @@ def test_one_that_is_done_asks_for_nothing_more(ask: AskForGrowth) -> None:
         (wanted(at=NOW + timedelta(hours=1)), "in the future"),
     ],
 )
-def test_what_can_never_be_carried_out_is_explained_and_acknowledged(ask: AskForGrowth, asked: Asked, why: str) -> None:
+def test_what_can_never_be_carried_out_is_explained_and_acknowledged(
+    ask: RequestScale, asked: ScaleRequestEvent, why: str
+) -> None:
     heard = ask(asked)
     assert heard.verdict is Verdict.IGNORED
     assert why in heard.message
@@ -102,15 +104,15 @@ def test_what_can_never_be_carried_out_is_explained_and_acknowledged(ask: AskFor
 
 def test_the_event_in_events_is_read_as_a_request() -> None:
     asked = read_event(EVENT)
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ScaleRequestEvent)
     assert asked.cluster == "demo-cluster-api"
-    assert asked.record.growth().nodes == 4
+    assert asked.record.scale_request().nodes == 4
     assert asked.record.only == ("demo-workers-eu-central-1a", "demo-workers-eu-central-1b")
 
 
 def test_a_request_by_event_keeps_the_account_and_the_source_that_it_came_from() -> None:
     asked = read_event({**EVENT, "account": "123456789012"})
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ScaleRequestEvent)
     assert asked.record.by == "123456789012/evenkeel.provisioning"
 
 
@@ -134,30 +136,30 @@ def test_a_malformed_event_is_ignored_with_the_field_named(change: dict[str, obj
     assert field in word.reason
 
 
-def test_one_id_may_come_again_with_its_groups_in_another_order(ask: AskForGrowth) -> None:
+def test_one_id_may_come_again_with_its_groups_in_another_order(ask: RequestScale) -> None:
     ask(wanted(only=("a", "b")))
     assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).verdict is Verdict.RECORDED
 
 
 class TestOperator:
     @pytest.fixture
-    def operate(self, ask: AskForGrowth) -> Operate:
+    def operate(self, ask: RequestScale) -> Operate:
         clusters = FakeClusters({"demo": AccessError("away")})
         return Operate(
-            store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, chance=os.urandom, dry_run=False
+            store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, random_bytes=os.urandom, dry_run=False
         )
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
     def test_an_operator_asks_for_nodes_or_gives_them_back(self, operate: Operate, action: str, nodes: int) -> None:
         event = {"action": action, "cluster": "demo", "pool": "workers", "nodes": 2, "only": ["workers-a"]}
         answer = operate(event, plenty)
-        kept = operate.store.load("demo").growths[answer["request"]]
+        kept = operate.store.load("demo").scale_requests[answer["request"]]
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
         assert "demo is looked at now" in answer["message"]
 
     def test_status_tells_what_became_of_it(self, operate: Operate) -> None:
         done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})
-        operate.store.save_growth("demo", done, None)
+        operate.store.save_scale_request("demo", done, None)
         told = operate({"action": "status", "cluster": "demo"}, plenty)["requests"]["r1"]
         assert told == {
             "pool": "workers",

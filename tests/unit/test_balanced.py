@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, Strategy
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.states import ClusterState
 from tests.builders import (
     Played,
     after_backoff,
@@ -225,7 +226,7 @@ def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
 
 @pytest.mark.parametrize("remembered", [in_backoff(), after_backoff()], ids=["fenced", "probing"])
 def test_a_zone_whose_autoscaler_fences_by_itself_is_sized_like_any_other(remembered) -> None:
-    found = pool_plan(zones((0, 0, 0), fence=False), numbers(0, 12), states={key("a"): remembered})
+    found = pool_plan(zones((0, 0, 0), fencing_enabled=False), numbers(0, 12), states={key("a"): remembered})
     assert maxima(found) == (4, 4, 4)
 
 
@@ -267,14 +268,14 @@ def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() ->
 
 
 def test_an_owner_that_refuses_max_0_gets_its_one_node_out_of_the_headroom() -> None:
-    found = pool_plan(zones((0, 4, 4), floor_max=1), numbers(0, 12), fenced=("a",))
+    found = pool_plan(zones((0, 4, 4), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert maxima(found)[0] == 1
     assert sum(maxima(found)) == 12
 
 
 def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximum() -> None:
     """Whatever one zone grows by: the others' one node each is kept free from the beginning."""
-    pool = Played(zones((0, 0, 0), floor_max=1), numbers(0, 4))
+    pool = Played(zones((0, 0, 0), owner_min_max=1), numbers(0, 4))
     for _ in range(12):
         pool.look(20)
         found = pool.look(15)
@@ -284,7 +285,7 @@ def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximu
 
 
 def test_a_raise_to_the_minimum_leaves_the_one_node_that_owners_insist_on() -> None:
-    found = pool_plan(zones((0, 0, 0), floor_max=1), numbers(4, 4), fenced=("b", "c"))
+    found = pool_plan(zones((0, 0, 0), owner_min_max=1), numbers(4, 4), fenced=("b", "c"))
     assert (requested(found), maxima(found)) == ((2, 0, 0), (2, 1, 1))
     assert found.starved == 2
 

@@ -23,7 +23,7 @@ class Desk:
         self.counts: list[str] = []
         self._buries = buries
 
-    def bury(self, body: str, reason: str, message_id: str) -> None:
+    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
         if self._buries is not None:
             raise self._buries
         self.buried.append((body, reason))

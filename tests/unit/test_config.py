@@ -21,10 +21,13 @@ from evenkeel.config import (
     read_json,
     read_model,
 )
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, GroupKey, OnFailure, Strategy
-from evenkeel.domain.similarity import GARDENER, Similarity
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.similarity import GARDENER, Similarity
+from evenkeel.domain.model.states import GroupState
 from tests.fakes import NOW
 
 ENVIRONMENT = {

@@ -10,11 +10,12 @@ from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, Observation, Policy, Publication, State
-from evenkeel.domain.offer import read_publication, write_decision
-from evenkeel.domain.plan import ClusterState, plan
-from evenkeel.domain.seeing import see
+from evenkeel.domain.annotations import read_publication, write_decision
+from evenkeel.domain.health.observed import see
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, Publication, State
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan
 from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 
@@ -105,7 +106,9 @@ def test_resume_tries_again() -> None:
     store.save_record(record("blue"), None)
     store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
     away = FakeClusters({"blue": ClusterUnavailableError("blue does not answer")})
-    use = Operate(store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), chance=os.urandom, dry_run=False)
+    use = Operate(
+        store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), random_bytes=os.urandom, dry_run=False
+    )
     assert use({"action": "status", "cluster": "blue"}, plenty)["groups"][str(key("a"))]["contestedBy"] == "argocd"
     assert use({"action": "resume", "cluster": "blue"}, plenty)["ok"]
     assert store.load("blue").state.groups[key("a")].contested_since is None

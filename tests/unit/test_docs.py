@@ -22,13 +22,17 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.rebalance import Outcome
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ClusterRecord, ConfigError, read_model
-from evenkeel.domain.discovery import Discovery
-from evenkeel.domain.failures import classify
-from evenkeel.domain.model import Observation, OnFailure, Policy, Strategy
-from evenkeel.domain.moves import Growth
-from evenkeel.domain.offer import read_offer, read_publication
-from evenkeel.domain.plan import ClusterState, PoolPlan, plan
-from evenkeel.domain.safety import safe_bounds
+from evenkeel.domain.annotations import read_offer, read_publication
+from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.membership.discovery import Discovery
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
 from tests.builders import (
     MINUTE,
     NOW,
@@ -183,7 +187,7 @@ def test_detail_types_are_those_that_are_published() -> None:
 def test_actions_are_those_of_the_operator_function() -> None:
     text = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
     listed = set(re.findall(r"^\| `([a-z-]+)` \|", text, re.M))
-    use = Operate(store=None, clusters=None, queue=None, clock=None, chance=None, dry_run=True)  # type: ignore[arg-type]
+    use = Operate(store=None, clusters=None, queue=None, clock=None, random_bytes=None, dry_run=True)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="choose one of") as caught:
         use({"action": "none of them", "cluster": "x"}, lambda: 60.0)
     assert listed == set(str(caught.value).rpartition("choose one of ")[2].split(", "))
@@ -245,7 +249,7 @@ def grown_to_its_bound(wanted: int, policy: Policy) -> PoolPlan:
 def test_the_worked_examples_come_out_as_printed(row: list[str]) -> None:
     strategy, minimum, maximum, wanted, running, says, *expected = row
     before, nodes = [[int(word) for word in text.split()] for text in (wanted, running)]
-    groups = zones(before, nodes, fence="fence false" not in says)
+    groups = zones(before, nodes, fencing_enabled="fence false" not in says)
     states = {}
     if "fenced" in says:
         states[key("a")] = in_backoff()
@@ -278,8 +282,8 @@ def test_growth_is_split_as_printed(row: list[str]) -> None:
     count, direction = request.split()
     asked = int(count) * {"more": 1, "back": -1}[direction]
     groups = zones([int(size) for size in sizes.split()])
-    growth = Growth(id="r", nodes=asked, at=NOW, pool="workers")
-    found = plan(Observation(groups=tuple(groups)), ClusterState(growths=(growth,)), numbers(0, 99), NOW)
+    scale_request = ScaleRequest(id="r", nodes=asked, at=NOW, pool="workers")
+    found = plan(Observation(groups=tuple(groups)), ClusterState(scale_requests=(scale_request,)), numbers(0, 99), NOW)
     assert " ".join(str(planned.requested) for planned in found.pools[0].groups) == becomes
 
 
@@ -362,7 +366,7 @@ def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
     given = [
         *safe_bounds(0, 9, target=1, zone_max=4)[1],
         *safe_bounds(0, 2, target=3)[1],
-        *safe_bounds(0, 0, target=0, floor_max=1)[1],
+        *safe_bounds(0, 0, target=0, owner_min_max=1)[1],
         *safe_bounds(2, 4, target=1)[1],
     ]
     assert re.findall(r"^\| [^|]+ \| `(.+)` \|$", text, re.M) == given

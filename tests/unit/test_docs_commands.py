@@ -26,9 +26,11 @@ from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli import live, remote, reporting
 from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, NodeGroup
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
 from tests.builders import group, key
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
 from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
@@ -89,8 +91,8 @@ class Stack:
             "dry_run": True,
         }
         chance = count()
-        self.operate = Operate(**ports, chance=os.urandom)
-        self.rebalance = Rebalance(**ports, bus=FakeBus(), chance=lambda size: next(chance).to_bytes(size))
+        self.operate = Operate(**ports, random_bytes=os.urandom)
+        self.rebalance = Rebalance(**ports, bus=FakeBus(), random_bytes=lambda size: next(chance).to_bytes(size))
         for cluster in clusters.by_id:
             self.store.save_record(record(cluster, dry_run=None), None)
         failed = NOON - timedelta(minutes=2)

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from evenkeel.adapters.aws import failure_events
 from evenkeel.adapters.aws.failure_events import LARGEST_EVENT, PARSERS, account_of, read_event
 from evenkeel.application import failure as hearing
-from evenkeel.application.failure import Failure, Heard, HearFailure, Ignored, Verdict
-from evenkeel.application.growth import Asked, AskForGrowth
-from evenkeel.application.zones import HearZoneShift, ZoneShift
-from evenkeel.domain.failures import FailureClass, classify
-from evenkeel.domain.model import GroupKey
+from evenkeel.application.failure import EventOutcome, Failure, Ignored, RecordFailure, Verdict
+from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
+from evenkeel.application.zones import RecordZoneShift, ZoneShift
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import GroupKey
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +74,7 @@ def test_every_event_of_the_folder_is_understood(name: str) -> None:
         assert abs((word.occurred_at - NOON).total_seconds()) < 10
         assert classify(word.code, word.message) is FailureClass.CAPACITY
         assert word.at.startswith(("demo-cluster-api", "demo-openshift"))
-    elif isinstance(word, Asked):
+    elif isinstance(word, ScaleRequestEvent):
         assert (word.cluster, word.record.nodes, word.record.at) == ("demo-cluster-api", 4, NOON)
     else:
         assert (word.zone, word.region) == ("euc1-az2", "eu-central-1")
@@ -336,15 +337,15 @@ class Registered:
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
             self.store.save_record(record(cluster, **fields), None)
 
-    def hear(self, given: dict[str, Any], account: str | None = OURS) -> Heard:
+    def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
         word = read_event(given, account)
         ports: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
         if isinstance(word, Failure):
-            return HearFailure(**ports)(word)
-        if isinstance(word, Asked):
-            return AskForGrowth(**ports)(word)
+            return RecordFailure(**ports)(word)
+        if isinstance(word, ScaleRequestEvent):
+            return RequestScale(**ports)(word)
         assert isinstance(word, ZoneShift)
-        return HearZoneShift(**ports)(word)
+        return RecordZoneShift(**ports)(word)
 
     @property
     def asked(self) -> list[str]:
@@ -364,7 +365,7 @@ def test_events_of_an_account_that_the_record_does_not_name_change_nothing_and_a
     assert OURS in heard.message
     assert house.asked == []
     remembered = house.store.load("demo-cluster-api")
-    assert (remembered.state.groups, remembered.growths, remembered.zones) == ({}, {}, {})
+    assert (remembered.state.groups, remembered.scale_requests, remembered.zones) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("name", SPOKEN)
@@ -483,7 +484,7 @@ def harmless(given: Any) -> None:
         store = InMemoryStore()
         store.save_record(record("demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"]), None)
         adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
-        heard = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
+        heard = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
         heard.message.encode()
         assert (heard.verdict is Verdict.RECORDED) == bool(store.load("demo-cluster-api").state.groups)
         if heard.verdict is Verdict.RECORDED:

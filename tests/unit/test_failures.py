@@ -2,7 +2,8 @@
 
 import pytest
 
-from evenkeel.domain.failures import FailureClass, classify, is_of_bounds
+from evenkeel.domain.health.failures import classify, is_of_bounds
+from evenkeel.domain.model.failures import FailureClass
 
 MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [{}]"
 

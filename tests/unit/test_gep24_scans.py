@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenkeel.domain.model import Strategy
+from evenkeel.domain.model.choices import Strategy
 from tests.builders import maxima, minima, numbers, pool_plan, requested, zones
 
 LAX = numbers(3, 4, Strategy.LAX_GREEDY)
@@ -38,7 +38,9 @@ def test_backward_compatible_splits_statically_whatever_was_launched(launched) -
 @pytest.mark.parametrize("fenced", [(), ("a",)], ids=["good", "zone a in backoff"])
 def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itself(fenced) -> None:
     launched = (0, 1) if fenced else (0, 0)
-    found = pool_plan(zones(launched, fence=False), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=fenced)
+    found = pool_plan(
+        zones(launched, fencing_enabled=False), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=fenced
+    )
     assert minima(found) == (0, 0)
     assert maxima(found) == (1, 1)
 
@@ -69,7 +71,7 @@ def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected) -> N
     ],
 )
 def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launched, expected_maxima) -> None:
-    found = pool_plan(zones(launched, fence=False), ADAPTIVE, fenced=("a",))
+    found = pool_plan(zones(launched, fencing_enabled=False), ADAPTIVE, fenced=("a",))
     assert maxima(found) == expected_maxima
     assert minima(found) == (0, 2, 1)
 
@@ -89,7 +91,7 @@ def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, lau
 
 
 def test_adaptive_counts_nodes_that_run_in_a_fenced_zone_towards_the_minimum() -> None:
-    found = pool_plan(zones((2, 1, 0), fence=False), ADAPTIVE, fenced=("a",))
+    found = pool_plan(zones((2, 1, 0), fencing_enabled=False), ADAPTIVE, fenced=("a",))
     assert minima(found) == (0, 1, 1)
 
 
@@ -101,7 +103,9 @@ def test_adaptive_never_asks_for_more_than_there_is_room_for() -> None:
 
 def test_adaptive_keeps_the_last_bounds_where_every_zone_is_fenced() -> None:
     found = pool_plan(
-        zones((1, 2), bounds=[(1, 3), (0, 3)], fence=False), numbers(1, 4, Strategy.ADAPTIVE), fenced=("a", "b")
+        zones((1, 2), bounds=[(1, 3), (0, 3)], fencing_enabled=False),
+        numbers(1, 4, Strategy.ADAPTIVE),
+        fenced=("a", "b"),
     )
     assert not found.changes
 

@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.growth import GROWTH_KEPT, share_out
-from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, Observation, OnFailure, Policy, PoolId, Strategy
-from evenkeel.domain.moves import Growth, Move
-from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
-from evenkeel.domain.pools import PoolState, find_pools
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.membership.pools import find_pools
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.plan import plan
+from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
 from tests.builders import MINUTE, NOW, POOL, after_backoff, group, in_backoff, key, maxima, numbers, requested, zones
 
 #: the journal of what was begun a minute ago
@@ -21,18 +25,22 @@ BEGUN = ulid(NOW - MINUTE, b"0123456789")
 ID = PoolId("cluster-api", "default", "", POOL)
 
 
-def asked(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> Growth:
+def asked(nodes: int, *only: str, at: timedelta = -MINUTE, **fields: str) -> ScaleRequest:
     fields = fields or {"pool": POOL}
-    return Growth(id=f"r{nodes}", nodes=nodes, at=NOW + at, only=frozenset(only), **fields)
+    return ScaleRequest(id=f"r{nodes}", nodes=nodes, at=NOW + at, only=frozenset(only), **fields)
 
 
-def planned(members: list[NodeGroup], *growths: Growth, policy: Policy | None = None, **state: Any) -> Plan:
-    known = ClusterState(growths=growths, **state)
+def planned(
+    members: list[NodeGroup], *scale_requests: ScaleRequest, policy: Policy | None = None, **state: Any
+) -> Plan:
+    known = ClusterState(scale_requests=scale_requests, **state)
     return plan(Observation(groups=tuple(members)), known, policy or numbers(0, 100), NOW)
 
 
-def grown(members: list[NodeGroup], *growths: Growth, policy: Policy | None = None, **state: Any) -> PoolPlan:
-    found = planned(members, *growths, policy=policy, **state)
+def grown(
+    members: list[NodeGroup], *scale_requests: ScaleRequest, policy: Policy | None = None, **state: Any
+) -> PoolPlan:
+    found = planned(members, *scale_requests, policy=policy, **state)
     (pool,) = found.pools
     return pool
 
@@ -99,7 +107,7 @@ class TestWhoMayGrow:
 
     def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
         first, second = zones((0, 0))
-        pool = grown([replace(first, zone_max=1), replace(second, limits=Bounds(0, 2))], asked(5))
+        pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
         assert requested(pool) == (1, 2)
         assert pool.missing == 2
 
@@ -133,7 +141,7 @@ class TestGivingBack:
         pool = grown(
             zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, Strategy.BACKWARD_COMPATIBLE)
         )
-        assert not any(one.moved and one.requested == one.group.requested for one in pool.groups)
+        assert not any(one.journal_delta and one.requested == one.group.requested for one in pool.groups)
         unseen = replace(group("b", 0), invisible_at_zero=True)
         pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
         assert requested(pool) == (0, 1)
@@ -141,14 +149,14 @@ class TestGivingBack:
 
     def test_only_who_gives_back_may_lose_running_nodes(self) -> None:
         pool = grown(zones((1, 6)), asked(-2))
-        assert [one.gives_back for one in pool.groups] == [False, True]
+        assert [one.may_remove_running for one in pool.groups] == [False, True]
 
 
 class TestRequests:
     def test_the_oldest_goes_first_and_the_next_waits_for_the_next_look(self) -> None:
         pool = grown(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE))
         assert sum(requested(pool)) == 4
-        assert pool.growth == asked(4, at=-2 * MINUTE)
+        assert pool.scale_request == asked(4, at=-2 * MINUTE)
 
     def test_whoever_waits_is_told_so(self) -> None:
         (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
@@ -166,16 +174,16 @@ class TestRequests:
         assert sum(requested(grown(zones((0, 0)), asked(2, **named)))) == 2
 
     @pytest.mark.parametrize(
-        ("growth", "why"),
+        ("scale_request", "why"),
         [
             (asked(2, pool="nobody"), "no pool here has that name"),
             (asked(2, group="nobody"), "no pool here has that name, or a group of that name"),
             (asked(2, "nobody"), "only: 'nobody': no group of pool cluster-api/default/workers"),
-            (asked(2, at=-GROWTH_KEPT - MINUTE), "older than an hour"),
+            (asked(2, at=-SCALE_REQUEST_KEPT - MINUTE), "older than an hour"),
         ],
     )
-    def test_what_no_pool_takes_is_refused_with_the_reason(self, growth: Growth, why: str) -> None:
-        found = planned(zones((0, 0)), growth)
+    def test_what_no_pool_takes_is_refused_with_the_reason(self, scale_request: ScaleRequest, why: str) -> None:
+        found = planned(zones((0, 0)), scale_request)
         assert sum(requested(found.pools[0])) == 0
         (refusal,) = found.refusals
         assert why in refusal.reason
@@ -195,7 +203,7 @@ class TestRequests:
         policy = numbers(0, 20, Strategy.BALANCED, OnFailure.MOVE)
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
-        assert pool.growth is None
+        assert pool.scale_request is None
         assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in pool.problems
 
 
@@ -218,10 +226,10 @@ class TestAfterACrash:
         first, second = zones((2, 2))
         done = [replace(one, move=BEGUN) for one in (first, second)]
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
-        pool = grown(done, Growth(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
+        pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
         assert requested(pool) == (2, 2)
-        assert pool.growth is not None
-        assert pool.growth.nodes == 0
+        assert pool.scale_request is not None
+        assert pool.scale_request.nodes == 0
 
     def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:
         first, second = zones((3, 5))
@@ -231,7 +239,10 @@ class TestAfterACrash:
     def test_what_is_older_than_an_hour_is_let_be(self) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         later = plan(
-            Observation(groups=tuple(zones((0, 0)))), ClusterState(pools=pools), numbers(0, 9), NOW + 2 * GROWTH_KEPT
+            Observation(groups=tuple(zones((0, 0)))),
+            ClusterState(pools=pools),
+            numbers(0, 9),
+            NOW + 2 * SCALE_REQUEST_KEPT,
         )
         assert requested(later.pools[0]) == (0, 0)
         assert later.pools[0].missing == 4
@@ -239,14 +250,14 @@ class TestAfterACrash:
 
     def test_its_hour_begins_when_it_was_asked_for_however_often_it_was_begun(self) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
-        request = Growth(id="r", nodes=4, at=NOW - GROWTH_KEPT - MINUTE, pool=POOL)
+        request = ScaleRequest(id="r", nodes=4, at=NOW - SCALE_REQUEST_KEPT - MINUTE, pool=POOL)
         pool = grown(zones((0, 0)), request, pools=pools)
         assert requested(pool) == (0, 0)
         assert pool.missing == 4
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, carried=4, request="r"))}
-        request = Growth(id="r", nodes=4, at=NOW, group=str(key("a")))
+        request = ScaleRequest(id="r", nodes=4, at=NOW, group=str(key("a")))
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)
         (refusal,) = found.refusals
@@ -284,8 +295,10 @@ def test_requests_find_their_pool_without_asking_every_pool(monkeypatch: pytest.
 
     def work(requests: int) -> int:
         asked.clear()
-        growths = [Growth(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)]
-        taken, refused = share_out(growths, pools, {}, NOW)
+        scale_requests = [
+            ScaleRequest(id=f"r{number}", nodes=1, at=NOW, pool=f"p{number % 30}") for number in range(requests)
+        ]
+        taken, refused = share_out(scale_requests, pools, {}, NOW)
         assert (len(taken), len(refused)) == (30, requests - 30)
         return len(asked)
 

@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError
-from evenkeel.application.failure import Failure, Heard, HearFailure, Verdict
+from evenkeel.application.failure import EventOutcome, Failure, RecordFailure, Verdict
 from evenkeel.application.ports import Remembered
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, PoolId
-from evenkeel.domain.pools import PoolState, Sighting
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, PoolId
+from evenkeel.domain.model.states import GroupState, PoolState, Sighting
 from tests.builders import key
 from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, record
 from tests.unit.test_docs import rows
@@ -72,7 +71,7 @@ class House:
         for cluster, fields in (records or {"demo": {}}).items():
             self.store.save_record(record(cluster, **fields), None)
             adopt(self.store, cluster, [key("a"), key("b")])
-        self.hear = HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        self.hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
 
     def looks(self, cluster: str = "demo") -> list[datetime]:
         """When it is looked at: at once, as the deduplication id says, or after a delay."""
@@ -263,9 +262,9 @@ def test_20_at_once_about_one_group_all_end_well(apart: timedelta) -> None:
     """However often each is overtaken by the others: all read before any of them writes, in every round anew."""
     house, store = House(), InStep(20)
     store._items = house.store._items
-    hear = HearFailure(store=store, queue=house.queue, clock=house.clock)
+    hear = RecordFailure(store=store, queue=house.queue, clock=house.clock)
 
-    def one(number: int) -> Heard:
+    def one(number: int) -> EventOutcome:
         try:
             return hear(failure(id=str(number), occurred_at=NOW - number * apart))
         finally:

@@ -34,7 +34,7 @@ class Small:
     def ask(scene: Scene, action: str, **event: Any) -> dict[str, Any]:
         clusters = WirelessClusters(scene.api, Life(), scene.clock)
         ports: dict[str, Any] = {"store": scene.memory, "queue": FakeQueue(), "clock": scene.clock}
-        return Operate(**ports, clusters=clusters, chance=os.urandom, dry_run=False)(
+        return Operate(**ports, clusters=clusters, random_bytes=os.urandom, dry_run=False)(
             {"action": action, "cluster": "demo", **event}, plenty
         )
 

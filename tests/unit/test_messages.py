@@ -139,7 +139,7 @@ class TestSending:
     @pytest.mark.parametrize("body", ["", "x", "x" * 300_000])
     def test_poison_keeps_its_beginning_and_gets_its_reason(self, body: str) -> None:
         client = Client()
-        queue(client).bury(body, "not JSON" * 500, "m-1")
+        queue(client).dead_letter(body, "not JSON" * 500, "m-1")
         (sent,) = client.sent
         assert sent["QueueUrl"] == "d.fifo"
         assert sent["MessageBody"] == (body[:200_000] or "(empty)")
@@ -156,7 +156,7 @@ class TestSending:
         calls = (
             lambda q: q.request("demo", "scan", "1"),
             lambda q: q.look_again("demo", "scan", 1),
-            lambda q: q.bury("x", "y", "1"),
+            lambda q: q.dead_letter("x", "y", "1"),
         )
         for call in calls:
             with pytest.raises(QueueUnavailableError, match="queue "):

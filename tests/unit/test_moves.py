@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, NodeGroup, OnFailure, Policy
-from evenkeel.domain.moves import Move
-from evenkeel.domain.plan import PoolPlan
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import (
     MINUTE,
@@ -37,7 +39,7 @@ ALONE = replace(MOVE, autoscaler=False)
 
 def failing(found: PoolPlan) -> dict[str, int]:
     """What each zone gives or takes, by zone."""
-    return {planned.group.zone or "": planned.moved for planned in found.groups}
+    return {planned.group.zone or "": planned.journal_delta for planned in found.groups}
 
 
 def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
@@ -72,11 +74,11 @@ class TestWhoTakesThem:
         assert found.starved == 2
 
     def test_what_the_worker_wants_in_the_failing_zone_stays_there(self) -> None:
-        groups = [group("a", 5, running=2, limits=Bounds(4, 9)), group("b", 3, limits=Bounds(0, 9))]
+        groups = [group("a", 5, running=2, worker_range=Bounds(4, 9)), group("b", 3, worker_range=Bounds(0, 9))]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
 
     def test_what_the_worker_allows_in_the_other_zone_is_kept(self) -> None:
-        groups = [group("a", 5, running=2), group("b", 3, limits=Bounds(0, 4))]
+        groups = [group("a", 5, running=2), group("b", 3, worker_range=Bounds(0, 4))]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
 
     @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
@@ -106,13 +108,15 @@ class TestWhoTakesThem:
 class TestBesideAnAutoscaler:
     def test_who_takes_gets_no_room_to_order_them_twice(self) -> None:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), MOVE, fenced="a")
-        assert {planned.group.zone: planned.bounds for planned in found.groups if planned.moved > 0} == {
+        assert {planned.group.zone: planned.bounds for planned in found.groups if planned.journal_delta > 0} == {
             "c": Bounds(0, 3)
         }
 
     def test_without_one_the_room_is_left_open(self) -> None:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
-        assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.moved > 0] == [True]
+        assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.journal_delta > 0] == [
+            True
+        ]
 
     @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
     def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
@@ -270,6 +274,6 @@ def _rebalance(store: InMemoryStore, cluster: FakeCluster, clock: FakeClock) -> 
         queue=FakeQueue(),
         bus=FakeBus(),
         clock=clock,
-        chance=lambda size: next(numbers_of_chance).to_bytes(size),
+        random_bytes=lambda size: next(numbers_of_chance).to_bytes(size),
         dry_run=False,
     )

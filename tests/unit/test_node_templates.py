@@ -25,9 +25,9 @@ from evenkeel.adapters.kubernetes.node_templates import (
 )
 from evenkeel.adapters.kubernetes.readers import Found, Listing, read_groups
 from evenkeel.config import ClusterFile, DiscoveredPools, read_model
-from evenkeel.domain.model import NodeGroup
-from evenkeel.domain.similarity import IGNORED_LABELS
-from evenkeel.domain.templates import NodeTemplate, Taint
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.similarity import IGNORED_LABELS
+from evenkeel.domain.model.templates import NodeTemplate, Taint
 from tests import objects
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
 

@@ -13,7 +13,7 @@ from evenkeel.application.errors import AccessError, ClusterUnavailableError, Ev
 from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, observe_cluster
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model import GroupKey, Observation
+from evenkeel.domain.model.groups import GroupKey, Observation
 from tests.fakes import FakeCluster, FakeClusters, plenty, record
 
 SECRET = "s3cr3t-t0ken"

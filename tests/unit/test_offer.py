@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from evenkeel.domain.model import Bounds, Offer, State
-from evenkeel.domain.offer import read_adopted, read_offer, read_publication, write_adopted, write_decision
-from evenkeel.domain.values import BadValueError
+from evenkeel.domain.annotations import read_adopted, read_offer, read_publication, write_adopted, write_decision
+from evenkeel.domain.model.groups import Bounds, Offer, State
+from evenkeel.domain.model.values import BadValueError
 from tests.builders import NOW
 
 

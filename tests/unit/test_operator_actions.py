@@ -26,10 +26,13 @@ from evenkeel.application.operate import READING, Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.cli.answers import print_answer
 from evenkeel.config import BackoffEntry, ZoneRecord
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, Bounds, NodeGroup, PoolId, Publication, Strategy
-from evenkeel.domain.ulids import time_of, ulid
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, Publication
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, NOW, group, key, zones
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
@@ -51,9 +54,13 @@ class House:
         chance = count()
         ports: dict[str, Any] = {"store": self.store, "clusters": self.clusters, "queue": self.queue}
         self.rebalance = Rebalance(
-            **ports, bus=self.bus, clock=self.clock, chance=lambda size: next(chance).to_bytes(size), dry_run=False
+            **ports,
+            bus=self.bus,
+            clock=self.clock,
+            random_bytes=lambda size: next(chance).to_bytes(size),
+            dry_run=False,
         )
-        self.operate = Operate(**ports, clock=self.clock, chance=os.urandom, dry_run=True)
+        self.operate = Operate(**ports, clock=self.clock, random_bytes=os.urandom, dry_run=True)
 
     def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
         event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **more}
@@ -442,7 +449,7 @@ class TestExplain:
         ("fields", "says"),
         [
             ({"zone_max": 2}, "evenkeel.dev/zone-max is 2"),
-            ({"limits": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
+            ({"worker_range": Bounds(0, 2)}, "its Worker allows 2 in this zone"),
             (
                 {"pool_max": 6},
                 "the pool requests 6 of PoolMaximum 6: PoolMaximum has to rise, or another zone to shrink.",
@@ -488,7 +495,7 @@ class TestExplain:
 
     def test_a_worker_that_allows_less_than_the_max_is_what_counts(self) -> None:
         groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
-        house = House([replace(groups[0], limits=Bounds(0, 3)), *groups[1:]])
+        house = House([replace(groups[0], worker_range=Bounds(0, 3)), *groups[1:]])
         assert "It may grow by 1, to 3." in self.text(house, group="workers-a")
 
     def test_the_last_failure_is_told_in_the_clouds_words(self) -> None:

@@ -27,9 +27,10 @@ from evenkeel.cli import reporting
 from evenkeel.cli.main import app
 from evenkeel.cli.remote import CannotAskError
 from evenkeel.config import ConfigError
-from evenkeel.domain.model import Observation
-from evenkeel.domain.plan import ClusterState, plan
-from evenkeel.domain.values import printable
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.values import printable
+from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, in_backoff, key, numbers, zones
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"

@@ -5,8 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model import Observation, Policy, Skipped, State, Strategy
-from evenkeel.domain.plan import ClusterState, plan
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Observation, Skipped, State
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
 from tests.builders import (
     MINUTE,
     NOW,

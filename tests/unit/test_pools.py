@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.model import Bounds, GroupKey, NodeGroup, OnFailure, Policy, PoolId, PoolRule, Strategy
-from evenkeel.domain.moves import Move
-from evenkeel.domain.plan import Plan, PoolPlan
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.similarity import Similarity
-from evenkeel.domain.templates import NodeTemplate
-from evenkeel.domain.values import LARGEST_COUNT, Fault
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.similarity import Similarity
+from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.values import LARGEST_COUNT, Fault
 from tests.builders import group, key, maxima, minima, numbers, plan_of, pool_plan, requested, zones
 
 

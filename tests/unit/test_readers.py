@@ -23,7 +23,8 @@ from evenkeel.adapters.kubernetes.readers import (
     with_autoscaler_status,
     with_machines,
 )
-from evenkeel.domain.model import Bounds, NodeGroup, Strategy
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
@@ -129,7 +130,7 @@ class TestPools:
         }
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
         assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, Strategy.LAX_GREEDY)
-        assert (group.fence, group.weight, group.zone_max) == (False, 3, 5)
+        assert (group.fencing_enabled, group.weight, group.zone_max) == (False, 3, 5)
         assert group.faults == ()
 
     def test_a_rolling_updates_numbers_are_read_in_both_places(self) -> None:
@@ -162,7 +163,7 @@ class TestBounds:
         group = only(
             "openshift", objects.openshift(ZONES[0], 1, bounds=(2, 3)), objects.machine_autoscaler(ZONES[0], 1, 7)
         )
-        assert (group.bounds, group.floor_max, group.two_objects) == (Bounds(1, 7), 1, True)
+        assert (group.bounds, group.owner_min_max, group.two_objects) == (Bounds(1, 7), 1, True)
 
     def test_a_machine_autoscaler_of_another_kind_or_namespace_owns_nothing(self) -> None:
         other = changed(
@@ -190,7 +191,7 @@ class TestBounds:
     def test_the_worker_limits_the_replicas_of_each_zone_of_its_pool(self) -> None:
         pool = [objects.gardener(zone, 1) for zone in ZONES]
         found = read("gardener", *pool, objects.worker(4, 10)).values()
-        assert [one.group.limits for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
+        assert [one.group.worker_range for one in found] == [Bounds(2, 4), Bounds(1, 3), Bounds(1, 3)]
 
     @pytest.mark.parametrize("target", [None, {}, [], {"name": {}}, {"name": ["a"]}, {"name": 5}, "text", 7])
     def test_a_machine_autoscaler_that_points_nowhere_owns_nothing(self, target: Any) -> None:

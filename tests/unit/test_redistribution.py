@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import Bounds, OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds
 from tests.builders import (
     Played,
     in_backoff,
@@ -50,15 +51,15 @@ def test_hold_fences_and_leaves_replicas_alone() -> None:
 
 
 def test_the_node_that_an_owner_insists_on_offering_is_not_released_to_be_ordered_again_in_the_next_loop() -> None:
-    beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), floor_max=1), numbers(0, 12), fenced=("a",))
+    beside = pool_plan(zones((3, 3, 3), running=(0, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert (requested(beside), maxima(beside)[0], beside.starved) == ((1, 3, 3), 1, 1)
     assert "Cluster Autoscaler would order them again" in reasons(beside, "a")
-    again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), floor_max=1), numbers(0, 12), fenced=("a",))
+    again = pool_plan(zones((1, 4, 4), running=(0, 4, 4), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert requested(again) == (1, 4, 4)
-    running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), floor_max=1), numbers(0, 12), fenced=("a",))
+    running = pool_plan(zones((3, 3, 3), running=(1, 3, 3), owner_min_max=1), numbers(0, 12), fenced=("a",))
     assert requested(running) == (1, 3, 3)
     alone = pool_plan(
-        zones((3, 3, 3), running=(0, 3, 3), floor_max=1), replace(numbers(0, 12), autoscaler=False), fenced=("a",)
+        zones((3, 3, 3), running=(0, 3, 3), owner_min_max=1), replace(numbers(0, 12), autoscaler=False), fenced=("a",)
     )
     assert requested(alone) == (0, 3, 3)
 
@@ -102,7 +103,7 @@ def test_healthy_zones_at_their_own_cap_take_nothing() -> None:
 
 def test_the_worker_keeps_its_minimum_in_the_failing_zone() -> None:
     a, b = zones((5, 3), running=(2, 3))
-    found = pool_plan([replace(a, limits=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
+    found = pool_plan([replace(a, worker_range=Bounds(3, 9)), b], numbers(0, 12), fenced=("a",))
     assert requested(found) == (3, 3)
     assert "the Worker wants 3 in this zone" in reasons(found, "a")
 
@@ -170,7 +171,7 @@ def test_a_replica_without_even_a_machine_object_is_the_newest_of_all() -> None:
 
 def test_an_overshoot_is_not_taken_back_below_what_the_owner_lets_stand() -> None:
     a, b = zones((6, 4), running=(2, 4))
-    found = pool_plan([replace(a, limits=Bounds(5, 9)), b], numbers(0, 8))
+    found = pool_plan([replace(a, worker_range=Bounds(5, 9)), b], numbers(0, 8))
     assert requested(found) == (5, 4)
 
 
@@ -284,7 +285,7 @@ class TestBesideAnAutoscaler:
 
 def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
     a, b, c = zones((0, 0, 0))
-    found = pool_plan([replace(a, zone_max=1), replace(b, limits=Bounds(0, 2)), c], numbers(9, 12))
+    found = pool_plan([replace(a, zone_max=1), replace(b, worker_range=Bounds(0, 2)), c], numbers(9, 12))
     assert requested(found) == (1, 2, 6)
 
 

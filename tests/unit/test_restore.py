@@ -9,10 +9,10 @@ import pytest
 
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clusters
-from evenkeel.domain.model import Bounds, NodeGroup, Observation
-from evenkeel.domain.moves import Move
-from evenkeel.domain.plan import ClusterState, PoolPlan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.restore import plan_restore
 from sandbox.kube.store import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
@@ -76,7 +76,7 @@ class Stay:
             clusters=clusters,
             queue=FakeQueue(),
             clock=self.scene.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=False,
         )
         return operate({"action": action, "cluster": "demo", **event}, plenty)
@@ -284,7 +284,7 @@ class TestPlans:
         found = group("a", 5, running=2, bounds=(0, 5), adopted=Bounds(0, 9), has_adopted=True)
         (planned,) = _restored([found], fenced=True).groups
         assert planned.requested == 5
-        assert planned.moved == 0
+        assert planned.journal_delta == 0
 
     def test_an_interrupted_move_is_ended_first(self) -> None:
         give = group("a", 2, bounds=(0, 2), move="m", adopted=Bounds(0, 4), has_adopted=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenkeel.domain.model import Bounds
-from evenkeel.domain.safety import safe_bounds
+from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.domain.model.groups import Bounds
 
 
 def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
@@ -18,8 +18,8 @@ def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
         (3, 4, {"target": 2}, Bounds(2, 4), "min lowered from 3 to the 2 requested"),
         (0, 9, {"target": 2, "zone_max": 4}, Bounds(0, 4), "max cut to 4: evenkeel.dev/zone-max is 4"),
         (0, 9, {"target": 6, "zone_max": 4}, Bounds(0, 6), "max cut to 6"),
-        (0, 0, {"target": 0, "floor_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
-        (0, 4, {"target": 0, "floor_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 0, {"target": 0, "owner_min_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 4, {"target": 0, "owner_min_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
     ],
 )
 def test_what_the_pass_changes_it_gives_a_reason_for(minimum, maximum, limits, expected, reason) -> None:

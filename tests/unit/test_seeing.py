@@ -13,22 +13,16 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.failure import Failure, HearFailure, Verdict
-from evenkeel.domain.backoff import GroupState, record_failure, state_at
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import (
-    BackoffPolicy,
-    GroupKey,
-    Machine,
-    MachineFailure,
-    NodeGroup,
-    Observation,
-    OnFailure,
-    Policy,
-    State,
-)
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, plan
-from evenkeel.domain.seeing import see
+from evenkeel.application.failure import Failure, RecordFailure, Verdict
+from evenkeel.domain.health.backoff import record_failure, state_at
+from evenkeel.domain.health.observed import see
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, Observation, State
+from evenkeel.domain.model.plans import GroupPlan, Plan
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.plan import plan
 from sandbox.kube.controllers import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines, numbers
@@ -493,7 +487,7 @@ class TestEventAndScan:
         store.save_record(record(flavours=["cluster-api"]), None)
         adopt(store, "demo", [group("a").key])
         clock = FakeClock(NOW)
-        hear = HearFailure(store=store, queue=queue, clock=clock)
+        hear = RecordFailure(store=store, queue=queue, clock=clock)
         name = group("a").key
         looked = machines(group("a", 3, running=2), 2 * MINUTE)
         (*ran, new) = looked.machines or ()

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.domain.model import GroupKey
-from evenkeel.domain.quantities import read_quantity
-from evenkeel.domain.similarity import GARDENER, IGNORED_LABELS, Similarity, find_sets
-from evenkeel.domain.templates import NodeTemplate, Taint
+from evenkeel.domain.membership.quantities import read_quantity
+from evenkeel.domain.membership.similarity import find_sets
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.similarity import GARDENER, IGNORED_LABELS, Similarity
+from evenkeel.domain.model.templates import NodeTemplate, Taint
 
 CA = Similarity()
 

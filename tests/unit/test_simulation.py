@@ -16,7 +16,7 @@ from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
 from evenkeel.cli.simulation.world import Agenda, Group, World
 from evenkeel.config import ConfigError
-from evenkeel.domain.model import Bounds, Offer, State
+from evenkeel.domain.model.groups import Bounds, Offer, State
 from tests.unit.test_docs import rows
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))

@@ -21,8 +21,8 @@ from evenkeel.cli import simulating
 from evenkeel.cli.main import app
 from evenkeel.cli.simulation.history import scenario_of
 from evenkeel.config import ConfigError
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import NodeGroup
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import MINUTE, NOW, after_backoff, in_backoff, key, numbers, pool_plan, zones
 from tests.unit.test_docs import ROOT, block, blocks
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.balanced import deal
-from evenkeel.domain.model import Bounds, State, Strategy
-from evenkeel.domain.sizing import FORMULAS, Seat
+from evenkeel.domain.bounds.balanced import deal
+from evenkeel.domain.bounds.gep24 import FORMULAS, Seat
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Bounds, State
 from tests.builders import NOW
 
 

@@ -21,9 +21,10 @@ from evenkeel.cli.answers import print_answer
 from evenkeel.cli.inputs import fail
 from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say, say_json
-from evenkeel.domain.model import Observation
-from evenkeel.domain.plan import ClusterState, plan
-from evenkeel.domain.values import printable
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.values import printable
+from evenkeel.domain.plan import plan
 from tests.builders import NOW, group, key, numbers
 from tests.unit.test_operator_actions import House
 

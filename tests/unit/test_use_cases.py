@@ -28,16 +28,18 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.failure import Failure, HearFailure, Verdict
+from evenkeel.application.failure import Failure, RecordFailure, Verdict
 from evenkeel.application.operate import Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, Machine, NodeGroup, PoolId, State
-from evenkeel.domain.moves import Move
-from evenkeel.domain.values import Fault
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, State
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
 from tests.builders import key, zones
 from tests.fakes import (
@@ -80,7 +82,7 @@ class House:
             queue=self.queue,
             bus=self.bus,
             clock=self.clock,
-            chance=lambda size: next(self._chance).to_bytes(size),
+            random_bytes=lambda size: next(self._chance).to_bytes(size),
             dry_run=stack_dry_run,
         )
 
@@ -1061,11 +1063,11 @@ class TestHearFailure:
         return FakeQueue()
 
     @pytest.fixture
-    def hear(self, store: InMemoryStore, queue: FakeQueue) -> HearFailure:
-        return HearFailure(store=store, queue=queue, clock=FakeClock())
+    def hear(self, store: InMemoryStore, queue: FakeQueue) -> RecordFailure:
+        return RecordFailure(store=store, queue=queue, clock=FakeClock())
 
     def test_a_failure_fences_its_group_and_asks_for_a_look_now(
-        self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue
+        self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue
     ) -> None:
         heard = hear(failure())
         assert heard.verdict is Verdict.RECORDED
@@ -1075,7 +1077,7 @@ class TestHearFailure:
         assert "no room" in state.message
         assert queue.clusters == ["demo"]
 
-    def test_a_repeat_changes_nothing(self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue) -> None:
+    def test_a_repeat_changes_nothing(self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue) -> None:
         hear(failure())
         before = store.load("demo").state
         assert hear(failure()).verdict is Verdict.KNOWN
@@ -1083,7 +1085,7 @@ class TestHearFailure:
         assert queue.clusters == ["demo"]
 
     def test_a_failure_inside_the_backoff_does_not_make_it_longer_or_shorter(
-        self, hear: HearFailure, store: InMemoryStore
+        self, hear: RecordFailure, store: InMemoryStore
     ) -> None:
         hear(failure())
         until = store.load("demo").state.groups[key("a")].backoff_until
@@ -1092,7 +1094,7 @@ class TestHearFailure:
         assert (state.backoff_until, state.failures) == (until, 1)
 
     def test_a_failure_from_before_the_last_success_changes_nothing(
-        self, hear: HearFailure, store: InMemoryStore, queue: FakeQueue
+        self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue
     ) -> None:
         store.save_group("demo", key("a"), GroupState(last_success=NOW - timedelta(seconds=20)), None)
         assert hear(failure()).verdict is Verdict.KNOWN
@@ -1100,26 +1102,28 @@ class TestHearFailure:
 
     @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
     def test_a_failure_older_than_any_backoff_changes_nothing(
-        self, hear: HearFailure, store: InMemoryStore, age: timedelta
+        self, hear: RecordFailure, store: InMemoryStore, age: timedelta
     ) -> None:
         assert hear(failure(occurred_at=NOW - age)).verdict is Verdict.KNOWN
         assert store.load("demo").state.groups == {}
 
-    def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(self, hear: HearFailure) -> None:
+    def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(self, hear: RecordFailure) -> None:
         heard = hear(failure(cluster="other"))
         assert heard.verdict is Verdict.IGNORED
         assert "'other'" in heard.message
         assert "no such cluster is registered" in heard.message
 
     def test_a_record_that_cannot_be_read_is_explained_and_not_retried(
-        self, hear: HearFailure, store: InMemoryStore
+        self, hear: RecordFailure, store: InMemoryStore
     ) -> None:
         store.plant("demo", "[]")
         heard = hear(failure())
         assert heard.verdict is Verdict.IGNORED
         assert "record of cluster demo" in heard.message
 
-    def test_a_write_in_between_is_no_reason_to_lose_the_failure(self, hear: HearFailure, store: InMemoryStore) -> None:
+    def test_a_write_in_between_is_no_reason_to_lose_the_failure(
+        self, hear: RecordFailure, store: InMemoryStore
+    ) -> None:
         def another(sort_key: str) -> None:
             store.save_group("demo", key("a"), GroupState(failures=1, last_failure=NOW - 20 * MINUTE), None)
 
@@ -1140,10 +1144,10 @@ class TestHearFailure:
         contended.save_record(record(), None)
         adopt(contended, "demo", [key("a")])
         with pytest.raises(StateConflictError):
-            HearFailure(store=contended, queue=queue, clock=FakeClock())(failure())
+            RecordFailure(store=contended, queue=queue, clock=FakeClock())(failure())
 
     def test_a_message_that_could_not_be_sent_is_sent_when_the_event_is_tried_again(
-        self, hear: HearFailure, queue: FakeQueue
+        self, hear: RecordFailure, queue: FakeQueue
     ) -> None:
         queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
@@ -1158,7 +1162,7 @@ class TestHearFailure:
             store = InMemoryStore()
             store.save_record(record(), None)
             adopt(store, "demo", [key("a")])
-            hear = HearFailure(store=store, queue=FakeQueue(), clock=FakeClock())
+            hear = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())
             for age in ages:
                 hear(failure(occurred_at=NOW - age * MINUTE, id=str(age)))
             return store.load("demo").state.groups[key("a")]
@@ -1187,7 +1191,7 @@ class TestOperate:
             clusters=house.clusters,
             queue=house.queue,
             clock=house.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=True,
         )
 
@@ -1314,7 +1318,7 @@ class TestOperate:
             clusters=house.clusters,
             queue=house.queue,
             clock=house.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=True,
         )
         with pytest.raises((BadRequestError, ConfigError)) as caught:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from evenkeel.domain.model import GroupKey, OnFailure, Strategy
-from evenkeel.domain.values import LARGEST_COUNT, BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, Fault, read_count, read_flag, read_weight, shown
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenkeel.domain.model import Bounds, State
-from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.writes import Patch, fence_first, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
 

@@ -17,13 +17,13 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.failure import Heard, Verdict
+from evenkeel.application.failure import EventOutcome, Verdict
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remembered
-from evenkeel.application.zones import LONGEST, HearZoneShift, ZoneShift
+from evenkeel.application.zones import LONGEST, RecordZoneShift, ZoneShift
 from evenkeel.config import ConfigError
-from evenkeel.domain.model import NodeGroup, State
-from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.plans import GroupPlan
 from tests.builders import group
 from tests.crashing import BUSY, IDLE, Life, Scene
 from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
@@ -49,8 +49,8 @@ class House:
         given = {"region": "eu-central-1", "zone_ids": ZONE_IDS}
         self.store.save_record(record(cluster, **{**given, **fields}), None)
 
-    def hear(self, said: ZoneShift) -> Heard:
-        return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
+    def hear(self, said: ZoneShift) -> EventOutcome:
+        return RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
 
     def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
         demo = self.groups if isinstance(self.groups, Exception) else FakeCluster(self.groups)
@@ -59,7 +59,7 @@ class House:
             clusters=FakeClusters({"demo": demo}),
             queue=self.queue,
             clock=self.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=False,
         )
         if isinstance(until, datetime):
@@ -72,7 +72,12 @@ class House:
     def status(self) -> dict[str, Any]:
         clusters = FakeClusters({"demo": FakeCluster([group("eu-central-1b")])})
         operate = Operate(
-            store=self.store, clusters=clusters, queue=self.queue, clock=self.clock, dry_run=False, chance=os.urandom
+            store=self.store,
+            clusters=clusters,
+            queue=self.queue,
+            clock=self.clock,
+            dry_run=False,
+            random_bytes=os.urandom,
         )
         return operate({"action": "status", "cluster": "demo"}, plenty)
 

@@ -18,13 +18,13 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import AccessError
-from evenkeel.application.failure import HearFailure
-from evenkeel.application.growth import AskForGrowth
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.scan import Scan
-from evenkeel.application.zones import HearZoneShift
+from evenkeel.application.zones import RecordZoneShift
 from evenkeel.config import Settings
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
@@ -74,7 +74,7 @@ def remaining_of(context: Any) -> Remaining:
     return lambda: float(context.get_remaining_time_in_millis()) / 1000
 
 
-class Parts:
+class Container:
     """The use cases of one function instance, each made when it is first asked for."""
 
     def __init__(self, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> None:
@@ -149,25 +149,25 @@ class Parts:
             queue=self.queue,
             bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
             clock=self.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             together=side_by_side,
         )
 
     @cached_property
-    def hear_failure(self) -> HearFailure:
+    def hear_failure(self) -> RecordFailure:
         """For functions/provisioning_failure."""
-        return HearFailure(store=self.store, queue=self.queue, clock=self.clock)
+        return RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
 
     @cached_property
-    def hear_zone_shift(self) -> HearZoneShift:
+    def hear_zone_shift(self) -> RecordZoneShift:
         """For functions/provisioning_failure."""
-        return HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)
+        return RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)
 
     @cached_property
-    def ask_for_growth(self) -> AskForGrowth:
+    def ask_for_growth(self) -> RequestScale:
         """For functions/provisioning_failure."""
-        return AskForGrowth(store=self.store, queue=self.queue, clock=self.clock)
+        return RequestScale(store=self.store, queue=self.queue, clock=self.clock)
 
     @cached_property
     def operate(self) -> Operate:
@@ -177,7 +177,7 @@ class Parts:
             clusters=self.clusters,
             queue=self.queue,
             clock=self.clock,
-            chance=os.urandom,
+            random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
         )
 
@@ -193,6 +193,6 @@ def use_clock(clock: Clock) -> None:
 
 
 @cache
-def parts() -> Parts:
+def parts() -> Container:
     """The parts of this function instance, made at its first call."""
-    return Parts(clock=_clock)
+    return Container(clock=_clock)

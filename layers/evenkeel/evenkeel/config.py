@@ -24,17 +24,17 @@ from pydantic import (
     model_validator,
 )
 
-from evenkeel.domain.backoff import GroupState
-from evenkeel.domain.balanced import Publication
-from evenkeel.domain.discovery import Discovery
-from evenkeel.domain.failures import FailureClass
 from evenkeel.domain.looks import Timer
-from evenkeel.domain.model import BackoffPolicy, Bounds, GroupKey, OnFailure, Policy, PoolId, PoolRule, Strategy
-from evenkeel.domain.moves import Growth, Move
-from evenkeel.domain.plan import ClusterState, Plan
-from evenkeel.domain.pools import PoolState, Sighting
-from evenkeel.domain.similarity import GARDENER, Similarity
-from evenkeel.domain.values import LARGEST_COUNT, BadValueError, shown
+from evenkeel.domain.membership.discovery import Discovery
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.similarity import GARDENER, Similarity
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, shown
 
 FlavourName = Literal["gardener", "cluster-api", "openshift"]
 
@@ -388,7 +388,7 @@ class ClusterPolicy(_Strict):
 PoolName = Annotated[str, Field(min_length=1, max_length=600)]
 
 
-class MendEntry(_Strict):
+class FixEntry(_Strict):
     """A PoolMaximum that an operator has agreed to raise, until the next run has written it."""
 
     pool: PoolName
@@ -414,7 +414,7 @@ class ClusterRecord(ClusterPolicy):
     leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     leaving_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
-    mending: tuple[MendEntry, ...] = ()  # written by the next run
+    mending: tuple[FixEntry, ...] = ()  # written by the next run
 
     def policy(self) -> Policy:
         """With the pools that are paused."""
@@ -444,7 +444,7 @@ class ClusterFile(ClusterPolicy):
     leaving: bool = False
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
-    mending: tuple[MendEntry, ...] = ()
+    mending: tuple[FixEntry, ...] = ()
 
 
 class GroupRecord(_Strict):
@@ -547,7 +547,7 @@ class EventLookRecord(_Strict):
     by: str  # id of the event
 
 
-class GrowthRecord(_Strict):
+class ScaleRequestRecord(_Strict):
     """Nodes that somebody asked for, or (negative) gives back, until it is done."""
 
     id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
@@ -568,9 +568,9 @@ class GrowthRecord(_Strict):
             raise ValueError("nodes is 0: ask for at least one")
         return self
 
-    def growth(self) -> Growth:
+    def scale_request(self) -> ScaleRequest:
         """The same in the domain's words."""
-        return Growth(
+        return ScaleRequest(
             id=self.id, nodes=self.nodes, at=self.at, pool=self.pool, group=self.group, only=frozenset(self.only)
         )
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from evenkeel.domain.model import Bounds, State
-from evenkeel.domain.moves import Growth
-from evenkeel.domain.plan import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 
 # A table's item has 400 KB, its keys and a release that writes more about each group included.
 LARGEST_DECISION = 350_000
@@ -51,14 +51,14 @@ def pool_json(pool: PoolPlan) -> dict[str, Any]:
         "problems": list(pool.problems),
         "starved": pool.starved,
         "overcommitted": pool.overcommitted,
-        **({} if pool.growth is None else {"growth": _growth_json(pool.growth, pool.missing)}),
+        **({} if pool.scale_request is None else {"growth": _request_json(pool.scale_request, pool.missing)}),
         "groups": [group_json(group) for group in pool.groups],
     }
 
 
-def _growth_json(growth: Growth, missing: int) -> dict[str, Any]:
+def _request_json(scale_request: ScaleRequest, missing: int) -> dict[str, Any]:
     """What was asked for on request, and how many nodes of it found no room or have to stay."""
-    return {"request": growth.id, "nodes": growth.nodes, "missing": missing}
+    return {"request": scale_request.id, "nodes": scale_request.nodes, "missing": missing}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

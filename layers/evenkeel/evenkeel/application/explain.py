@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from evenkeel.application.decisions import rfc3339
-from evenkeel.application.leaving import leaves
-from evenkeel.application.looking import Look, ago
+from evenkeel.application.preview import Preview, ago
+from evenkeel.application.restoring import leaves
 from evenkeel.application.status import span
-from evenkeel.domain.model import State, Strategy
-from evenkeel.domain.origins import POOL_MAX, POOL_MIN, origin
-from evenkeel.domain.plan import GroupPlan, PoolPlan
-from evenkeel.domain.pools import Pool, rule_of
+from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.pools import Pool, rule_of
 
 _TOLD = 3  # decisions
 
@@ -67,7 +68,7 @@ def rule_of_reason(reason: str) -> _Rule:
     return next((rule for rule in _RULES if reason.startswith(rule.begins)), _HELD)
 
 
-def explain_pool(look: Look, planned: PoolPlan) -> list[str]:
+def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
     pool, policy = look.pool(planned.id), look.record.policy()
     requested = sum(plan.requested for plan in planned.groups)
@@ -96,7 +97,7 @@ def explain_pool(look: Look, planned: PoolPlan) -> list[str]:
     return sentences + [f"Problem: {problem}." for problem in planned.problems]
 
 
-def explain_group(look: Look, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
     group = plan.group
     state = {**look.remembered.state.groups, **look.plan.states}.get(group.key)
@@ -162,7 +163,7 @@ def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: d
     return told
 
 
-def _strategy_from(look: Look, pool: Pool) -> str:
+def _strategy_from(look: Preview, pool: Pool) -> str:
     said = [group for group in pool.groups if group.strategy is not None]
     rule = rule_of(pool.id, look.record.policy())
     if said:
@@ -191,7 +192,7 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
         return f"Nobody can read its bounds: {'; '.join(kept)}."
     if top is None and not closed:
         return "It can grow as far as whoever orders machines likes: it has no bounds."
-    top = top if group.limits is None or top is None else min(top, group.limits.max)
+    top = top if group.worker_range is None or top is None else min(top, group.worker_range.max)
     more = 0 if top is None else top - plan.requested
     if more <= 0 or closed:
         spent = closed + kept + against
@@ -220,8 +221,8 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     if group.zone_max is not None and plan.requested >= group.zone_max:
         found.append(f"evenkeel.dev/zone-max is {group.zone_max}")
     reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
-    if group.limits is not None and reach >= group.limits.max:
-        found.append(f"its Worker allows {group.limits.max} in this zone")
+    if group.worker_range is not None and reach >= group.worker_range.max:
+        found.append(f"its Worker allows {group.worker_range.max} in this zone")
     return found
 
 

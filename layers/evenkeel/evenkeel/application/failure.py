@@ -30,10 +30,12 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import classify
-from evenkeel.domain.model import BackoffPolicy, GroupKey
-from evenkeel.domain.values import shown
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.values import shown
 
 _log = logging.getLogger("evenkeel.failure")
 
@@ -101,7 +103,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
+class EventOutcome:
     """The verdict on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
 
     verdict: Verdict
@@ -114,14 +116,14 @@ class Heard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HearFailure:
+class RecordFailure:
     """The use case with its ports."""
 
     store: Store
     queue: Queue
     clock: Clock
 
-    def __call__(self, failure: Failure) -> Heard:
+    def __call__(self, failure: Failure) -> EventOutcome:
         """Record the failure where it is tied to a node group, and ask for a look at the cluster.
 
         Raises:
@@ -136,7 +138,7 @@ class HearFailure:
         # Of several clusters that share a name: those that are looked at.
         verdict = next(verdict for verdict in Verdict if any(one.verdict is verdict for one in heard))
         told = [one for one in heard if one.verdict is verdict]
-        return Heard(verdict=verdict, message="; ".join(one.message for one in told), kind=told[0].kind)
+        return EventOutcome(verdict=verdict, message="; ".join(one.message for one in told), kind=told[0].kind)
 
     def _called(self, failure: Failure) -> list[str]:
         """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
@@ -148,7 +150,7 @@ class HearFailure:
                 return found
         return []
 
-    def _hear(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> Heard:
+    def _hear(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
         recorded = ""
         for attempt in range(_TRIES):
             try:
@@ -176,15 +178,15 @@ class HearFailure:
             break
         if recorded:
             message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
-            return Heard(verdict=Verdict.RECORDED, message=message)
+            return EventOutcome(verdict=Verdict.RECORDED, message=message)
         if groups or not is_news:
             why = "known already, or over" if groups else "scans have looked since"
-            return Heard(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+            return EventOutcome(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
         about = f" of machine {shown(failure.machine)}" if failure.machine else ""
         message = (
             f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
         )
-        return Heard(verdict=Verdict.LOOKED, message=message)
+        return EventOutcome(verdict=Verdict.LOOKED, message=message)
 
     def _record(
         self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: Remembered, now: datetime
@@ -238,20 +240,20 @@ class HearFailure:
                 self.store.save_event_look(cluster, EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id), version)
             raise
 
-    def _ignored(self, failure: Failure, why: str) -> Heard:
+    def _ignored(self, failure: Failure, why: str) -> EventOutcome:
         message = f"failure event {shown(failure.id)} for cluster {shown(failure.at)} ignored: {why}"
         _log.warning(message, extra={"cluster": failure.at})
-        return Heard(verdict=Verdict.IGNORED, message=message)
+        return EventOutcome(verdict=Verdict.IGNORED, message=message)
 
 
-def foreign(what: str, cluster: str, sender: Sender) -> Heard:
+def foreign(what: str, cluster: str, sender: Sender) -> EventOutcome:
     """The verdict on an event from an account that the cluster's record does not name."""
     message = (
         f"{what} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
         f"of its record (none named: {sender.stack} alone)"
     )
     _log.warning(message, extra={"cluster": cluster})
-    return Heard(verdict=Verdict.IGNORED, message=message, kind="foreign account")
+    return EventOutcome(verdict=Verdict.IGNORED, message=message, kind="foreign account")
 
 
 def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:

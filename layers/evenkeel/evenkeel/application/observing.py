@@ -8,8 +8,8 @@ from typing import TypeVar
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Cluster, Clusters, Remaining
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model import GroupKey, Observation
-from evenkeel.domain.plan import ClusterState
+from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.states import ClusterState
 
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
 LOOK_SECONDS = 8.0

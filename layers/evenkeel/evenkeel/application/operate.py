@@ -19,17 +19,17 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.explain import explain_group, explain_pool, history
-from evenkeel.application.growth import Asked, AskForGrowth
-from evenkeel.application.looking import Look, check_pool, find_group, find_pool, look_at
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
+from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
 from evenkeel.application.rebalance import is_paused
+from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
-from evenkeel.application.zones import OPERATOR, HearZoneShift, ZoneShift, check_zone
-from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord, Moment, read_model
-from evenkeel.domain.ulids import ulid
-from evenkeel.domain.values import near, shown
+from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
+from evenkeel.config import ClusterRecord, ConfigError, Moment, ScaleRequestRecord, read_model
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.values import near, shown
 
 _DECISIONS_SHOWN = 10
 _DECISIONS_READ = 50  # for an explanation: most of them are of other pools
@@ -102,7 +102,7 @@ class Operate:
     clusters: Clusters
     queue: Queue
     clock: Clock
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     dry_run: bool
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Operate:
         if not writes(event):
             return answer
         now = self.clock.now()
-        id = ulid(now, self.chance(10))
+        id = ulid(now, self.random_bytes(10))
         told = {"id": id, "at": rfc3339(now), "cluster": cluster, "cause": event["action"], "by": by}
         try:
             self.store.save_decision(cluster, id, {**told, "what": answer["message"]}, now + _ACTIONS_KEPT)
@@ -247,7 +247,7 @@ class Operate:
         unread, look = None, None
         try:
             # A cluster that hangs must leave the time to tell what is remembered of it.
-            look = look_at(self.clusters, remembered, now, lambda: remaining() - _SECONDS_TO_ANSWER)
+            look = preview_of(self.clusters, remembered, now, lambda: remaining() - _SECONDS_TO_ANSWER)
         except EvenkeelError as error:
             unread = str(error)
         decisions = self.store.decisions(cluster, _DECISIONS_SHOWN)
@@ -299,7 +299,7 @@ class Operate:
             "message": message,
         }
 
-    def _agree(self, look: Look, findings: Findings) -> str:
+    def _agree(self, look: Preview, findings: Findings) -> str:
         """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
         cluster, dry_run = look.record.id, self._dry_run(look.record)
         record = look.record if dry_run else with_numbers(look.record, findings)
@@ -397,7 +397,7 @@ class Operate:
         shift = ZoneShift(
             zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by=OPERATOR, id="hand"
         )
-        hear = HearZoneShift(store=self.store, queue=self.queue, clock=self.clock)
+        hear = RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)
         hear.tell(cluster, asked.zone, shift)
         if not shift.impaired and (others := hear.still_impaired(cluster, asked.zone)):
             return {
@@ -422,7 +422,7 @@ class Operate:
         if (group is None) == (pool is None):
             raise BadRequestError(f"{event['action']} needs a pool or a group: name one of them")
         record = read_model(
-            GrowthRecord,
+            ScaleRequestRecord,
             {"id": f"hand-{now.timestamp()}", **asked, "nodes": sign * nodes, "at": now, "by": _asker(event) or ""},
             event["action"],
         )
@@ -432,13 +432,13 @@ class Operate:
             pass  # it is kept for an hour: whoever can read the cluster by then finds out
         else:
             find_pool(look, pool) if pool is not None else find_group(look, str(group))
-        heard = AskForGrowth(store=self.store, queue=self.queue, clock=self.clock).ask(
-            Asked(cluster=cluster, record=record)
+        heard = RequestScale(store=self.store, queue=self.queue, clock=self.clock).ask(
+            ScaleRequestEvent(cluster=cluster, record=record)
         )
         return {"request": record.id, "message": heard.message}
 
-    def _look(self, cluster: str, remaining: Remaining) -> Look:
-        return look_at(self.clusters, self.store.load(cluster), self.clock.now(), remaining)
+    def _look(self, cluster: str, remaining: Remaining) -> Preview:
+        return preview_of(self.clusters, self.store.load(cluster), self.clock.now(), remaining)
 
     def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:
         # Read again rather than copied, so that what an event brings in is checked like any other record.

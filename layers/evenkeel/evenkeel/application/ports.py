@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
-from evenkeel.domain.backoff import GroupState
+from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
-from evenkeel.domain.model import GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.plan import ClusterState, GroupPlan
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.writes import Patch
 
 
@@ -37,9 +36,11 @@ class Remembered:
     record: ClusterRecord
     state: ClusterState
     zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
-    growths: Mapping[str, GrowthRecord]  # by id, those that are done too; the plan needs only state.growths
+    scale_requests: Mapping[
+        str, ScaleRequestRecord
+    ]  # by id, those that are done too; the plan needs only state.growths
     versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
-    fence: int  # of the lease
+    fencing_token: int  # of the lease
     over: Mapping[str, int] = field(default_factory=dict)  # items that count no more: sort key -> version
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
@@ -50,7 +51,7 @@ class Lease:
     """The right to write to a cluster until ``expires``. Every new lease has a higher fence."""
 
     owner: str
-    fence: int
+    fencing_token: int
     expires: datetime
 
 
@@ -88,7 +89,7 @@ class Store(Protocol):
         """Raises StateConflictError."""
         ...
 
-    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
         """Raises StateConflictError; for one without a version: it is known already."""
         ...
 
@@ -139,7 +140,7 @@ class Cluster(Protocol):
         """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""
         ...
 
-    def going(self, patch: Patch) -> tuple[str, ...]:
+    def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Names of the machines that are to go with this patch: failed ones, late ones, others without a node.
 
         Then the least useful. A machine that its owner preserves is never named.
@@ -178,7 +179,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def tell(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
         ...
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.books import Books, mark, marked_and_staying, unmark
 from evenkeel.application.decisions import decision_json
 from evenkeel.application.errors import (
     AccessError,
@@ -26,8 +25,7 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.leaving import after_leaving, leaves, plan_for
-from evenkeel.application.mend import mend, written
+from evenkeel.application.fix import mend, written
 from evenkeel.application.observing import contained, in_trouble, observe_cluster
 from evenkeel.application.ports import (
     Bus,
@@ -42,15 +40,16 @@ from evenkeel.application.ports import (
     Together,
     in_turn,
 )
-from evenkeel.config import ClusterRecord, ConfigError, GrowthRecord
-from evenkeel.domain.backoff import GroupState
+from evenkeel.application.restoring import after_leaving, leaves, plan_for
+from evenkeel.application.run_state import RunState, mark, marked_and_staying, unmark
+from evenkeel.config import ClusterRecord, ConfigError, ScaleRequestRecord
+from evenkeel.domain.annotations import write_adopted, write_decision
 from evenkeel.domain.looks import next_timer
-from evenkeel.domain.model import GroupKey, Observation, PoolId, State
-from evenkeel.domain.moves import Move, counted
-from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
+from evenkeel.domain.model.moves import Move, counted
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -121,7 +120,7 @@ class Rebalance:
     queue: Queue
     bus: Bus
     clock: Clock
-    chance: Callable[[int], bytes]
+    random_bytes: Callable[[int], bytes]
     dry_run: bool
     together: Together = in_turn
 
@@ -265,26 +264,28 @@ class _Run:
     conflict: bool = False  # somebody has changed what was read: look again
     known: dict[PoolId, PoolState] = field(default_factory=dict)  # as it is remembered by now
     outcomes: dict[GroupKey, str] = field(default_factory=dict)
-    books: Books = field(init=False)
+    run_state: RunState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.books = Books(store=self.ports.store, remembered=self.remembered, groups={**self.remembered.state.groups})
+        self.run_state = RunState(
+            store=self.ports.store, remembered=self.remembered, groups={**self.remembered.state.groups}
+        )
         self.known = dict(self.remembered.state.pools)
 
     def carry_out(self, planned: Plan) -> bool:
         """Write what the plan says, fences first, what grows last. True: look again, what was read has changed."""
         for key, state in planned.states.items():
-            self.books.save_group(key, state)
+            self.run_state.save_group(key, state)
         try:
             written = [pool for pool in planned.pools if not self._is_dry(pool)]
-            left_over = {pool.id: marked_and_staying(pool, self.books) for pool in written}
+            left_over = {pool.id: marked_and_staying(pool, self.run_state) for pool in written}
             if any(pool.changes or left_over[pool.id] for pool in written):
                 self._take_lease()
             for pool in planned.pools:
                 self._write_down(pool)
             if self.lease is not None:
                 for pool in written:
-                    self.conflict |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.books)
+                    self.conflict |= bool(left_over[pool.id]) and unmark(left_over[pool.id], self.api, self.run_state)
                 self._write(written)
                 self._remember_refusals()
             for pool in planned.pools:
@@ -292,8 +293,8 @@ class _Run:
             for refusal in planned.refusals:
                 if not refusal.waits:
                     _log.error("refused: %s", refusal.reason, extra={"cluster": self.outcome.cluster})
-                    request = self.remembered.growths[refusal.growth.id]
-                    self.books.end_growth(request, f"refused: {refusal.reason}")
+                    request = self.remembered.scale_requests[refusal.scale_request.id]
+                    self.run_state.end_scale_request(request, f"refused: {refusal.reason}")
             self._after_leaving(planned)
             self._clean_up()
         finally:
@@ -344,15 +345,15 @@ class _Run:
         now = self.ports.clock.now()
         self.lease = self.ports.store.take_lease(
             self.outcome.cluster,
-            ulid(now, self.ports.chance(10)),
-            self.remembered.fence,
+            ulid(now, self.ports.random_bytes(10)),
+            self.remembered.fencing_token,
             now,
             now + timedelta(seconds=max(1.0, self.remaining())),
         )
 
     def _remember(self, id: PoolId, state: PoolState) -> None:
         if state != self.known.get(id, PoolState()):
-            self.books.save_pool(id, state)
+            self.run_state.save_pool(id, state)
             self.known[id] = state
 
     def _write_down(self, pool: PoolPlan) -> None:
@@ -369,10 +370,10 @@ class _Run:
             self._remember(pool.known_as, PoolState())
 
     def _move(self, pool: PoolPlan) -> Move:
-        id = ulid(self.ports.clock.now(), self.ports.chance(10))
-        if pool.growth is not None:
-            request, only = pool.growth.id, pool.growth.only
-            return Move(id=id, carried=pool.growth.nodes, steps=pool.moves, request=request, only=only)
+        id = ulid(self.ports.clock.now(), self.ports.random_bytes(10))
+        if pool.scale_request is not None:
+            request, only = pool.scale_request.id, pool.scale_request.only
+            return Move(id=id, carried=pool.scale_request.nodes, steps=pool.moves, request=request, only=only)
         return Move(id=id, carried=pool.carried, steps=pool.moves)
 
     def _write(self, pools: Sequence[PoolPlan]) -> None:
@@ -398,12 +399,12 @@ class _Run:
     def _remember_refusals(self) -> None:
         """Which groups refuse to be written, for the looks to come; and which do so no more."""
         for key, word in self.outcomes.items():
-            known = self.books.groups.get(key, GroupState())
+            known = self.run_state.groups.get(key, GroupState())
             if key in self.refused and word != "written":
                 at, why = self.ports.clock.now(), self.refused[key]
-                self.books.save_group(key, replace(known, write_refused_at=at, write_refused=why))
+                self.run_state.save_group(key, replace(known, write_refused_at=at, write_refused=why))
             elif word == "written" and known.write_refused_at is not None:
-                self.books.save_group(key, replace(known, write_refused_at=None, write_refused=""))
+                self.run_state.save_group(key, replace(known, write_refused_at=None, write_refused=""))
 
     def _together(self, tasks: Sequence[tuple[GroupPlan, Callable[[], None]]]) -> None:
         """Side by side, but for groups whose bounds stand on one object: those one after the other."""
@@ -443,7 +444,7 @@ class _Run:
                 cluster = self.outcome.cluster
                 if patch.lowers_requested and not self._is_late():
                     # A patch per machine, so the time is looked at again.
-                    contained(cluster, "machines were marked", partial(mark, self.api, patch, self.books))
+                    contained(cluster, "machines were marked", partial(mark, self.api, patch, self.run_state))
                 if self._is_late():
                     return "not tried: no time left"
                 contained(cluster, "it was written", partial(self._apply, pool, group, patch))
@@ -475,7 +476,7 @@ class _Run:
             requested=requested,
             before=group.group.requested if requested != group.group.requested else None,
         )
-        move = known.move.id if known.move and group.moved and patch.requested is not None else None
+        move = known.move.id if known.move and group.journal_delta and patch.requested is not None else None
         self.api.apply(patch, decision, write_adopted(pool.adopted.get(str(group.group.key))), move)
 
     def _tell(self, pool: PoolPlan) -> None:
@@ -507,21 +508,21 @@ class _Run:
         if move is not None and not failed and not dry_run and pool.judged:
             # Every step is done: what is left of it is what found no place.
             move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
-        ended = self._end_growth(pool, failed=failed, dry_run=dry_run)
+        ended = self._end_scale_request(pool, failed=failed, dry_run=dry_run)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
         if "written" in outcomes.values() or is_news or ended:
             self._decide(pool, outcomes, dry_run=dry_run)
         self._remember(pool.id, replace(known, digest=digest, move=move, in_trouble=_in_trouble(pool, known)))
 
-    def _end_growth(self, pool: PoolPlan, *, failed: bool, dry_run: bool) -> bool:
+    def _end_scale_request(self, pool: PoolPlan, *, failed: bool, dry_run: bool) -> bool:
         """Answer a request that has been carried out. True: that is news."""
-        if pool.growth is None or failed or not pool.valid:
+        if pool.scale_request is None or failed or not pool.valid:
             return False
         # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
-        request = self.remembered.growths.get(pool.growth.id)
+        request = self.remembered.scale_requests.get(pool.scale_request.id)
         answered = request is None or request.done
         if request is not None and not answered:
-            self.books.end_growth(request, _result(pool, request, dry_run=dry_run))
+            self.run_state.end_scale_request(request, _result(pool, request, dry_run=dry_run))
         return not (answered and dry_run)
 
     def _decide(
@@ -534,7 +535,7 @@ class _Run:
     ) -> None:
         """One decision: into the table, the log, and (but for agreed numbers) onto the bus."""
         now, cluster = self.ports.clock.now(), self.outcome.cluster
-        id = ulid(now, self.ports.chance(10))
+        id = ulid(now, self.ports.random_bytes(10))
         decision = decision_json(pool, id=id, cluster=cluster, at=now, why=self.why, dry_run=dry_run, outcomes=outcomes)
         if mended is not None:
             decision["mended"] = list(mended)
@@ -548,10 +549,10 @@ class _Run:
             self.ports.bus.publish(detail_type, decision)
         for group in pool.changes:
             if outcomes.get(str(group.group.key)) == "written":
-                self.api.tell(group, id)
+                self.api.emit_event(group, id)
 
 
-def _result(pool: PoolPlan, record: GrowthRecord, *, dry_run: bool) -> str:
+def _result(pool: PoolPlan, record: ScaleRequestRecord, *, dry_run: bool) -> str:
     """What became of a whole request, also where it took several runs, for people who ask for the status."""
     left = "could not be placed" if record.nodes > 0 else "have to stay"
     missing = f", {pool.missing} more {left}" if pool.missing else ""

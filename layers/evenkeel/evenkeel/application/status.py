@@ -5,21 +5,23 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.decisions import group_json, pool_json, rfc3339
-from evenkeel.application.looking import Look, ago
 from evenkeel.application.ports import Remembered
+from evenkeel.application.preview import Preview, ago
 from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ClusterRecord, ZoneRecord
-from evenkeel.domain.backoff import GroupState, state_at
-from evenkeel.domain.model import BackoffPolicy, GroupKey, Policy, State
-from evenkeel.domain.plan import GroupPlan, PoolPlan
-from evenkeel.domain.pools import rule_of
+from evenkeel.domain.health.backoff import state_at
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.states import GroupState
 
 _REQUESTS_SHOWN = 10  # the newest, as of decisions
 
 
 def status_json(
     remembered: Remembered,
-    look: Look | None,
+    look: Preview | None,
     unread: str | None,
     decisions: Sequence[Mapping[str, Any]],
     now: datetime,
@@ -88,7 +90,9 @@ def status_json(
                 "done": asked.done,
                 "result": asked.result or None,
             }
-            for asked in sorted(remembered.growths.values(), key=lambda asked: (asked.at, asked.id))[-_REQUESTS_SHOWN:]
+            for asked in sorted(remembered.scale_requests.values(), key=lambda asked: (asked.at, asked.id))[
+                -_REQUESTS_SHOWN:
+            ]
         },
         "pools": [_pool(pool, look, told) for pool in look.plan.pools] if look else [],
         **({} if unread is None else {"unread": unread}),
@@ -102,7 +106,7 @@ def status_json(
     }
 
 
-def _pool(pool: PoolPlan, look: Look, told: Mapping[GroupKey, GroupState]) -> dict[str, Any]:
+def _pool(pool: PoolPlan, look: Preview, told: Mapping[GroupKey, GroupState]) -> dict[str, Any]:
     backoff = look.pool(pool.id).backoff
     zones = look.remembered.zones
     return {
@@ -116,7 +120,7 @@ def _group(
     state: GroupState | None,
     zones: Mapping[str, ZoneRecord],
     backoff: BackoffPolicy,
-    look: Look,
+    look: Preview,
 ) -> dict[str, Any]:
     since, until = span(plan, state, zones.get(plan.group.zone or ""), backoff, look.now)
     return {

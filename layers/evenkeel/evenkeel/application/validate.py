@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from evenkeel.application.looking import Look
-from evenkeel.config import ClusterRecord, MendEntry
-from evenkeel.domain.model import Strategy
-from evenkeel.domain.origins import Change, mending
-from evenkeel.domain.pools import Pool
+from evenkeel.application.preview import Preview
+from evenkeel.config import ClusterRecord, FixEntry
+from evenkeel.domain.membership.numbers import Change, fix_for
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.pools import Pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Findings:
         return [line for lines in seen for line in lines]
 
 
-def validate(look: Look, name: str | None = None) -> Findings:
+def validate(look: Preview, name: str | None = None) -> Findings:
     """Every pool with a problem or a warning; of one name or id, if given."""
     found, changes = [], []
     for pool in look.pools:
@@ -38,7 +38,7 @@ def validate(look: Look, name: str | None = None) -> Findings:
         warnings = [*pool.warnings, *_overshoot(pool)]
         if not pool.problems and not warnings:
             continue
-        mend = mending(pool, look.record.policy())
+        mend = fix_for(pool, look.record.policy())
         changes += [(pool, change) for change in mend.changes]
         found.append(
             {
@@ -54,10 +54,10 @@ def validate(look: Look, name: str | None = None) -> Findings:
     return Findings(pools=found, changes=tuple(changes))
 
 
-def wishes(findings: Findings) -> tuple[MendEntry, ...]:
+def wishes(findings: Findings) -> tuple[FixEntry, ...]:
     """The changes as the record carries them to the next run."""
     return tuple(
-        MendEntry(
+        FixEntry(
             pool=str(pool.id),
             group="" if change.key is None else str(change.key),
             before=change.before,

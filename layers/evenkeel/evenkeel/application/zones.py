@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
-from evenkeel.application.failure import Heard, Sender, Verdict, foreign
+from evenkeel.application.failure import EventOutcome, Sender, Verdict, foreign
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneWord
-from evenkeel.domain.model import Observation
-from evenkeel.domain.values import shown
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.values import shown
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
@@ -42,14 +42,14 @@ class ZoneShift:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HearZoneShift:
+class RecordZoneShift:
     """The use case with its ports."""
 
     store: Store
     queue: Queue
     clock: Clock
 
-    def __call__(self, shift: ZoneShift) -> Heard:
+    def __call__(self, shift: ZoneShift) -> EventOutcome:
         """Tell every registered cluster that has the zone.
 
         Raises:
@@ -71,11 +71,11 @@ class HearZoneShift:
             return refused
         if not told and unknown:
             message = f"zone {shift.zone} of {shift.region}: no registered cluster has it (zone_ids of its record)"
-            return Heard(verdict=Verdict.IGNORED, message=message)
+            return EventOutcome(verdict=Verdict.IGNORED, message=message)
         if not told:
-            return Heard(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
+            return EventOutcome(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
         what = "impaired" if shift.impaired else "well again"
-        return Heard(
+        return EventOutcome(
             verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(told)}, says {shift.by}"
         )
 

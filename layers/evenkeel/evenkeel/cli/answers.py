@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.application.looking import ago
+from evenkeel.application.preview import ago
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell
-from evenkeel.domain.model import State
+from evenkeel.domain.model.groups import State
 
 _Json = Mapping[str, Any]
 _OUTCOMES = {"written": "changed", "planned": "would change"}

@@ -10,8 +10,8 @@ import typer
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
-from evenkeel.domain.moves import Growth
-from evenkeel.domain.values import BadValueError, read_count, shown
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.values import BadValueError, read_count, shown
 
 CANNOT_READ, BAD_INPUT, INVALID_POOL = 1, 2, 3
 
@@ -56,7 +56,7 @@ def read_moment(text: str | None) -> datetime:
     return moment.astimezone(UTC)
 
 
-def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> list[Growth]:
+def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> list[ScaleRequest]:
     """``pool=K`` or ``pool=K,only=group,group``, each a request of its own. Raises ConfigError."""
     found = []
     for number, text in enumerate(texts, 1):
@@ -72,5 +72,5 @@ def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> lis
         if not count:
             raise ConfigError([f"{option} is {shown(text)}: K is 0: ask for one node or more"])
         id = f"{option}-{number}" if len(texts) > 1 else option
-        found.append(Growth(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
+        found.append(ScaleRequest(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
     return found

@@ -12,7 +12,7 @@ from evenkeel.application.observing import contained
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_yaml
 from evenkeel.config import ClusterPolicy, ConfigError
-from evenkeel.domain.model import Observation
+from evenkeel.domain.model.groups import Observation
 
 _PATIENCE_SECONDS = 120.0
 

@@ -11,8 +11,8 @@ from evenkeel.adapters.kubernetes.node_templates import NODE, Looked, described,
 from evenkeel.adapters.kubernetes.readers import (
     Found,
     Listing,
-    at,
     by_owner,
+    get_path,
     name_of,
     owner_of,
     read_groups,
@@ -20,7 +20,7 @@ from evenkeel.adapters.kubernetes.readers import (
     with_machines,
 )
 from evenkeel.config import ClusterPolicy, ConfigError
-from evenkeel.domain.model import NodeGroup, Observation, Skipped
+from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: datetime) -> Observation:
@@ -104,7 +104,7 @@ def _objects(file: str, text: str, faults: list[str]) -> Iterable[tuple[str, Map
         faults.append(f"{file}: it holds no object")
     for number, document in enumerate(documents, 1):
         where = f"document {number}"
-        items = at(document, ("items",))
+        items = get_path(document, ("items",))
         if isinstance(document, Mapping) and str(document.get("kind", "")).endswith("List"):
             if not isinstance(items, list):
                 faults.append(f"{file}: {where}: items is missing or no list")

@@ -24,7 +24,7 @@ from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
-from evenkeel.domain.model import Observation
+from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.restore import plan_leaving
 
 
@@ -62,8 +62,8 @@ def plan_command(
         policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
         known = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
-        growths = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        remembered = replace(known.state(), growths=tuple(growths))
+        scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
+        remembered = replace(known.state(), scale_requests=tuple(scale_requests))
         observation = _observe(file or [], policy, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)

@@ -34,7 +34,7 @@ from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read
 from evenkeel.cli.table import counted
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
-from evenkeel.domain.values import shown
+from evenkeel.domain.model.values import shown
 
 # Logical ids in template.yaml: who may only read has no right to invoke the first.
 _OPERATOR, _READER = "OperatorFunction", "WidgetFunction"

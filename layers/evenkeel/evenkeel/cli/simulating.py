@@ -22,8 +22,8 @@ from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
 from evenkeel.config import ConfigError, near
-from evenkeel.domain.model import Strategy
-from evenkeel.domain.values import BadValueError, shown
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.values import BadValueError, shown
 
 # Whoever waits longer than this wants to know for how long.
 _PATIENCE_SECONDS = 2.0

@@ -5,8 +5,8 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.cli.terminal import cell
-from evenkeel.domain.model import State
-from evenkeel.domain.plan import GroupPlan, Plan
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.plans import GroupPlan, Plan
 
 STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
 

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from evenkeel.domain.values import printable
+from evenkeel.domain.model.values import printable
 
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
 

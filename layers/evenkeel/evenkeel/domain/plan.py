@@ -4,37 +4,29 @@ One pure function, called by the deployed worker, by dry run, by ``operator plan
 reason for every group, written or left alone.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.backoff import GroupState, state_at
-from evenkeel.domain.balanced import Dealt, deal
-from evenkeel.domain.distribute import distribute_rolling, pool_rolling
-from evenkeel.domain.failures import FailureClass, classify
-from evenkeel.domain.growth import GROWTH_KEPT, TOO_OLD, Refusal, give_back, grow, share_out
-from evenkeel.domain.model import (
-    Bounds,
-    GroupKey,
-    NodeGroup,
-    Observation,
-    Offer,
-    Policy,
-    PoolId,
-    Rolling,
-    Skipped,
-    State,
-    Strategy,
-)
-from evenkeel.domain.moves import Growth
-from evenkeel.domain.pausing import hold
-from evenkeel.domain.pools import Pool, PoolState, Sighting, adopted_bounds, find_pools, tie_of
-from evenkeel.domain.safety import safe_bounds
-from evenkeel.domain.seeing import CONTEST_REVERTS, see
-from evenkeel.domain.sizing import FORMULAS, Seat, Size
-from evenkeel.domain.targets import (
+from evenkeel.domain.bounds.balanced import Dealt, deal
+from evenkeel.domain.bounds.distribute import distribute_rolling, pool_rolling
+from evenkeel.domain.bounds.gep24 import FORMULAS, Seat, Size
+from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.domain.health.backoff import state_at
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.observed import CONTEST_REVERTS, see
+from evenkeel.domain.membership.pausing import hold
+from evenkeel.domain.membership.pools import find_pools
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, Rolling, State
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import Pool, tie_of
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
+from evenkeel.domain.model.ulids import time_of
+from evenkeel.domain.replicas.redistribution import (
     Target,
     probe_the_unseen,
     raise_to_minimum,
@@ -42,139 +34,14 @@ from evenkeel.domain.targets import (
     redistribute,
     take_back_overshoot,
 )
-from evenkeel.domain.ulids import time_of
+from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, TOO_OLD, give_back, grow, share_out
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
 SECOND_LOOK = timedelta(seconds=15)
+
+
 # How long a look that found no more than half of a pool's groups waits for another one.
 FEW_LAST = timedelta(minutes=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterState:
-    """What is remembered of a cluster between two looks."""
-
-    groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
-    pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
-    zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
-    growths: tuple[Growth, ...] = ()  # asked for and not begun
-
-
-@dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
-class GroupPlan:
-    """What should become of one group. ``bounds`` None: they are not ours to write."""
-
-    group: NodeGroup
-    state: State
-    requested: int
-    bounds: Bounds | None
-    reasons: tuple[str, ...]
-    rolling: Rolling | None = None
-    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
-    moved: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
-    gives_back: bool = False  # on request: running nodes may go as well
-    leaves: bool = False  # put back what was found at adoption and take our annotations off
-
-    @property
-    def changes(self) -> bool:
-        """Whether anything would be written to this group."""
-        return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
-
-    @property
-    def lowers_requested(self) -> bool:
-        """Whether machines will go."""
-        return self.requested < self.group.requested
-
-    @property
-    def offer(self) -> Offer:
-        """What the annotation remembers of this plan."""
-        return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolPlan:
-    """What should become of one pool."""
-
-    id: PoolId
-    strategy: Strategy
-    min: int | None
-    max: int | None
-    valid: bool
-    problems: tuple[str, ...]
-    starved: int
-    overcommitted: bool
-    groups: tuple[GroupPlan, ...]
-    remembered: PoolState  # what is to be remembered of it from now on
-    known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
-    carried: int = 0  # replicas that an interrupted move gave up, as this look found it
-    owed: int = 0  # of those and of what this plan gives up, what still finds no place
-    contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
-    growth: Growth | None = None  # what somebody asked for, as far as it is not done yet
-    missing: int = 0  # nodes of it that found no room, or have to stay
-    judged: bool = True  # False: left alone whole, so that this look says nothing of what is owed or asked for
-
-    @property
-    def adopted(self) -> dict[str, Bounds | None]:
-        """The bounds that each member had before us, as far as it is known."""
-        return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
-
-    @property
-    def changes(self) -> tuple[GroupPlan, ...]:
-        """The groups that would be written."""
-        return tuple(group for group in self.groups if group.changes)
-
-    @property
-    def moves(self) -> dict[str, int]:
-        """What each group takes on or gives up; empty where nothing is moved."""
-        return {str(plan.group.key): plan.moved for plan in self.groups if plan.moved}
-
-    @property
-    def headroom(self) -> int:
-        """Nodes that the pool may still grow by."""
-        requested = sum(plan.requested for plan in self.groups)
-        return max(0, self.max - requested) if self.valid and self.max is not None else 0
-
-    @property
-    def imbalance(self) -> int:
-        """Running nodes in the fullest zone less those in the emptiest."""
-        running = [plan.group.running for plan in self.groups]
-        return max(running, default=0) - min(running, default=0)
-
-    def digest(self, *, applied: bool) -> str:
-        """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
-        news = {
-            "problems": self.problems if not self.valid else (),
-            "starved": self.starved,
-            "overcommitted": self.overcommitted,
-            "contested": list(self.contested),
-            "trouble": [
-                [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
-            ],
-            "changes": []
-            if applied
-            else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
-        }
-        if not any(news.values()):
-            return ""
-        return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Everything that one look at a cluster leads to."""
-
-    now: datetime
-    pools: tuple[PoolPlan, ...]
-    skipped: tuple[Skipped, ...]
-    states: Mapping[GroupKey, GroupState]  # only those that the look has changed
-    refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
-    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
-    look_at: datetime | None = None  # the first moment at which this plan could change by time alone
-
-    @property
-    def changes(self) -> tuple[GroupPlan, ...]:
-        """All groups that would be written, in pool order."""
-        return tuple(group for pool in self.pools for group in pool.changes)
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
@@ -197,8 +64,8 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             if seen is not None and seen is not known:
                 news[group.key] = seen
     remembered = replace(state, groups={**state.groups, **news}) if news else state
-    growths, refusals = share_out(state.growths, pools, state.pools, now)
-    planned = [_plan_pool(pool, growths.get(pool.id), remembered, now) for pool in pools]
+    scale_requests, refusals = share_out(state.scale_requests, pools, state.pools, now)
+    planned = [_plan_pool(pool, scale_requests.get(pool.id), remembered, now) for pool in pools]
     return Plan(
         now=now,
         pools=tuple(pool for pool, _ in planned),
@@ -335,7 +202,7 @@ def _few_of_them(pool: Pool) -> bool:
 
 
 def _plan_pool(
-    pool: Pool, growth: Growth | None, state: ClusterState, now: datetime
+    pool: Pool, scale_request: ScaleRequest | None, state: ClusterState, now: datetime
 ) -> tuple[PoolPlan, list[datetime]]:
     """The pool's plan, and the moments at which time alone may change it."""
     if pool.problems or pool.min is None or pool.max is None:
@@ -359,15 +226,15 @@ def _plan_pool(
         pool.on_failure,
         pool.max,
         pool.owed,
-        waits=pool.growth is not None,
+        waits=pool.scale_request is not None,
         autoscaler=pool.autoscaler,
     )
     take_back_overshoot(targets, pool.max, pool.on_failure)
     if pool.autoscaler:
         probe_the_unseen(targets, ceiling)
     waits = None
-    if pool.growth is None and (owed or pool.owed or any(target.moved for target in targets)):
-        growth, waits = None, growth  # one journal tells one story
+    if pool.scale_request is None and (owed or pool.owed or any(target.journal_delta for target in targets)):
+        scale_request, waits = None, scale_request  # one journal tells one story
     stood_since = now if any(target.requested < target.group.requested for target in targets) else seen.since
     # What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
     first_seen = pool.state.seen is None and stood_since == seen.since
@@ -399,10 +266,10 @@ def _plan_pool(
         if raises:
             raise_to_own_minimum(targets, [size.min for size in sizes], ceiling)
             missing = raise_to_minimum(targets, pool.min, ceiling)
-        unplaced = _carry_out_growth(growth, targets, sized, pool, now)
+        unplaced = _carry_out_request(scale_request, targets, sized, pool, now)
     else:
         missing = raise_to_minimum(targets, pool.min, ceiling) if raises else 0
-        unplaced = _carry_out_growth(growth, targets, sized, pool, now)
+        unplaced = _carry_out_request(scale_request, targets, sized, pool, now)
         sizes = sized()
     if not raises and sum(target.requested for target in targets) < pool.min:
         moments.append(stood_since + pool.still)
@@ -428,8 +295,8 @@ def _plan_pool(
                 bounds=bounds,
                 reasons=tuple(reasons),
                 rolling=share,
-                moved=target.moved,
-                gives_back=target.gives_back,
+                journal_delta=target.journal_delta,
+                may_remove_running=target.may_remove_running,
                 failed_at=_unanswered(target, state),
             )
         )
@@ -441,7 +308,7 @@ def _plan_pool(
     if requested > pool.max:
         problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
     offered = sum(plan.bounds.max for plan in groups if plan.bounds is not None)
-    floors = any(target.group.floor_max > target.requested for target in targets)
+    floors = any(target.group.owner_min_max > target.requested for target in targets)
     if pool.strategy is Strategy.BALANCED and floors and offered > pool.max >= requested:
         problems.append(
             f"over-offered: the maxima add up to {offered}, PoolMaximum is {pool.max}: the owner of the bounds accepts "
@@ -451,11 +318,13 @@ def _plan_pool(
         problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
     if waits is not None:
         problems.append(f"growth: {waits.what}: it waits for the end of a move between zones")
-    if growth is not None and unplaced:
-        what = "find no room" if growth.nodes > 0 else "have to stay"
-        too_old = now - growth.at > GROWTH_KEPT
+    if scale_request is not None and unplaced:
+        what = "find no room" if scale_request.nodes > 0 else "have to stay"
+        too_old = now - scale_request.at > SCALE_REQUEST_KEPT
         problems.append(
-            f"growth: {growth.what}: {TOO_OLD}" if too_old else f"growth: {unplaced} of {growth.what} {what}"
+            f"growth: {scale_request.what}: {TOO_OLD}"
+            if too_old
+            else f"growth: {unplaced} of {scale_request.what} {what}"
         )
     planned = {str(t.group.key): t.requested for t in targets if t.requested != t.group.requested}
     seen = replace(seen, planned=planned, since=now if planned and planned != seen.planned else seen.since)
@@ -481,7 +350,7 @@ def _plan_pool(
             for group in pool.groups
             if (known := state.groups.get(group.key)) is not None and known.contested_since is not None
         ),
-        growth=growth,
+        scale_request=scale_request,
         missing=unplaced,
     ), moments
 
@@ -492,7 +361,7 @@ def _bounds_of(target: Target, size: Size, pool: Pool, now: datetime) -> tuple[B
     if target.state is State.FROZEN:
         return group.bounds, []
     maximum, reasons = size.max, []
-    if target.state is State.FENCED and group.fence:
+    if target.state is State.FENCED and group.fencing_enabled:
         maximum = target.requested
         reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
     elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
@@ -500,14 +369,14 @@ def _bounds_of(target: Target, size: Size, pool: Pool, now: datetime) -> tuple[B
         reasons.append("max is what is requested: Cluster Autoscaler would order what is on its way again")
     else:
         reasons.append(size.why)
-        if target.state is State.PROBING and group.fence and maximum > target.requested + target.probe:
+        if target.state is State.PROBING and group.fencing_enabled and maximum > target.requested + target.probe:
             maximum = target.requested + target.probe
             reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
-    if group.limits is not None and maximum > max(group.limits.max, target.requested):
-        maximum = max(group.limits.max, target.requested)
-        reasons.append(f"max cut to {maximum}: the Worker's share of the zone is {group.limits.max}")
+    if group.worker_range is not None and maximum > max(group.worker_range.max, target.requested):
+        maximum = max(group.worker_range.max, target.requested)
+        reasons.append(f"max cut to {maximum}: the Worker's share of the zone is {group.worker_range.max}")
     bounds, cuts = safe_bounds(
-        size.min, maximum, target=target.requested, floor_max=group.floor_max, zone_max=group.zone_max
+        size.min, maximum, target=target.requested, owner_min_max=group.owner_min_max, zone_max=group.zone_max
     )
     return bounds, reasons + cuts
 
@@ -526,7 +395,7 @@ def _spoken_for(pool: Pool, targets: Sequence[Target]) -> int:
     if pool.strategy is not Strategy.BALANCED:
         return kept
     return kept + sum(
-        max(0, target.group.floor_max - target.requested)
+        max(0, target.group.owner_min_max - target.requested)
         for target in targets
         if target.state is not State.FROZEN and not (target.state is State.HEALTHY and target.room)
     )
@@ -543,16 +412,20 @@ def _ends(targets: Sequence[Target], state: ClusterState, now: datetime) -> Iter
             yield max(ends)
 
 
-def _carry_out_growth(
-    growth: Growth | None, targets: list[Target], sized: Callable[[], list[Size]], pool: Pool, now: datetime
+def _carry_out_request(
+    scale_request: ScaleRequest | None,
+    targets: list[Target],
+    sized: Callable[[], list[Size]],
+    pool: Pool,
+    now: datetime,
 ) -> int:
     """Nodes that are asked for or given back, into the targets. Returns how many of them could not be."""
-    if growth is None or pool.min is None or pool.max is None:
+    if scale_request is None or pool.min is None or pool.max is None:
         return 0
-    if now - growth.at > GROWTH_KEPT:
-        return abs(growth.nodes)
-    if growth.nodes <= 0:
-        return give_back(targets, growth, pool.min) if growth.nodes else 0
+    if now - scale_request.at > SCALE_REQUEST_KEPT:
+        return abs(scale_request.nodes)
+    if scale_request.nodes <= 0:
+        return give_back(targets, scale_request, pool.min) if scale_request.nodes else 0
     caps = [None if target.group.bounds is None else target.group.bounds.max for target in targets]
     ours = [_ordered_by_us(target.group, pool, now) for target in targets]
     if any(ours):
@@ -560,7 +433,7 @@ def _carry_out_growth(
         caps = [size.max if own else cap for own, size, cap in zip(ours, sized(), caps, strict=True)]
     # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
     kept = _spoken_for(pool, targets) if pool.strategy is Strategy.BALANCED else 0
-    return grow(targets, growth, caps, pool.max - kept)
+    return grow(targets, scale_request, caps, pool.max - kept)
 
 
 def _target(pool: Pool, name: str, group: NodeGroup, found: State, state: ClusterState, now: datetime) -> Target:
@@ -600,7 +473,7 @@ def _has_moved_machines_coming(target: Target, pool: Pool, now: datetime) -> boo
     Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139): with room left, it would order
     them again.
     """
-    if target.moved > 0:
+    if target.journal_delta > 0:
         return True
     return target.state is State.HEALTHY and target.group.waiting > 0 and _ordered_by_us(target.group, pool, now)
 
@@ -613,10 +486,10 @@ def _ordered_by_us(group: NodeGroup, pool: Pool, now: datetime) -> bool:
 def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
     group = target.group
     state = target.state
-    if state in (State.FENCED, State.PROBING) and not group.fence and strategy is Strategy.BALANCED:
+    if state in (State.FENCED, State.PROBING) and not group.fencing_enabled and strategy is Strategy.BALANCED:
         # evenkeel.dev/fence is "false": its autoscaler backs off by itself, so it is sized as if it were healthy.
         state = State.HEALTHY
-    share = group.limits.max if group.limits is not None else None
+    share = group.worker_range.max if group.worker_range is not None else None
     caps = [cap for cap in (group.zone_max, share) if cap is not None]
     return Seat(
         key=str(group.key),
@@ -628,7 +501,7 @@ def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
         bounds=group.bounds,
         weight=group.weight,
         zone_max=min(caps, default=None),
-        floor_max=group.floor_max,
+        owner_min_max=group.owner_min_max,
         tie=target.tie,
     )
 

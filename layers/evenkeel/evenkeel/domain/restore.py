@@ -8,11 +8,14 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from evenkeel.domain.model import NodeGroup, Observation, Policy, PoolId, State
-from evenkeel.domain.pausing import is_called
-from evenkeel.domain.plan import ClusterState, GroupPlan, Plan, PoolPlan, plan
-from evenkeel.domain.pools import PoolState, adopted_bounds
-from evenkeel.domain.safety import safe_bounds
+from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.domain.membership.pausing import is_called
+from evenkeel.domain.model.groups import NodeGroup, Observation, PoolId, State
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import adopted_bounds
+from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.plan import plan
 
 
 def plan_restore(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
@@ -22,12 +25,12 @@ def plan_restore(observation: Observation, state: ClusterState, policy: Policy, 
     that have left their pool since we wrote them are restored too.
     """
     # Paused or not: whoever asks to leave asks for writes.
-    usual = plan(observation, replace(state, growths=()), replace(policy, paused={}), now)
+    usual = plan(observation, replace(state, scale_requests=()), replace(policy, paused={}), now)
     pools: dict[PoolId, PoolPlan] = {}
     for pool in usual.pools:
         known = pool.remembered
         owed = known.move.owed(observation.groups) if known.move else 0
-        begun = pool.growth is not None
+        begun = pool.scale_request is not None
         if (pool.moves if begun else pool.owed < owed) and pool.valid:
             pools[pool.id] = pool
             continue
@@ -95,7 +98,7 @@ def carries_ours(group: NodeGroup) -> bool:
 
 def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
     group = planned.group
-    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, moved=0)
+    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, journal_delta=0)
     if not carries_ours(group):
         return replace(still, reasons=("left alone: it carries nothing of ours",))
     if group.frozen_because is not None:
@@ -106,7 +109,7 @@ def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
     if adopted is None:
         return replace(still, bounds=None, leaves=True, reasons=("restored: it had no bounds before us",))
     bounds, cuts = safe_bounds(
-        adopted.min, adopted.max, target=group.requested, floor_max=group.floor_max, zone_max=None
+        adopted.min, adopted.max, target=group.requested, owner_min_max=group.owner_min_max, zone_max=None
     )
     why = f"restored: its bounds before us were {adopted.min} to {adopted.max}"
     return replace(still, bounds=bounds, leaves=True, reasons=(why, *cuts))

@@ -8,8 +8,8 @@ narrowed after the replicas were written: at every instant max >= requested and 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evenkeel.domain.model import Bounds, State
-from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.plans import GroupPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +34,20 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
     between, a move may owe replicas, which the next plan places; it must never have ordered them twice.
     """
 
-    def growth(plan: GroupPlan) -> tuple[bool, int, int, str]:
+    def scale_request(plan: GroupPlan) -> tuple[bool, int, int, str]:
         group = plan.group
         old = group.bounds.max if group.bounds else 0
         new = plan.bounds.max if plan.bounds else old
-        return (plan.moved >= 0, new - old, plan.requested - group.requested, str(group.key))
+        return (plan.journal_delta >= 0, new - old, plan.requested - group.requested, str(group.key))
 
-    return sorted(changes, key=growth)
+    return sorted(changes, key=scale_request)
 
 
 def grows(plan: GroupPlan) -> bool:
     """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
     old = plan.group.bounds.max if plan.group.bounds else 0
     new = plan.bounds.max if plan.bounds else old
-    return not plan.leaves and plan.moved >= 0 and (new > old or plan.requested > plan.group.requested)
+    return not plan.leaves and plan.journal_delta >= 0 and (new > old or plan.requested > plan.group.requested)
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:

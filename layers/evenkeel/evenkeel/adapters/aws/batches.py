@@ -22,7 +22,7 @@ def handle_message(
             work(read_request(record.body))
         except BadRequestError as error:
             logger.error("message buried: %s", error)
-            queue.bury(record.body, str(error), record.message_id)
+            queue.dead_letter(record.body, str(error), record.message_id)
             metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
     except Exception as error:
         logger.error("message not handled, it is tried again: %s: %s", type(error).__name__, error)

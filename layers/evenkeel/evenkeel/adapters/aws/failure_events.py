@@ -15,13 +15,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.application.failure import Failure, Ignored, Sender
-from evenkeel.application.growth import Asked
+from evenkeel.application.request_scale import ScaleRequestEvent
 from evenkeel.application.zones import ZoneShift
-from evenkeel.config import ClusterId, ConfigError, Count, GrowthRecord, KubernetesName, Moment, read_model
-from evenkeel.domain.failures import FailureClass, classify
-from evenkeel.domain.values import shown
+from evenkeel.config import ClusterId, ConfigError, Count, KubernetesName, Moment, ScaleRequestRecord, read_model
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.values import shown
 
-Word = Failure | ZoneShift | Asked | Ignored
+Word = Failure | ZoneShift | ScaleRequestEvent | Ignored
 
 # An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
 LARGEST_EVENT = 256 * 1024
@@ -102,8 +103,10 @@ def _scale_up(event: Mapping[str, Any]) -> Word:
     detail = read_model(_ScaleUp, event.get("detail"), "scale-up event: detail")
     fields = {"id": detail.id, "nodes": detail.nodes, "pool": detail.pool, "group": detail.group, "only": detail.only}
     fields["by"] = "/".join(str(event.get(name) or "?")[:256] for name in ("account", "source"))
-    record = read_model(GrowthRecord, {**fields, "at": detail.occurredAt or envelope.time}, "scale-up event: detail")
-    return Asked(cluster=detail.cluster, record=record)
+    record = read_model(
+        ScaleRequestRecord, {**fields, "at": detail.occurredAt or envelope.time}, "scale-up event: detail"
+    )
+    return ScaleRequestEvent(cluster=detail.cluster, record=record)
 
 
 # ---------------------------------------------------------------- kubernetes-event-exporter

@@ -99,7 +99,7 @@ class SqsQueue:
         except (BotoCoreError, ClientError) as error:
             _log.warning("message comes back after its visibility timeout: %s", error)
 
-    def bury(self, body: str, reason: str, message_id: str) -> None:
+    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
         """Poison goes to the dead letters at once, with its reason, instead of being tried until it gets there."""
         self._send(
             QueueUrl=self._dead_letters,

@@ -19,20 +19,18 @@ from evenkeel.config import (
     ConfigError,
     EventLookRecord,
     GroupRecord,
-    GrowthRecord,
     PoolRecord,
+    ScaleRequestRecord,
     TimerRecord,
     Unknown,
     ZoneRecord,
     keep_unknown,
     read_stored,
 )
-from evenkeel.domain.backoff import GroupState
 from evenkeel.domain.looks import Timer
-from evenkeel.domain.model import GroupKey, PoolId
-from evenkeel.domain.plan import ClusterState
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.values import BadValueError
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.values import BadValueError
 
 # A day longer than it counts, whatever it is: for people who look, and so that late words are still known to be late.
 # It is counted from now on, at the least: DynamoDB never deletes what ended five years ago.
@@ -42,7 +40,7 @@ _GROUP_KEPT = timedelta(days=2)
 # Who contests a write should hear of it; who has not within a year will not.
 _CONTESTED_KEPT = timedelta(days=365)
 # EventBridge may bring an event again within a day.
-_GROWTH_KEPT = timedelta(days=1, hours=1)
+_SCALE_REQUEST_KEPT = timedelta(days=1, hours=1)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -103,7 +101,7 @@ class Records:
         groups: dict[GroupKey, GroupState] = {}
         pools: dict[PoolId, PoolState] = {}
         zones: dict[str, ZoneRecord] = {}
-        growths: dict[str, GrowthRecord] = {}
+        scale_requests: dict[str, ScaleRequestRecord] = {}
         event_look = timer = None
         over: dict[str, int] = {}
         for key, item in items.items():
@@ -117,8 +115,8 @@ class Records:
                 pool = self._read(_PoolRecord, cluster, key, item)
                 pools[pool.id] = pool.state()
             elif key.startswith("GROWTH#"):
-                growth = self._read(GrowthRecord, cluster, key, item)
-                growths[growth.id] = growth
+                scale_request = self._read(ScaleRequestRecord, cluster, key, item)
+                scale_requests[scale_request.id] = scale_request
             elif key.startswith("ZONE#"):
                 zone, said = key.rpartition("/")[2], self._read(ZoneRecord, cluster, key, item)
                 # A record that has got a region since may have two items of a zone: of each source the later word.
@@ -133,15 +131,17 @@ class Records:
                 groups=groups,
                 pools=pools,
                 zones={zone: record.impaired_until for zone, record in zones.items()},
-                growths=tuple(growth.growth() for growth in growths.values() if not growth.done),
+                scale_requests=tuple(
+                    scale_request.scale_request() for scale_request in scale_requests.values() if not scale_request.done
+                ),
             ),
             zones=zones,
-            growths=growths,
+            scale_requests=scale_requests,
             timer=timer,
             event_look=event_look,
             versions={key: item.version for key, item in items.items() if item.version is not None},
             over=over,
-            fence=fence,
+            fencing_token=fence,
         )
 
     def cluster_record(self, cluster: str, text: str) -> ClusterRecord | str:
@@ -179,9 +179,9 @@ class Records:
         expires = max(now, record.impaired_until) + _KEPT
         return self._entry(cluster, f"ZONE#{region}/{zone}", record.model_dump_json(), version, expires)
 
-    def growth(self, cluster: str, record: GrowthRecord, version: int | None, now: datetime) -> Entry:
+    def scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None, now: datetime) -> Entry:
         """Kept for a day after it was asked for, so that the same request is known when it comes again."""
-        expires = max(now + _KEPT, record.at + _GROWTH_KEPT)
+        expires = max(now + _KEPT, record.at + _SCALE_REQUEST_KEPT)
         return self._entry(cluster, f"GROWTH#{record.id}", record.model_dump_json(), version, expires)
 
     def event_look(self, cluster: str, record: EventLookRecord, version: int | None, now: datetime) -> Entry:

@@ -28,11 +28,10 @@ from evenkeel.adapters.aws.records import Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import ClusterRecord, EventLookRecord, GrowthRecord, ZoneRecord
-from evenkeel.domain.backoff import GroupState
+from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
-from evenkeel.domain.model import GroupKey, PoolId
-from evenkeel.domain.pools import PoolState
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.states import GroupState, PoolState
 
 _DUE = "DUE"
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
@@ -112,9 +111,9 @@ class DynamoStore:
         """The same."""
         self._update(cluster, self._records.zone(cluster, region, zone, record, version, self._now()))
 
-    def save_growth(self, cluster: str, record: GrowthRecord, version: int | None) -> None:
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
         """The same."""
-        self._update(cluster, self._records.growth(cluster, record, version, self._now()))
+        self._update(cluster, self._records.scale_request(cluster, record, version, self._now()))
 
     def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
         """The same."""
@@ -167,7 +166,7 @@ class DynamoStore:
             if float(answer.get("Item", {}).get("ends", {"N": "0"})["N"]) > now.timestamp():
                 raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
             raise
-        return Lease(owner=owner, fence=fence, expires=expires)
+        return Lease(owner=owner, fencing_token=fence, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
         """End it now, if it is still ours. The item stays, so that fences only ever rise."""
@@ -182,7 +181,7 @@ class DynamoStore:
                     ExpressionAttributeValues={
                         ":now": {"N": repr(now.timestamp())},
                         ":owner": {"S": lease.owner},
-                        ":fence": {"N": str(lease.fence)},
+                        ":fence": {"N": str(lease.fencing_token)},
                     },
                 )
             )

@@ -28,7 +28,7 @@ from evenkeel.adapters.kubernetes.transport import connections, tls_context
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
-from evenkeel.domain.values import shown
+from evenkeel.domain.model.values import shown
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.

@@ -23,8 +23,8 @@ from evenkeel.adapters.kubernetes.readers import (
     Listing,
     Object,
     as_observation,
-    at,
     by_owner,
+    get_path,
     is_preserved,
     name_of,
     owner_of,
@@ -37,9 +37,9 @@ from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.model import GroupKey, Machine, NodeGroup, Observation, Skipped, State
-from evenkeel.domain.origins import POOL_MAX
-from evenkeel.domain.plan import GroupPlan
+from evenkeel.domain.membership.numbers import POOL_MAX
+from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.writes import Patch
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
@@ -102,7 +102,7 @@ class KubernetesCluster:
         if namespace is None:
             return ""
         path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/cluster-autoscaler-status"
-        return str(at(self._api.get(path, self._remaining), ("data", "status")) or "")
+        return str(get_path(self._api.get(path, self._remaining), ("data", "status")) or "")
 
     def _list(self, flavour: Flavour) -> Listing | None:
         """All objects of a flavour; None where the cluster does not have it."""
@@ -150,8 +150,8 @@ class KubernetesCluster:
 
     def _discovered(self, path: str, key: str) -> set[str] | None:
         """The names that a discovery document lists; None where it could not be read."""
-        found = at(self._api.get(path, self._remaining), (key,))
-        return {str(at(entry, ("name",))) for entry in found} if isinstance(found, list) else None
+        found = get_path(self._api.get(path, self._remaining), (key,))
+        return {str(get_path(entry, ("name",))) for entry in found} if isinstance(found, list) else None
 
     def _version(self, kind: Kind) -> str | None:
         """The version to use: the only one there is, or the best that is served."""
@@ -267,7 +267,7 @@ class KubernetesCluster:
         found = self._found[key]
         return _identity(found.owner or found.scalable)
 
-    def going(self, patch: Patch) -> tuple[str, ...]:
+    def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go: failed ones, those past their time, others without a node, the newest first.
 
         Then, on request, those with a node, the least useful first. Never one that is preserved: it would not go.
@@ -287,7 +287,7 @@ class KubernetesCluster:
         order = [
             machine
             for machine, item in staying
-            if not is_preserved(flavour, item, now) and (patch.plan.gives_back or not machine.has_node)
+            if not is_preserved(flavour, item, now) and (patch.plan.may_remove_running or not machine.has_node)
         ]
         order.sort(key=lambda machine: (machine.created_at, machine.name), reverse=True)
         order.sort(key=turn)
@@ -414,7 +414,7 @@ class KubernetesCluster:
         body = _in_topology(item, found, annotations) if in_topology else {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
 
-    def tell(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
         if self._remaining() < _SPARE_SECONDS:
             return
@@ -430,7 +430,7 @@ class KubernetesCluster:
                 "kind": item.get("kind"),
                 "namespace": namespace,
                 "name": name,
-                "uid": at(item, ("metadata", "uid")),
+                "uid": get_path(item, ("metadata", "uid")),
             },
             "reason": "EvenkeelRestored" if plan.leaves else f"Evenkeel{_EVENT_REASONS[plan.state]}",
             "message": "; ".join(plan.reasons)[:1024],
@@ -458,7 +458,7 @@ class KubernetesCluster:
 
 
 def _mark_of(flavour: Flavour, machine: Object) -> Any:
-    return (at(machine, ("metadata", "annotations")) or {}).get(flavour.mark[0])
+    return (get_path(machine, ("metadata", "annotations")) or {}).get(flavour.mark[0])
 
 
 def _path(kind: Kind, version: str, namespace: str | None) -> str:
@@ -474,7 +474,7 @@ def _identity(item: Object) -> str:
 
 
 def _resource_version(item: Object) -> str:
-    found = at(item, ("metadata", "resourceVersion"))
+    found = get_path(item, ("metadata", "resourceVersion"))
     if not isinstance(found, str) or not found:
         # Without it the patch would overwrite whatever happened since the look.
         raise RejectedError(f"{_identity(item)} has no metadata.resourceVersion: not written")
@@ -483,10 +483,10 @@ def _resource_version(item: Object) -> str:
 
 def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str | None]) -> dict[str, Any]:
     """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
-    name = at(found.scalable, ("metadata", "labels", TOPOLOGY_NAME))
+    name = get_path(found.scalable, ("metadata", "labels", TOPOLOGY_NAME))
     entries: list[Any] = []
-    for entry in at(cluster, ("spec", "topology", "workers", "machineDeployments")):
-        if at(entry, ("name",)) == name:
+    for entry in get_path(cluster, ("spec", "topology", "workers", "machineDeployments")):
+        if get_path(entry, ("name",)) == name:
             metadata = entry.get("metadata") or {}
             merged = {**(metadata.get("annotations") or {}), **annotations}
             kept = {key: value for key, value in merged.items() if value is not None}

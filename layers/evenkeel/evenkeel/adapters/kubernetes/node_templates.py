@@ -22,17 +22,18 @@ from evenkeel.adapters.kubernetes.readers import (
     Object,
     Owner,
     Reading,
-    at,
+    get_path,
     mapping,
     name_of,
     owner_of,
     owners_of,
-    texts,
+    string_map,
 )
-from evenkeel.domain.model import GroupKey
-from evenkeel.domain.quantities import read_quantity
-from evenkeel.domain.templates import NodeTemplate, Taint, merged, read_labels, read_taints
-from evenkeel.domain.values import BadValueError, Fault, shown
+from evenkeel.domain.membership.quantities import read_quantity
+from evenkeel.domain.membership.templates import merged, read_labels, read_taints
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.model.values import BadValueError, Fault, shown
 
 NODE = Kind("", ("v1",), "Node", "nodes")
 
@@ -86,14 +87,14 @@ def is_template(flavour: Flavour, group: str, version: str, kind: str) -> bool:
 
 def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
     """The reference of a scalable, in both of Cluster API's styles; None where it has none that can be followed."""
-    found = at(scalable, flavour.template_path) if flavour.template_path else None
-    kind, name = at(found, ("kind",)), at(found, ("name",))
+    found = get_path(scalable, flavour.template_path) if flavour.template_path else None
+    kind, name = get_path(found, ("kind",)), get_path(found, ("name",))
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         return None
     if flavour.template is not None:
         return Reference(flavour.template, name) if kind == flavour.template.kind else None
-    group, _, version = str(at(found, ("apiVersion",)) or "").rpartition("/")  # v1beta1: an ObjectReference
-    group = at(found, ("apiGroup",)) or group
+    group, _, version = str(get_path(found, ("apiVersion",)) or "").rpartition("/")  # v1beta1: an ObjectReference
+    group = get_path(found, ("apiGroup",)) or group
     if not isinstance(group, str) or not _GROUP.fullmatch(group) or not _TEMPLATE.fullmatch(kind):
         return None
     # Lower case and an s: what Cluster API's contract demands of its providers.
@@ -104,7 +105,7 @@ def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
 def described(one: Found, flavour: Flavour, looked: Looked) -> Found:
     """The group with its node template, and with what keeps it closed where it has no nodes."""
     item, group = one.scalable, one.group
-    annotations = mapping(at(item, ("metadata", "annotations")))
+    annotations = mapping(get_path(item, ("metadata", "annotations")))
     reading = Reading(name=f"{group.kind} {group.key.namespace}/{group.key.name}")
     capacity = _annotated_capacity(flavour, annotations, reading)
     blind = bool(reading.faults)  # one amount that it cannot read, and Cluster Autoscaler takes none of them
@@ -126,7 +127,7 @@ def described(one: Found, flavour: Flavour, looked: Looked) -> Found:
     if node is not None:
         template = merged(template, _of_node(node, reading))
     else:
-        own = NodeTemplate(labels=_own_labels(flavour, item), taints=_taints(at(item, flavour.node_taints)))
+        own = NodeTemplate(labels=_own_labels(flavour, item), taints=_taints(get_path(item, flavour.node_taints)))
         template = merged(template, own)
         if source is not None:
             read = _of_machine_class if flavour.template is not None else _of_infrastructure
@@ -136,7 +137,7 @@ def described(one: Found, flavour: Flavour, looked: Looked) -> Found:
     if not known and not closed and not reading.faults:
         return one
     # Nobody else has anything to say: there is no other object, or it was read, or it would have been found.
-    stated = at(item, flavour.template_path) if flavour.template_path else None
+    stated = get_path(item, flavour.template_path) if flavour.template_path else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in looked.kinds
     settled = stated is None or source is not None or listed
     unseen = closed and flavour.discovers_groups and (blind or settled)
@@ -176,11 +177,11 @@ def running_nodes(
     ready = {
         provider: node
         for node in nodes
-        if isinstance(provider := at(node, ("spec", "providerID")), str) and provider and _is_ready(node)
+        if isinstance(provider := get_path(node, ("spec", "providerID")), str) and provider and _is_ready(node)
     }
     nodes_of: dict[Owner, list[Object]] = defaultdict(list)
     for machine in machines:
-        provider = at(machine, ("spec", "providerID"))
+        provider = get_path(machine, ("spec", "providerID"))
         if isinstance(provider, str) and provider in ready:
             for owner in owners_of(flavour, machine):
                 nodes_of[owner].append(ready[provider])
@@ -191,9 +192,9 @@ def running_nodes(
 
 
 def _is_ready(node: Object) -> bool:
-    conditions = at(node, ("status", "conditions"))
+    conditions = get_path(node, ("status", "conditions"))
     return any(
-        at(condition, ("type",)) == "Ready" and at(condition, ("status",)) == "True"
+        get_path(condition, ("type",)) == "Ready" and get_path(condition, ("status",)) == "True"
         for condition in (conditions if isinstance(conditions, list) else [])
     )
 
@@ -254,7 +255,7 @@ def _own_labels(flavour: Flavour, scalable: Object) -> dict[str, str]:
     domains = flavour.node_label_domains
     return {
         key: value
-        for key, value in texts(at(scalable, flavour.node_labels)).items()
+        for key, value in string_map(get_path(scalable, flavour.node_labels)).items()
         if not domains or any(_is_below(key.partition("/")[0], domain) for domain in domains)
     }
 
@@ -265,7 +266,7 @@ def _is_below(prefix: str, domain: str) -> bool:
 
 
 def _taints(value: Any) -> tuple[Taint, ...]:
-    entries = [texts(entry) for entry in (value if isinstance(value, list) else [])]
+    entries = [string_map(entry) for entry in (value if isinstance(value, list) else [])]
     return tuple(
         Taint(entry["key"], entry.get("value", ""), entry["effect"])
         for entry in entries
@@ -287,20 +288,20 @@ def _within(item: Object, reading: Reading, kind: str) -> Reading:
 def _of_node(node: Object, reading: Reading) -> NodeTemplate:
     reading = _within(node, reading, "Node")
     return NodeTemplate(
-        capacity=_resources("status.capacity", at(node, ("status", "capacity")), reading),
-        allocatable=_resources("status.allocatable", at(node, ("status", "allocatable")), reading) or None,
-        labels=texts(at(node, ("metadata", "labels"))),
-        taints=_taints(at(node, ("spec", "taints"))),
+        capacity=_resources("status.capacity", get_path(node, ("status", "capacity")), reading),
+        allocatable=_resources("status.allocatable", get_path(node, ("status", "allocatable")), reading) or None,
+        labels=string_map(get_path(node, ("metadata", "labels"))),
+        taints=_taints(get_path(node, ("spec", "taints"))),
         source=f"Node {name_of(node)[1]}",
     )
 
 
 def _of_infrastructure(item: Object, reading: Reading) -> NodeTemplate:
     kind = str(item.get("kind"))
-    info = texts(at(item, ("status", "nodeInfo")))
+    info = string_map(get_path(item, ("status", "nodeInfo")))
     labels = {_ARCH: info.get("architecture"), _OS: info.get("operatingSystem")}
     return NodeTemplate(
-        capacity=_resources("status.capacity", at(item, ("status", "capacity")), _within(item, reading, kind)),
+        capacity=_resources("status.capacity", get_path(item, ("status", "capacity")), _within(item, reading, kind)),
         labels={key: value for key, value in labels.items() if value},
         source=f"{kind} {name_of(item)[1]}",
     )

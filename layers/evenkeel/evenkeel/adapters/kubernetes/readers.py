@@ -27,24 +27,24 @@ from evenkeel.adapters.kubernetes.flavours import (
     Flavour,
     Path,
 )
-from evenkeel.domain.discovery import Discovery, discovered
-from evenkeel.domain.distribute import distribute_over_zones, read_int_or_percent
-from evenkeel.domain.failures import FailureClass, classify, is_of_bounds
-from evenkeel.domain.model import (
+from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.health.failures import classify, is_of_bounds
+from evenkeel.domain.membership.discovery import Discovery, discovered
+from evenkeel.domain.membership.quantities import read_duration
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import (
     Bounds,
     GroupKey,
     Machine,
     MachineFailure,
     NodeGroup,
     Observation,
-    OnFailure,
     Rolling,
     Skipped,
-    Strategy,
 )
-from evenkeel.domain.offer import read_adopted, read_offer, read_publication
-from evenkeel.domain.quantities import read_duration
-from evenkeel.domain.values import BadValueError, Fault, near, read_count, read_flag, read_weight, shown
+from evenkeel.domain.model.values import BadValueError, Fault, near, read_count, read_flag, read_weight, shown
 
 Object = Mapping[str, Any]
 _Read = TypeVar("_Read")
@@ -59,7 +59,7 @@ _FIRST, _LAST = datetime(2000, 1, 2, tzinfo=UTC), datetime(2199, 12, 31, tzinfo=
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 
 
-def at(object: Any, path: Path) -> Any:
+def get_path(object: Any, path: Path) -> Any:
     """The value at a path, or None where any step is missing or no mapping."""
     for step in path:
         # What JSON and YAML make; asking for a Mapping costs ten times as much, and most of a look is this.
@@ -74,20 +74,20 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def texts(value: Any) -> dict[str, str]:
+def string_map(value: Any) -> dict[str, str]:
     """The entries of a mapping whose values are texts."""
     return {key: text for key, text in mapping(value).items() if isinstance(text, str)}
 
 
 def name_of(object: Object) -> tuple[str, str]:
     """Namespace and name; empty where the object has none."""
-    namespace, name = at(object, ("metadata", "namespace")), at(object, ("metadata", "name"))
+    namespace, name = get_path(object, ("metadata", "namespace")), get_path(object, ("metadata", "name"))
     return (namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
 
 
 def _controller(object: Object) -> tuple[str, str] | None:
     """Kind and name of the controlling owner."""
-    owners = at(object, ("metadata", "ownerReferences"))
+    owners = get_path(object, ("metadata", "ownerReferences"))
     for owner in owners if isinstance(owners, list) else []:
         if isinstance(owner, Mapping) and owner.get("controller"):
             return str(owner.get("kind")), str(owner.get("name"))
@@ -174,8 +174,8 @@ class _Companions:
             scalers={
                 (name_of(item)[0], target): item
                 for item in listing.of("MachineAutoscaler")
-                if at(item, ("spec", "scaleTargetRef", "kind")) in (None, "MachineSet")
-                and isinstance(target := at(item, ("spec", "scaleTargetRef", "name")), str)
+                if get_path(item, ("spec", "scaleTargetRef", "kind")) in (None, "MachineSet")
+                and isinstance(target := get_path(item, ("spec", "scaleTargetRef", "name")), str)
             },
             limits=_worker_limits(listing.of("Worker")),
         )
@@ -197,8 +197,8 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
                 continue  # part of a node group, none of its own
             namespace, name = name_of(item)
             key = GroupKey(flavour.name, namespace, name)
-            cluster = next((c for path in flavour.cluster_paths if isinstance(c := at(item, path), str)), "")
-            labels = texts(at(item, ("metadata", "labels")))
+            cluster = next((c for path in flavour.cluster_paths if isinstance(c := get_path(item, path), str)), "")
+            labels = string_map(get_path(item, ("metadata", "labels")))
             if not name:
                 why = f"a {kind.kind} without metadata.name"
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
@@ -219,13 +219,13 @@ def _hibernated(found: list[Found]) -> list[Found]:
     """
     asleep: dict[tuple[str, str | None], list[Found]] = {}
     for one in found:
-        if one.group.limits is not None:
+        if one.group.worker_range is not None:
             asleep.setdefault((one.group.key.namespace, one.group.pool_label), []).append(one)
     frozen = {
         one.group.key
         for members in asleep.values()
         if not any(one.group.requested for one in members)
-        and any(one.group.limits and one.group.limits.min for one in members)
+        and any(one.group.worker_range and one.group.worker_range.min for one in members)
         for one in members
     }
     why = "its shoot is hibernated: the pool has no replicas although its Worker asks for some"
@@ -240,29 +240,29 @@ def _hibernated(found: list[Found]) -> list[Found]:
 def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: str, beside: _Companions) -> Found:
     namespace, name = key.namespace, key.name
     reading = Reading(name=f"{kind} {namespace}/{name}")
-    labels = texts(at(item, ("metadata", "labels")))
-    annotations = mapping(at(item, ("metadata", "annotations")))
+    labels = string_map(get_path(item, ("metadata", "labels")))
+    annotations = mapping(get_path(item, ("metadata", "annotations")))
     sets = beside.sets.get((namespace, name), [])
     parent = beside.clusters.get((namespace, cluster))
     entry = beside.topologies.get((namespace, cluster), {}).get(labels.get(TOPOLOGY_NAME, ""))
     scaler = beside.scalers.get((namespace, name))
     reading.unknown_names(annotations, OWN_ANNOTATIONS, "annotation")
-    reading.unknown_names(mapping(at(item, ("metadata", "labels"))), OWN_LABELS, "label")
+    reading.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
 
     # Who owns the bounds: a MachineAutoscaler, the Cluster's topology, or the scalable itself.
     owner: Object | None = None
     if scaler is not None:
-        owner, owned = scaler, mapping(at(scaler, ("metadata", "annotations")))
+        owner, owned = scaler, mapping(get_path(scaler, ("metadata", "annotations")))
         low = Reading(name=f"MachineAutoscaler {'/'.join(name_of(scaler))}")
         low.unknown_names(owned, (DECISION, ADOPTED), "annotation")
-        minimum = low.read("spec.minReplicas", at(scaler, ("spec", "minReplicas")), read_count)
-        maximum = low.read("spec.maxReplicas", at(scaler, ("spec", "maxReplicas")), read_count)
+        minimum = low.read("spec.minReplicas", get_path(scaler, ("spec", "minReplicas")), read_count)
+        maximum = low.read("spec.maxReplicas", get_path(scaler, ("spec", "maxReplicas")), read_count)
         reading.faults += low.faults
         has_bounds = True
     else:
         owned = annotations
         if TOPOLOGY_OWNED in labels and entry is not None:
-            owner, owned = parent, mapping(at(entry, ("metadata", "annotations")))
+            owner, owned = parent, mapping(get_path(entry, ("metadata", "annotations")))
         minimum = reading.read(flavour.min_key, owned.get(flavour.min_key), read_count)
         maximum = reading.read(flavour.max_key, owned.get(flavour.max_key), read_count)
         has_bounds = flavour.min_key in owned or flavour.max_key in owned
@@ -282,7 +282,7 @@ def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: st
         else:
             bounds = Bounds(low_bound, high_bound)
 
-    replicas = at(item, ("spec", "replicas"))
+    replicas = get_path(item, ("spec", "replicas"))
     requested = reading.read("spec.replicas", replicas, read_count)
     frozen = _frozen(flavour, item, sets, parent, entry, labels, annotations)
     if scaler is None and flavour.name == "openshift" and SCALER_OF in annotations and frozen is None:
@@ -292,13 +292,15 @@ def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: st
         requested = flavour.absent_replicas
         if requested is None and frozen is None:
             frozen = "its spec.replicas is not set yet"
-    zone = next((found for path in (*flavour.zone_paths, ZONE_LABEL) if (found := at(item, path)) is not None), None)
+    zone = next(
+        (found for path in (*flavour.zone_paths, ZONE_LABEL) if (found := get_path(item, path)) is not None), None
+    )
     if zone is not None and (not isinstance(zone, str) or not zone):
         problem = "a zone is a name such as eu-central-1a"
         reading.faults.append(Fault(object=reading.name, field="zone", value=shown(zone), problem=problem))
         zone = None
     pool = labels.get(POOL_LABEL) or (labels.get(flavour.pool_label) if flavour.pool_label else None)
-    pool = pool or next((text for path in flavour.pool_paths if isinstance(text := at(item, path), str)), None)
+    pool = pool or next((text for path in flavour.pool_paths if isinstance(text := get_path(item, path), str)), None)
     adopted_text = owned.get(ADOPTED)
     adopted = reading.read(ADOPTED, adopted_text, lambda text: (read_adopted(str(text)),))
     decision = text if isinstance(text := owned.get(DECISION), str) else None
@@ -322,13 +324,13 @@ def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: st
         bounds_by=_written_by(item if owner is None else owner, _bounds_paths(flavour)),
         replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
         move=text if isinstance(text := annotations.get(MOVE), str) else None,
-        floor_max=_MACHINE_AUTOSCALER_LEAST_MAX if scaler is not None else 0,
-        limits=beside.limits.get((namespace, pool or "", zone or "")),
+        owner_min_max=_MACHINE_AUTOSCALER_LEAST_MAX if scaler is not None else 0,
+        worker_range=beside.limits.get((namespace, pool or "", zone or "")),
         two_objects=owner is not None,
         copied=None if owner is None else _copied_bounds(flavour, annotations),
         provision_timeout=_provision_timeout(flavour, annotations, reading),
         frozen_because=frozen,
-        fence=_or(reading.read(OWN + "fence", annotations.get(OWN + "fence"), read_flag), True),
+        fencing_enabled=_or(reading.read(OWN + "fence", annotations.get(OWN + "fence"), read_flag), True),
         weight=_or(reading.read(OWN + "weight", annotations.get(OWN + "weight"), read_weight), 1),
         zone_max=reading.read(OWN + "zone-max", annotations.get(OWN + "zone-max"), read_count),
         pool_min=reading.read(OWN + "pool-min", annotations.get(OWN + "pool-min"), read_count),
@@ -370,14 +372,15 @@ def _bounds_paths(flavour: Flavour) -> tuple[Path, ...]:
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    entries = at(item, ("metadata", "managedFields"))
+    entries = get_path(item, ("metadata", "managedFields"))
     others = [
         entry
         for entry in (entries if isinstance(entries, list) else [])
-        if at(entry, ("manager",)) != "evenkeel" and any(at(entry, ("fieldsV1", *path)) is not None for path in paths)
+        if get_path(entry, ("manager",)) != "evenkeel"
+        and any(get_path(entry, ("fieldsV1", *path)) is not None for path in paths)
     ]
-    latest = max(others, key=lambda entry: str(at(entry, ("time",))), default=None)
-    return str(at(latest, ("manager",)) or "somebody")
+    latest = max(others, key=lambda entry: str(get_path(entry, ("time",))), default=None)
+    return str(get_path(latest, ("manager",)) or "somebody")
 
 
 def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) -> list[Found]:
@@ -387,19 +390,19 @@ def with_autoscaler_status(found: list[Found], flavour: Flavour, status: str) ->
     ``<kind>/<namespace>/<name>`` by the clusterapi provider and ``<namespace>.<name>`` by Gardener's.
     """
     try:
-        groups = at(yaml.safe_load(status), ("nodeGroups",))
+        groups = get_path(yaml.safe_load(status), ("nodeGroups",))
     except (yaml.YAMLError, RecursionError, ValueError):  # ValueError: a date that does not exist
         groups = None
     failures: dict[str, MachineFailure] = {}
     for entry in groups if isinstance(groups, list) else []:
-        if at(entry, ("scaleUp", "status")) == "Backoff":
-            info = at(entry, ("scaleUp", "backoffInfo"))
-            since = at(entry, ("scaleUp", "lastTransitionTime"))
+        if get_path(entry, ("scaleUp", "status")) == "Backoff":
+            info = get_path(entry, ("scaleUp", "backoffInfo"))
+            since = get_path(entry, ("scaleUp", "lastTransitionTime"))
             since = since.isoformat() if isinstance(since, datetime) else since
-            if is_of_bounds(str(at(info, ("errorMessage",)))):
+            if is_of_bounds(str(get_path(info, ("errorMessage",)))):
                 continue  # our own bounds, lowered between two looks of the autoscaler's
-            name = str(at(entry, ("name",)))
-            failures[name] = _failure(at(info, ("errorCode",)), at(info, ("errorMessage",)), since)
+            name = str(get_path(entry, ("name",)))
+            failures[name] = _failure(get_path(info, ("errorCode",)), get_path(info, ("errorMessage",)), since)
     if not failures:
         return found
 
@@ -419,14 +422,14 @@ def _or(value: _Read | None, default: _Read) -> _Read:
 
 def _running(item: Object) -> int:
     """Machines with a ready node, as the status counts them. An object without status has none yet."""
-    ready = at(item, ("status", "readyReplicas"))
+    ready = get_path(item, ("status", "readyReplicas"))
     return ready if isinstance(ready, int) and not isinstance(ready, bool) and ready > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:
     """The numbers of a rolling update; where they stand differs between API versions."""
     for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
-        found = at(item, path)
+        found = get_path(item, path)
         if isinstance(found, Mapping) and "maxSurge" in found and "maxUnavailable" in found:
             surge = reading.read("maxSurge", found["maxSurge"], read_int_or_percent)
             unavailable = reading.read("maxUnavailable", found["maxUnavailable"], read_int_or_percent)
@@ -436,7 +439,7 @@ def _rolling(item: Object, reading: Reading) -> Rolling | None:
 
 def _topology(cluster: Object) -> dict[str, Object]:
     """The entries of a Cluster's topology that ClusterClass-managed MachineDeployments come from, by name."""
-    entries = at(cluster, ("spec", "topology", "workers", "machineDeployments"))
+    entries = get_path(cluster, ("spec", "topology", "workers", "machineDeployments"))
     named = [entry for entry in (entries if isinstance(entries, list) else []) if isinstance(entry, Mapping)]
     # Of two with one name the first counts; the API allows no two.
     return {name: entry for entry in reversed(named) if isinstance(name := entry.get("name"), str)}
@@ -452,25 +455,29 @@ def _frozen(
     annotations: Mapping[str, Any],
 ) -> str | None:
     """Why a group must not be written now, or None."""
-    if at(item, ("metadata", "deletionTimestamp")) is not None:
+    if get_path(item, ("metadata", "deletionTimestamp")) is not None:
         return "it is being deleted"
-    if at(item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in annotations:
+    if get_path(item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in annotations:
         return "it is paused"
-    if parent is not None and at(parent, ("spec", "paused")) is True:
+    if parent is not None and get_path(parent, ("spec", "paused")) is True:
         return f"its Cluster {'/'.join(name_of(parent))} is paused"
-    if parent is not None and at(parent, ("metadata", "deletionTimestamp")) is not None:
+    if parent is not None and get_path(parent, ("metadata", "deletionTimestamp")) is not None:
         return f"its Cluster {'/'.join(name_of(parent))} is being deleted"
     for place in ("spec", "status"):
-        authority = at(item, (place, "authoritativeAPI"))
+        authority = get_path(item, (place, "authoritativeAPI"))
         if authority not in (None, "", "MachineAPI"):
             return f"{place}.authoritativeAPI is {shown(authority)}: another API owns it"
-    conditions = at(item, ("status", "conditions"))
+    conditions = get_path(item, ("status", "conditions"))
     for condition in conditions if isinstance(conditions, list) else []:
         if isinstance(condition, Mapping) and condition.get("type") == "Frozen" and condition.get("status") == "True":
             return "machine-controller-manager has frozen it"
     # Kubernetes' own way to see a rollout: more than one MachineSet still has machines
     # (cluster-autoscaler clusterapi_nodegroup.go:531-587).
-    holding = [one for one in sets if (at(one, ("spec", "replicas")) or 0) or (at(one, ("status", "replicas")) or 0)]
+    holding = [
+        one
+        for one in sets
+        if (get_path(one, ("spec", "replicas")) or 0) or (get_path(one, ("status", "replicas")) or 0)
+    ]
     if len(holding) > 1:
         return f"it is rolling: {len(holding)} MachineSets hold machines"
     if TOPOLOGY_OWNED in labels:
@@ -492,43 +499,43 @@ def _worker_limits(workers: Iterable[Object]) -> dict[tuple[str, str, str], Boun
     limits = {}
     for worker in workers:
         namespace, _ = name_of(worker)
-        pools = at(worker, ("spec", "pools"))
+        pools = get_path(worker, ("spec", "pools"))
         for pool in pools if isinstance(pools, list) else []:
-            zones = at(pool, ("zones",))
+            zones = get_path(pool, ("zones",))
             try:
-                low, high = read_count(at(pool, ("minimum",))), read_count(at(pool, ("maximum",)))
+                low, high = read_count(get_path(pool, ("minimum",))), read_count(get_path(pool, ("maximum",)))
             except BadValueError:
                 continue
             for index, zone in enumerate(zones if isinstance(zones, list) else []):
                 share = [distribute_over_zones(index, size, len(zones)) for size in (low, high)]
-                limits[(namespace, str(at(pool, ("name",))), str(zone))] = Bounds(min(share), max(share))
+                limits[(namespace, str(get_path(pool, ("name",))), str(zone))] = Bounds(min(share), max(share))
     return limits
 
 
 def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
     """One machine, as far as redistribution needs it."""
-    annotations = mapping(at(item, ("metadata", "annotations")))
+    annotations = mapping(get_path(item, ("metadata", "annotations")))
     key, value = flavour.mark
     if flavour.name == "gardener":
         # The node label is set when the VM is made; the phase says whether the node has joined
         # (machine-controller-manager pkg/util/provider/machinecontroller/machine_util.go).
-        phase = at(item, ("status", "currentStatus", "phase"))
+        phase = get_path(item, ("status", "currentStatus", "phase"))
         has_node, ready = phase in ("Running", "Unknown"), phase != "Unknown"
         marked = annotations.get(key) == value
     else:
-        has_node = at(item, ("status", "nodeRef", "name")) is not None
-        health = _condition(at(item, ("status", "conditions")), "NodeHealthy")
+        has_node = get_path(item, ("status", "nodeRef", "name")) is not None
+        health = _condition(get_path(item, ("status", "conditions")), "NodeHealthy")
         ready = health is None or health.get("status") != "False"
         marked = bool(annotations.get(key))
     return Machine(
         name=name_of(item)[1],
         has_node=has_node,
         ready=ready,
-        created_at=_moment(at(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
+        created_at=_moment(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
         launched_at=_LAUNCHES[flavour.name](item),
         preserved=not has_node and is_preserved(flavour, item, now),
         marked=marked,
-        deleting=at(item, ("metadata", "deletionTimestamp")) is not None,
+        deleting=get_path(item, ("metadata", "deletionTimestamp")) is not None,
         failure=_FAILURES[flavour.name](item),
     )
 
@@ -541,32 +548,32 @@ def is_preserved(flavour: Flavour, item: Object, now: datetime) -> bool:
     """
     if flavour.name != "gardener":
         return False
-    expires = at(item, ("status", "currentStatus", "preserveExpiryTime"))
+    expires = get_path(item, ("status", "currentStatus", "preserveExpiryTime"))
     if expires is not None:
         until = _moment(expires)
         return until is not None and until > now
     # Not in effect yet. The node's annotation would win, but nodes are not read.
-    asked = at(item, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
-    return at(item, ("status", "currentStatus", "phase")) == "Failed" and asked in _ASKS_TO_PRESERVE
+    asked = get_path(item, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
+    return get_path(item, ("status", "currentStatus", "phase")) == "Failed" and asked in _ASKS_TO_PRESERVE
 
 
 def _gardener_launch(item: Object) -> datetime | None:
-    operation = at(item, ("status", "lastOperation"))
-    if at(operation, ("type",)) != "Create" or at(operation, ("state",)) != "Successful":
+    operation = get_path(item, ("status", "lastOperation"))
+    if get_path(operation, ("type",)) != "Create" or get_path(operation, ("state",)) != "Successful":
         return None
-    return _moment(at(operation, ("lastUpdateTime",)))
+    return _moment(get_path(operation, ("lastUpdateTime",)))
 
 
 def _cluster_api_launch(item: Object) -> datetime | None:
     for place in (("status", "deprecated", "v1beta1"), ("status",)):
-        condition = _condition(at(item, (*place, "conditions")), "InfrastructureReady")
+        condition = _condition(get_path(item, (*place, "conditions")), "InfrastructureReady")
         if condition is not None and condition.get("status") == "True":
             return _moment(condition.get("lastTransitionTime"))
     return None
 
 
 def _openshift_launch(item: Object) -> datetime | None:
-    condition = _condition(at(item, ("status", "providerStatus", "conditions")), "MachineCreation")
+    condition = _condition(get_path(item, ("status", "providerStatus", "conditions")), "MachineCreation")
     if condition is None or condition.get("status") != "True":
         return None
     return _moment(condition.get("lastTransitionTime"))
@@ -577,10 +584,14 @@ def _gardener_failure(item: Object) -> MachineFailure | None:
 
     A similar status is not written again for 30 minutes (isMachineStatusSimilar), so its time is that of the first.
     """
-    operation = at(item, ("status", "lastOperation"))
-    if at(operation, ("type",)) != "Create" or at(operation, ("state",)) != "Failed":
+    operation = get_path(item, ("status", "lastOperation"))
+    if get_path(operation, ("type",)) != "Create" or get_path(operation, ("state",)) != "Failed":
         return None
-    return _failure(at(operation, ("errorCode",)), at(operation, ("description",)), at(operation, ("lastUpdateTime",)))
+    return _failure(
+        get_path(operation, ("errorCode",)),
+        get_path(operation, ("description",)),
+        get_path(operation, ("lastUpdateTime",)),
+    )
 
 
 def _cluster_api_failure(item: Object) -> MachineFailure | None:
@@ -590,10 +601,10 @@ def _cluster_api_failure(item: Object) -> MachineFailure | None:
     (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone is also said of a machine that is only young.
     """
     for place in (("status", "deprecated", "v1beta1"), ("status",)):
-        message = at(item, (*place, "failureMessage"))
+        message = get_path(item, (*place, "failureMessage"))
         if message is not None:
-            return _failure(at(item, (*place, "failureReason")), message, None)
-        condition = _condition(at(item, (*place, "conditions")), "InfrastructureReady")
+            return _failure(get_path(item, (*place, "failureReason")), message, None)
+        condition = _condition(get_path(item, (*place, "conditions")), "InfrastructureReady")
         if condition is None or condition.get("status") != "False":
             continue
         reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
@@ -609,9 +620,9 @@ def _openshift_failure(item: Object) -> MachineFailure | None:
     InsufficientInstanceCapacity is a 5xx: phase stays Provisioning and only the condition tells
     (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
     """
-    if at(item, ("status", "errorMessage")) is not None:
-        return _failure(at(item, ("status", "errorReason")), at(item, ("status", "errorMessage")), None)
-    condition = _condition(at(item, ("status", "providerStatus", "conditions")), "MachineCreation")
+    if get_path(item, ("status", "errorMessage")) is not None:
+        return _failure(get_path(item, ("status", "errorReason")), get_path(item, ("status", "errorMessage")), None)
+    condition = _condition(get_path(item, ("status", "providerStatus", "conditions")), "MachineCreation")
     if condition is None or condition.get("status") != "False":
         return None
     return _failure(condition.get("reason"), condition.get("message"), condition.get("lastTransitionTime"))
@@ -673,12 +684,12 @@ def owner_of(group: NodeGroup) -> Owner:
 def owners_of(flavour: Flavour, machine: Object) -> list[Owner]:
     """The scalables that a machine may be one of: by its label, else by its controller."""
     namespace, controller = name_of(machine)[0], _controller(machine)
-    labels = at(machine, ("metadata", "labels"))
+    labels = get_path(machine, ("metadata", "labels"))
     found = []
     for kind in flavour.scalables:
         label = flavour.machine_labels.get(kind.kind)
         if label is not None:
-            name = at(labels, (label,))
+            name = get_path(labels, (label,))
         else:
             name = controller[1] if controller and controller[0] == kind.kind else None
         if isinstance(name, str):

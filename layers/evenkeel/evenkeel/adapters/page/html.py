@@ -2,7 +2,7 @@
 
 import html
 
-from evenkeel.domain.values import printable
+from evenkeel.domain.model.values import printable
 
 _VOID = ("meta", "rect", "line", "path")  # the last three: written short inside SVG
 

@@ -21,8 +21,8 @@ from evenkeel.adapters.page.view import (
 )
 from evenkeel.adapters.page.words import duration
 from evenkeel.config import Moment, read_json, read_model
-from evenkeel.domain.model import State
-from evenkeel.domain.values import LARGEST_COUNT
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.values import LARGEST_COUNT
 
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
 _Value = TypeVar("_Value")

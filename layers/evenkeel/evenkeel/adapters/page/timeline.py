@@ -11,7 +11,7 @@ from evenkeel.adapters.page.html import Html, el, joined
 from evenkeel.adapters.page.theme import ZONE_COLOURS
 from evenkeel.adapters.page.view import History, Lane
 from evenkeel.adapters.page.words import duration
-from evenkeel.domain.model import State
+from evenkeel.domain.model.groups import State
 
 _WIDTH, _HEIGHT = 1000, 170
 _STRETCHED = {"width": "100%", "viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "preserveAspectRatio": "none"}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from evenkeel.domain.model import State
+from evenkeel.domain.model.groups import State
 
 
 @dataclass(frozen=True)

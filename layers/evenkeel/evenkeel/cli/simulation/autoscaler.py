@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from evenkeel.cli.simulation.scenario import AutoscalerSetup
 from evenkeel.cli.simulation.world import Group, SimulatedMachine, World
-from evenkeel.domain.levelling import Vessel, level
+from evenkeel.domain.model.water_fill import Bucket, water_fill
 
 
 @dataclass(kw_only=True)
@@ -136,11 +136,11 @@ class ClusterAutoscaler:
     def _order(self, able: list[Group], nodes: int, now: int) -> None:
         if not self._setup.balance:
             able = [self._chance.choice(able)]
-        vessels = [
-            Vessel(level=group.requested, room=group.bounds.max - group.requested, tie=tie)
+        buckets = [
+            Bucket(level=group.requested, room=group.bounds.max - group.requested, tie=tie)
             for tie, group in enumerate(able)
         ]
-        for group, more in zip(able, level(vessels, nodes), strict=True):
+        for group, more in zip(able, water_fill(buckets, nodes), strict=True):
             if more:
                 known = self._orders.get(group)
                 self._orders[group] = _Order(

@@ -8,7 +8,8 @@ from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
 from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, policy_of
 from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
-from evenkeel.domain.model import MachineFailure, State, Strategy
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import MachineFailure, State
 
 # Beside the strategies: each zone keeps its share and nobody looks; and Evenkeel without an autoscaler.
 STATIC, ALONE = "static", "no-autoscaler"

@@ -10,15 +10,18 @@ from datetime import timedelta
 
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
-from evenkeel.domain.backoff import GroupState, record_failure
-from evenkeel.domain.failures import classify
+from evenkeel.domain.annotations import write_adopted, write_decision
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.health.failures import classify
 from evenkeel.domain.looks import Timer, next_timer
-from evenkeel.domain.model import MachineFailure, Observation, OnFailure, Policy, PoolRule, Strategy
-from evenkeel.domain.moves import Move
-from evenkeel.domain.offer import write_adopted, write_decision
-from evenkeel.domain.plan import ClusterState, Plan, PoolPlan, plan
-from evenkeel.domain.pools import PoolState
-from evenkeel.domain.ulids import ulid
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import MachineFailure, Observation
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import in_safe_order, patches
 
 
@@ -109,7 +112,7 @@ class Evenkeel:
                     before=None if patch.requested is None else before,
                 )
                 if patch.requested is not None:
-                    group.move = known.move.id if known.move and patch.plan.moved else group.move
+                    group.move = known.move.id if known.move and patch.plan.journal_delta else group.move
                     self._world.shrink(group, patch.requested)
                     self._world.order(group, patch.requested - group.requested)
                 self.patches += 1

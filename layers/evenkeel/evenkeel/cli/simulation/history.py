@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.config import ConfigError, Count, Moment, StrategyName, read_model
-from evenkeel.domain.failures import FailureClass
-from evenkeel.domain.model import State
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import State
 
 # A code per class that leads to the same class again; a timeout says nothing, that is what it is.
 _REFUSALS: Mapping[str, Mapping[str, str]] = {

@@ -15,10 +15,10 @@ from functools import partial
 from itertools import count
 
 from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
-from evenkeel.domain.distribute import distribute_over_zones
-from evenkeel.domain.model import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
-from evenkeel.domain.offer import read_adopted, read_offer, read_publication
-from evenkeel.domain.values import Fault
+from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.bounds.distribute import distribute_over_zones
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.values import Fault
 
 Demands = dict[tuple[str, str | None], int]
 """Nodes wanted, per pool and zone; zone None: any."""

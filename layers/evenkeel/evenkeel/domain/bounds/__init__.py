@@ -1,0 +1,1 @@
+"""What is published for each group: the strategies and the safety pass."""

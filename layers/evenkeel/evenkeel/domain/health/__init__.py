@@ -1,0 +1,1 @@
+"""What each group may do: failures, backoff, contested writes."""

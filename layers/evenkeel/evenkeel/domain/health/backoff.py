@@ -1,0 +1,143 @@
+"""Backoff per node group: closed -> fenced -> probing -> closed, or fenced again for twice as long.
+
+Constants and rules are Cluster Autoscaler's (utils/backoff/exponential_backoff.go:75-131), with two differences on
+purpose: the state outlives the process, and a failure inside a running backoff changes nothing at all, so that
+doubled and late reports of one failure cannot lengthen it.
+
+The state is a fold over the *set* of failure times, however often they arrive, and in whatever order; but an end that
+was set is never brought forward by a late one.
+
+    failure      until          not one more      success, or
+       |  5 min    |  probing   failure: healthy  3 h of silence
+    ---*===========|------------...---------------------------->
+    healthy  fenced  at most one more machine
+
+A machine that was launched after the last failure and has become a node ends the fence before its time: the zone
+delivers again. One that was under way already when the failure happened says nothing of that.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+
+# 3 h of backoffs of at least 5 min are 36, so this holds every start and plenty of reports between them.
+_KEPT = 64
+
+
+_AHEAD_KEPT = 16
+
+
+def record_failure(
+    state: GroupState,
+    at: datetime,
+    failure_class: FailureClass,
+    message: str,
+    policy: BackoffPolicy,
+    *,
+    now: datetime | None = None,
+    overrides: bool = False,
+) -> GroupState:
+    """The state after a failure that happened ``at``, which may be long ago or already known.
+
+    A failure that is older than the last success, or that falls into a known backoff, changes nothing. One from the
+    future of ``now`` counts as now, once. A timeout or an unknown failure does not take the place of a quota or a
+    configuration failure that no success has answered, unless it ``overrides``: the machines no longer say so.
+    """
+    ahead = state.ahead
+    if at in ahead:
+        return state
+    if now is not None and at > now:
+        ahead, at = (*ahead, at)[-_AHEAD_KEPT:], now
+    answered = max((moment for moment in (state.last_success, *state.ended[-1:]) if moment is not None), default=None)
+    if answered is not None and at <= answered:
+        return state if ahead == state.ahead else replace(state, ahead=ahead)
+    known = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
+    if at in known:
+        return state if ahead == state.ahead else replace(state, ahead=ahead)
+    # Failures that are counted but whose reports are not kept (too many, or a record written by hand) came before.
+    before = max(0, state.failures - _fold(known, 0, policy, state.ended)[0]) if known else 0
+    failures, until, reports = _fold({*known, at}, before, policy, state.ended)
+    if state.backoff_until is not None:
+        until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
+    newest = state.last_failure is None or at > state.last_failure
+    stays = not overrides and state.in_trouble and failure_class.is_vague and not state.failure_class.moves_elsewhere
+    # Heard late, the cloud's own reason still goes before a mere timeout.
+    explains = not newest and state.in_trouble and state.failure_class.is_vague and not failure_class.is_vague
+    said = (newest and not stays) or explains
+    return replace(
+        state,
+        failures=failures,
+        backoff_until=until,
+        last_failure=at if newest else state.last_failure,
+        failure_class=failure_class if said else state.failure_class,
+        message=message[:1024] if said else state.message,
+        reports=reports,
+        ahead=ahead,
+    )
+
+
+def _fold(
+    times: Iterable[datetime], failures: int, policy: BackoffPolicy, ended: Sequence[datetime] = ()
+) -> tuple[int, datetime, tuple[datetime, ...]]:
+    """Number of failures in a row, end of the last backoff, and the reports worth keeping."""
+    until = last = None
+    starts: list[datetime] = []
+    inside: list[datetime] = []
+    for at in sorted(times):
+        if until is not None:
+            start = starts[-1]
+            until = min((end for end in ended if start <= end <= until and end < at), default=until)
+        if until is not None and at <= until:  # the end belongs to the backoff, as in Cluster Autoscaler
+            inside.append(at)
+            last = at
+            continue
+        if last is not None and at > last + policy.forget_after:
+            failures = 0
+        failures += 1
+        until = at + policy.length(failures)
+        last = at
+        starts.append(at)
+    if until is None:
+        raise ValueError("no failure to fold")
+    starts = starts[-_KEPT:]
+    spare = _KEPT - len(starts)
+    return failures, until, tuple(sorted(starts + (inside[-spare:] if spare else [])))
+
+
+def observe_running(
+    state: GroupState, running: int, fresh: int | None, now: datetime, policy: BackoffPolicy
+) -> GroupState:
+    """The state after a look that found ``running`` machines with a node.
+
+    ``fresh`` of them were launched after the last failure; None: the machines were not listed. One such ends a fence
+    before its time, and the group is tried; one more running machine is a success, and the trouble is over.
+    """
+    if state_at(state, now, None, policy) is State.HEALTHY:
+        return state
+    arrived = max(0, running - state.running_seen) if state.running_seen is not None else 0
+    seen = state if running == state.running_seen else replace(state, running_seen=running)
+    if arrived:
+        seen = replace(seen, arrived_at=now)
+    fenced = state_at(state, now, None, policy) is State.FENCED
+    if fenced and fresh:
+        seen = replace(seen, ended=(*seen.ended, now)[-_KEPT:])
+        return replace(seen, last_success=now, running_seen=None, refused=()) if fresh > 1 else seen
+    if not fenced and arrived and fresh != 0:
+        return replace(seen, last_success=now, running_seen=None, refused=())
+    return seen
+
+
+def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:
+    """Healthy, fenced or probing at ``now``. An impaired zone fences every group in it, whatever its own state."""
+    if impaired_until is not None and now < impaired_until:
+        return State.FENCED
+    if state is None or state.last_failure is None or now > state.last_failure + policy.forget_after:
+        return State.HEALTHY
+    if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
+        return State.FENCED
+    return State.PROBING if state.in_trouble else State.HEALTHY

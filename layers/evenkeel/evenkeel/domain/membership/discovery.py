@@ -1,0 +1,74 @@
+"""Cluster Autoscaler's auto-discovery strings, so that Evenkeel can be told the same as the autoscaler.
+
+``clusterapi:namespace=ns,clusterName=c,label=value`` is what upstream reads
+(cloudprovider/clusterapi/clusterapi_autodiscovery.go:37-75). ``mcm:k8s.io/cluster-autoscaler/<shoot>`` is GEP-24
+section 2: it names a shoot, whose machine objects live in one namespace of the seed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from evenkeel.domain.model.values import BadValueError
+
+_MCM_KEY = "k8s.io/cluster-autoscaler/"
+
+
+_PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """One discovery string, read."""
+
+    flavours: tuple[str, ...]
+    namespace: str | None = None
+    cluster: str | None = None
+    shoot: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Raises BadValueError for an unknown provider or a part that is not key=value."""
+        provider, colon, rest = text.partition(":")
+        if not colon or provider not in _PROVIDERS:
+            raise BadValueError("a discovery string starts with clusterapi: or mcm:")
+        flavours = _PROVIDERS[provider]
+        if provider == "mcm":
+            shoot = rest.removeprefix(_MCM_KEY)
+            if not rest.startswith(_MCM_KEY) or not shoot:
+                raise BadValueError(f"write mcm:{_MCM_KEY}<shoot>")
+            return cls(flavours=flavours, shoot=shoot)
+        parts: dict[str, str] = {}
+        for part in filter(None, rest.split(",")):
+            key, equals, value = part.partition("=")
+            if not equals or not key:
+                raise BadValueError("write clusterapi:namespace=...,clusterName=...,label=value")
+            parts[key] = value
+        # An empty namespace or clusterName chooses nothing; an empty label is one without a value.
+        namespace, cluster = parts.pop("namespace", "") or None, parts.pop("clusterName", "") or None
+        return cls(flavours=flavours, namespace=namespace, cluster=cluster, labels=parts)
+
+    def matches(self, *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]) -> bool:
+        """Whether an autoscaler with this string would see the object."""
+        if flavour not in self.flavours:
+            return False
+        if self.shoot is not None:
+            return (
+                namespace == self.shoot or namespace.endswith(f"--{self.shoot}") or f"{_MCM_KEY}{self.shoot}" in labels
+            )
+        return (
+            self.namespace in (None, namespace)
+            and self.cluster in (None, cluster)
+            and all(labels.get(key) == value for key, value in self.labels.items())
+        )
+
+
+def discovered(
+    discoveries: Iterable[Discovery], *, flavour: str, namespace: str, cluster: str, labels: Mapping[str, str]
+) -> bool:
+    """Whether any of the strings matches. Without strings for its flavour, every object is discovered."""
+    mine = [discovery for discovery in discoveries if flavour in discovery.flavours]
+    return not mine or any(
+        discovery.matches(flavour=flavour, namespace=namespace, cluster=cluster, labels=labels) for discovery in mine
+    )

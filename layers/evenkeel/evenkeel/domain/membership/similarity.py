@@ -1,0 +1,99 @@
+"""Which node groups are so much alike that they make one pool: Cluster Autoscaler's rule for balancing."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
+from typing import Any, Generic, Protocol, TypeVar
+
+from evenkeel.domain.model.similarity import Similarity
+from evenkeel.domain.model.templates import NodeTemplate
+
+
+class _Ordered(Hashable, Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+K = TypeVar("K", bound=_Ordered)
+
+
+class _Set(Generic[K]):
+    """Groups of one kind that are all similar to one another.
+
+    Whoever is near the least and the most of every amount in it is near everything between: two comparisons stand for
+    one with every member.
+    """
+
+    def __init__(self, key: K, template: NodeTemplate) -> None:
+        self.keys = [key]
+        self.least = self.most = template
+
+    def takes(self, template: NodeTemplate, rule: Similarity) -> bool:
+        return rule.near(self.least, template) and (self.most is self.least or rule.near(self.most, template))
+
+    def add(self, key: K, template: NodeTemplate) -> None:
+        self.keys.append(key)
+        self.least = _extreme(min, self.least, template)
+        self.most = _extreme(max, self.most, template)
+
+
+def _extreme(pick: Callable[[Fraction, Fraction], Fraction], a: NodeTemplate, b: NodeTemplate) -> NodeTemplate:
+    """Of every amount in which two near nodes may differ the lesser, or the larger."""
+
+    def each(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None) -> Mapping[str, Fraction] | None:
+        if a is None or b is None:
+            return b if a is None else a
+        return {resource: pick(amount, b[resource]) for resource, amount in a.items()}
+
+    return NodeTemplate(
+        capacity={"memory": pick(a.capacity["memory"], b.capacity["memory"])},
+        allocatable=each(a.allocatable, b.allocatable),
+        free=each(a.free, b.free),
+    )
+
+
+def find_sets(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[tuple[K, ...]]:
+    """Every group in exactly one set, sets and members in the order of their keys, whatever the order given.
+
+    "Similar" is no equivalence: of three groups the first may be similar to the second and the second to the third,
+    but not the first to the third. Cluster Autoscaler asks anew for each group that it grows; a pool needs one answer.
+    Here all members of a set are similar to one another. Within a kind (labels and exact amounts, found by hash) the
+    groups are taken from the least memory up, equals by allocatable and free, and each joins the first set that it
+    fits. Names play no part, and where similarity happens to be an equivalence, the sets are its classes.
+    """
+    kinds: dict[Hashable, list[K]] = defaultdict(list)
+    sets: list[list[K]] = []
+    for key, template in templates.items():
+        kind = rule.kind(template)
+        if kind is None:
+            sets.append([key])
+        else:
+            kinds[kind].append(key)
+    for keys in kinds.values():
+        sets += [keys] if rule.labels else _sets_of_one_kind({key: templates[key] for key in keys}, rule)
+    return sorted(tuple(sorted(keys)) for keys in sets)
+
+
+def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[list[K]]:
+    found: list[_Set[K]] = []
+    open_: list[_Set[K]] = []
+    for key in sorted(templates, key=lambda key: _amounts(templates[key])):
+        template = templates[key]
+        # Memory only grows from here: a set whose least is too far below now is so for all that follow.
+        open_ = [known for known in open_ if rule.near_in_memory(known.least, template)]
+        home = next((known for known in open_ if known.takes(template, rule)), None)
+        if home is None:
+            home = _Set(key, template)
+            found.append(home)
+            open_.append(home)
+        else:
+            home.add(key, template)
+    return [known.keys for known in found]
+
+
+def _amounts(template: NodeTemplate) -> Any:
+    """What the groups of a kind are ordered by. Equals fit the same sets."""
+    return (
+        template.capacity["memory"],
+        sorted((template.allocatable or {}).items()),
+        sorted((template.free or {}).items()),
+    )

@@ -1,0 +1,113 @@
+"""What a node of a group looks like: its resources, labels and taints, as far as anybody says."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.model.values import shown
+
+# The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
+# IsValidLabelValue). What does not follow it can be on no node.
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+
+
+_PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
+
+
+_KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
+
+
+_VALUE = re.compile(f"({_NAME})?", re.ASCII)
+
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+_WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
+
+
+def merged(stronger: NodeTemplate, weaker: NodeTemplate) -> NodeTemplate:
+    """Both in one: what the stronger says holds, resource by resource, label by label, and taints by key and effect.
+
+    The order is Cluster Autoscaler's: annotations win over everything else (clusterapi_unstructured.go, Labels,
+    Taints and InstanceCapacity).
+    """
+    return NodeTemplate(
+        capacity={**weaker.capacity, **stronger.capacity},
+        allocatable=_both(stronger.allocatable, weaker.allocatable),
+        free=_both(stronger.free, weaker.free),
+        labels={**weaker.labels, **stronger.labels},
+        taints=_last_of_each((*weaker.taints, *stronger.taints)),
+        source=", then ".join(dict.fromkeys(item.source for item in (stronger, weaker) if item.source)),
+    )
+
+
+def _both(
+    stronger: Mapping[str, Fraction] | None, weaker: Mapping[str, Fraction] | None
+) -> Mapping[str, Fraction] | None:
+    """Amounts that nobody says stay unsaid: an empty mapping would say that there are none."""
+    if stronger is None or weaker is None:
+        return weaker if stronger is None else stronger
+    return {**weaker, **stronger}
+
+
+def _last_of_each(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """One taint per key and effect: the last one, in the place of the first."""
+    return tuple({(taint.key, taint.effect): taint for taint in taints}.values())
+
+
+def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
+    """Labels from annotation ``capacity.cluster-autoscaler.kubernetes.io/labels``, and what is wrong with the text.
+
+    ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels): what follows
+    the first ``=`` is the value, whatever it is; an entry without one is left out; nothing is trimmed.
+    """
+    found = {}
+    problems = []
+    for part in _parts(text):
+        key, equals, value = part.partition("=")
+        if not equals:
+            problems.append(f"{shown(part)} is no label and left out: write key=value, separated by commas")
+            continue
+        problems += _odd(part, key, value)
+        found[key] = value
+    return found, problems
+
+
+def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
+    """Taints from annotation ``capacity.cluster-autoscaler.kubernetes.io/taints``, and what is wrong with the text.
+
+    ``key=value:Effect,key2:Effect``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, parseTaint):
+    value and effect may be missing, and the effect may be any word; an entry of another form, or whose key or value
+    no node can have, is left out. Of two with the same key and effect the last one holds.
+    """
+    found = []
+    problems = []
+    for part in _parts(text):
+        spec, colon, effect = part.partition(":")
+        key, _, value = spec.partition("=") if colon else (spec, "", "")
+        if ":" in effect or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            problems.append(f"{shown(part)} is no taint and left out: {_WRITE_TAINTS}")
+            continue
+        if effect not in _EFFECTS:
+            problems.append(f"{shown(part)} keeps no pod away: {_WRITE_TAINTS}")
+        found.append(Taint(key, value, effect))
+    return _last_of_each(found), problems
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between the commas. Nothing between two of them, or after the last, is nothing."""
+    return (part for part in text.split(",") if part)
+
+
+def _odd(part: str, key: str, value: str) -> list[str]:
+    """Why no node can have this label, although Cluster Autoscaler takes it as it is."""
+    if not _KEY.fullmatch(key):
+        return [f"{shown(part)}: {shown(key)} is no key that a node can have: write name or prefix/name"]
+    if not _VALUE.fullmatch(value):
+        return [
+            f"{shown(part)}: {shown(value)} is no value that a node can have: "
+            "at most 63 letters, digits, '-', '_' and '.', ends alphanumeric"
+        ]
+    return []

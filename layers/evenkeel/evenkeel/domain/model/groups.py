@@ -1,0 +1,238 @@
+"""What one look at the API finds: node groups, their machines and their bounds.
+
+A *node group* is one scalable (MachineDeployment or MachineSet), normally one zone of one *pool*; *bounds* are the
+(min, max) that Cluster Autoscaler reads; *requested* is ``spec.replicas``; *running* counts the machines that have a
+node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.values import BadValueError, Fault
+
+
+class State(StrEnum):
+    """What a node group may do now."""
+
+    HEALTHY = "healthy"
+    FENCED = "fenced"  # in backoff, or its zone is impaired: no growth
+    PROBING = "probing"  # backoff is over, success not yet seen: may grow by one
+    FROZEN = "frozen"  # read and counted, never written
+
+
+@dataclass(frozen=True, order=True)
+class GroupKey:
+    """A node group's name in state, messages and answers: ``<flavour>/<namespace>/<name>``."""
+
+    flavour: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.flavour}/{self.namespace}/{self.name}"
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What people may call it: by its name or by its whole key."""
+        return frozenset({self.name, str(self)})
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Raises BadValueError where the text has not three parts."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise BadValueError("a node group is written <flavour>/<namespace>/<name>")
+        return cls(*parts)
+
+
+@dataclass(frozen=True, order=True)
+class PoolId:
+    """Pools of one name in two namespaces, or of two workload clusters in one namespace, are two pools."""
+
+    flavour: str
+    namespace: str
+    cluster: str  # workload cluster; empty where the flavour has one per namespace
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.flavour, self.namespace, self.cluster, self.name) if part)
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """From ``<flavour>/<namespace>/<cluster>/<name>``; the cluster is left out where there is none.
+
+        Raises BadValueError where the text has not three or four parts.
+        """
+        parts = text.split("/")
+        if len(parts) not in (3, 4) or not all(parts):
+            raise BadValueError("a pool is written <flavour>/<namespace>/<name>, or with its cluster before the name")
+        return cls(parts[0], parts[1], parts[2] if len(parts) == 4 else "", parts[-1])
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What people may call it: by its name, or by its whole id where several share the name."""
+        return frozenset({self.name, str(self)})
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The (min, max) of a node group. Unlike what is found on objects, always 0 <= min <= max."""
+
+    min: int
+    max: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min <= self.max:
+            raise ValueError(f"bounds ({self.min}, {self.max}) are not 0 <= min <= max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What we last published on an object: the max, and the target it was published for."""
+
+    max: int
+    target: int
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """What we last wrote to an object, and when."""
+
+    at: datetime
+    bounds: Bounds
+    requested: int | None = None  # replicas that stood on the object after that write; None: it does not say
+    before: int | None = None  # replicas before it, where the write changed them
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFailure:
+    """What a machine's status says about why it has not become a node."""
+
+    code: str
+    message: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine of a node group, as far as redistribution needs to know it."""
+
+    name: str
+    has_node: bool
+    created_at: datetime
+    launched_at: datetime | None = None  # when the provider last made it, where that was tried again; None: created_at
+    preserved: bool = False  # Gardener keeps it although it has failed: it holds a slot, and goes last
+    ready: bool = True  # nothing says that its node is unwell
+    marked: bool = False  # carries the flavour's delete mark
+    deleting: bool = False
+    failure: MachineFailure | None = None
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """``maxSurge`` and ``maxUnavailable`` of a rolling update: a count, or a percentage as text."""
+
+    max_surge: int | str
+    max_unavailable: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroup:
+    """One scalable that takes part, as one look at the API found it.
+
+    Numbers that could not be read are None, and ``faults`` says why; a pool with such a member is invalid.
+    """
+
+    key: GroupKey
+    kind: str
+    sets: tuple[str, ...] = ()  # names of the MachineSets that a MachineDeployment owns
+    cluster: str = ""
+    pool_label: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    zone: str | None = None
+    zone_index: int | None = None  # N-1 of a name that ends in -z<N>
+    requested: int = 0
+    running: int = 0
+    machines: tuple[Machine, ...] | None = None  # None: not listed
+    bounds: Bounds | None = None
+    adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
+    has_adopted: bool = False  # whether the annotation is there
+    offer: Offer | None = None
+    publication: Publication | None = None
+    bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
+    replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
+    autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
+    move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
+    owner_min_max: int = 0  # least max that the owner of the bounds accepts
+    worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand
+    two_objects: bool = False  # bounds and replicas live on two objects
+    copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
+    provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
+    frozen_because: str | None = None
+    template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
+    template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
+    closed_because: str | None = None  # at zero, and no cpu and memory known: which annotation would open it
+    invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
+    fencing_enabled: bool = True  # evenkeel.dev/fence
+    weight: int = 1  # evenkeel.dev/weight
+    zone_max: int | None = None  # evenkeel.dev/zone-max
+    pool_min: int | None = None  # evenkeel.dev/pool-min
+    pool_max: int | None = None
+    strategy: Strategy | None = None
+    on_failure: OnFailure | None = None
+    rolling: Rolling | None = None
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with
+
+    @property
+    def waiting(self) -> int:
+        """Requested replicas that have no node yet."""
+        return max(0, self.requested - self.running)
+
+    @property
+    def refused_machines(self) -> tuple[Machine, ...]:
+        """Machines without a node that say why."""
+        return tuple(
+            machine
+            for machine in self.machines or ()
+            if machine.failure is not None and not machine.has_node and not machine.deleting
+        )
+
+    def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
+        """Machines without a node that have not failed and are younger than the provision timeout.
+
+        One that Gardener preserves counts as well: it holds its replica, and a healthy node would go in its place.
+        """
+        if not self.waiting or self.machines is None:
+            return 0
+        timeout = self.provision_timeout or provision_timeout
+        coming = sum(
+            # A machine that says it was made long from now is as old as nobody knows.
+            machine.preserved or (machine.failure is None and abs(now - machine.created_at) < timeout)
+            for machine in self.machines
+            if not machine.has_node and not machine.deleting
+        )
+        return min(coming, self.waiting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """An object that is no node group of ours, and why."""
+
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One complete look at a cluster. A look that broke off half-way is an error, never an Observation."""
+
+    groups: tuple[NodeGroup, ...]
+    skipped: tuple[Skipped, ...] = ()

@@ -1,0 +1,139 @@
+"""What should become of a cluster, its pools and their groups, and why."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Offer, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.pools import adopted_bounds
+from evenkeel.domain.model.states import GroupState, PoolState
+
+
+@dataclass(kw_only=True, slots=True)  # not frozen, which costs three times as much: a scan makes one per group
+class GroupPlan:
+    """What should become of one group. ``bounds`` None: they are not ours to write."""
+
+    group: NodeGroup
+    state: State
+    requested: int
+    bounds: Bounds | None
+    reasons: tuple[str, ...]
+    rolling: Rolling | None = None
+    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
+    journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
+    may_remove_running: bool = False  # on request: running nodes may go as well
+    leaves: bool = False  # put back what was found at adoption and take our annotations off
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything would be written to this group."""
+        return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
+
+    @property
+    def lowers_requested(self) -> bool:
+        """Whether machines will go."""
+        return self.requested < self.group.requested
+
+    @property
+    def offer(self) -> Offer:
+        """What the annotation remembers of this plan."""
+        return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """What should become of one pool."""
+
+    id: PoolId
+    strategy: Strategy
+    min: int | None
+    max: int | None
+    valid: bool
+    problems: tuple[str, ...]
+    starved: int
+    overcommitted: bool
+    groups: tuple[GroupPlan, ...]
+    remembered: PoolState  # what is to be remembered of it from now on
+    known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
+    carried: int = 0  # replicas that an interrupted move gave up, as this look found it
+    owed: int = 0  # of those and of what this plan gives up, what still finds no place
+    contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
+    scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
+    missing: int = 0  # nodes of it that found no room, or have to stay
+    judged: bool = True  # False: left alone whole, so that this look says nothing of what is owed or asked for
+
+    @property
+    def adopted(self) -> dict[str, Bounds | None]:
+        """The bounds that each member had before us, as far as it is known."""
+        return {str(plan.group.key): adopted_bounds(plan.group, self.remembered) for plan in self.groups}
+
+    @property
+    def changes(self) -> tuple[GroupPlan, ...]:
+        """The groups that would be written."""
+        return tuple(group for group in self.groups if group.changes)
+
+    @property
+    def moves(self) -> dict[str, int]:
+        """What each group takes on or gives up; empty where nothing is moved."""
+        return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
+
+    @property
+    def headroom(self) -> int:
+        """Nodes that the pool may still grow by."""
+        requested = sum(plan.requested for plan in self.groups)
+        return max(0, self.max - requested) if self.valid and self.max is not None else 0
+
+    @property
+    def imbalance(self) -> int:
+        """Running nodes in the fullest zone less those in the emptiest."""
+        running = [plan.group.running for plan in self.groups]
+        return max(running, default=0) - min(running, default=0)
+
+    def digest(self, *, applied: bool) -> str:
+        """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
+        news = {
+            "problems": self.problems if not self.valid else (),
+            "starved": self.starved,
+            "overcommitted": self.overcommitted,
+            "contested": list(self.contested),
+            "trouble": [
+                [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
+            ],
+            "changes": []
+            if applied
+            else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
+        }
+        if not any(news.values()):
+            return ""
+        return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A request that no pool takes, and why. ``waits``: it may be taken later."""
+
+    scale_request: ScaleRequest
+    reason: str
+    waits: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that one look at a cluster leads to."""
+
+    now: datetime
+    pools: tuple[PoolPlan, ...]
+    skipped: tuple[Skipped, ...]
+    states: Mapping[GroupKey, GroupState]  # only those that the look has changed
+    refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
+    pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
+    look_at: datetime | None = None  # the first moment at which this plan could change by time alone
+
+    @property
+    def changes(self) -> tuple[GroupPlan, ...]:
+        """All groups that would be written, in pool order."""
+        return tuple(group for pool in self.pools for group in pool.changes)

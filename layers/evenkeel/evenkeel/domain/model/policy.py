@@ -1,0 +1,62 @@
+"""What a cluster's record asks for, where the objects themselves do not say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.similarity import Similarity
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackoffPolicy:
+    """Cluster Autoscaler's own constants (config/flags/flags.go:193-198)."""
+
+    initial: timedelta = timedelta(minutes=5)
+    longest: timedelta = timedelta(minutes=30)
+    forget_after: timedelta = timedelta(hours=3)
+
+    def length(self, failures: int) -> timedelta:
+        """How long the backoff after this many failures in a row lasts."""
+        # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
+        return min(self.longest, self.initial * (1 << min(max(failures, 1) - 1, 20)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolRule:
+    """A pool as the cluster's record describes it: who belongs to it, and its numbers."""
+
+    name: str
+    selector: Mapping[str, str] = field(default_factory=dict)  # empty: only numbers for a pool found by label
+    namespace: str | None = None
+    min: int | None = None
+    max: int | None = None
+    strategy: Strategy | None = None
+    on_failure: OnFailure | None = None
+    backoff: BackoffPolicy | None = None
+    provision_timeout: timedelta | None = None
+
+    def selects(self, group: NodeGroup) -> bool:
+        """Whether the rule's selector picks this group."""
+        return (
+            bool(self.selector)
+            and self.namespace in (None, group.key.namespace)
+            and all(group.labels.get(key) == value for key, value in self.selector.items())
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a cluster's record asks for, where the objects themselves do not say."""
+
+    strategy: Strategy = Strategy.BALANCED
+    on_failure: OnFailure = OnFailure.RELEASE
+    autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
+    pools: tuple[PoolRule, ...] = ()
+    similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
+    paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
+    backoff: BackoffPolicy = BackoffPolicy()
+    # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
+    provision_timeout: timedelta = timedelta(minutes=15)
+    autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval

@@ -1,0 +1,58 @@
+"""A pool with its members and its numbers."""
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+
+from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.states import PoolState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """A pool with its numbers. ``problems`` make it invalid; ``warnings`` are said and lived with."""
+
+    id: PoolId
+    groups: tuple[NodeGroup, ...]  # by zone index
+    min: int | None
+    max: int | None
+    strategy: Strategy
+    on_failure: OnFailure
+    backoff: BackoffPolicy
+    provision_timeout: timedelta
+    autoscaler: bool
+    still: timedelta = timedelta(seconds=15)  # for how long others must stand still: one and a half autoscaler loops
+    state: PoolState = field(default_factory=PoolState)
+    state_of: PoolId | None = None  # under which name the state was found, where that is not the pool's own
+    owed: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
+    scale_request: ScaleRequest | None = None  # what was begun on request and not ended
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def tie_of(pool: str, group: NodeGroup) -> int:
+    """A group's place among equals: a stable hash of pool and zone, so that it is not always the first zone."""
+    return _hash(f"{pool}/{group.zone}/{group.key.name}")
+
+
+@lru_cache(maxsize=16384)  # the same groups come back at every scan of a warm function
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode(errors="backslashreplace")).digest()[:8])
+
+
+def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
+    """The bounds that a group had before us: from the state, else from the annotation, else as they are now."""
+    if str(group.key) in state.adopted:
+        return state.adopted[str(group.key)]
+    return group.adopted if group.has_adopted else group.bounds
+
+
+def rule_of(id: PoolId, policy: Policy) -> PoolRule | None:
+    """The entry of the cluster's record that gives a pool its numbers: the first of that name."""
+    return next(
+        (rule for rule in policy.pools if rule.name == id.name and rule.namespace in (None, id.namespace)), None
+    )

@@ -1,0 +1,123 @@
+"""When the nodes of two groups are so much alike that the groups make one pool."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from evenkeel.domain.model.templates import NodeTemplate
+
+# Labels that say where a node is or which one it is, not what it is; they differ between groups that are alike.
+# Of the lists of single clouds only names with a prefix: those can mean nothing else in another cloud. "lifecycle",
+# "agentpool", "poolName" and the like could: who wants them ignored says so.
+IGNORED_LABELS = frozenset(
+    {
+        # Cluster Autoscaler everywhere (processors/nodegroupset/compare_nodegroups.go)
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "beta.kubernetes.io/fluentd-ds-ready",
+        "kops.k8s.io/instancegroup",
+        # on AWS (aws_nodegroups.go)
+        "alpha.eksctl.io/instance-id",
+        "alpha.eksctl.io/nodegroup-name",
+        "eks.amazonaws.com/nodegroup",
+        "k8s.amazonaws.com/eniConfig",
+        "topology.ebs.csi.aws.com/zone",
+        "topology.k8s.aws/zone-id",
+        # on Azure (azure_nodegroups.go)
+        "kubernetes.azure.com/agentpool",
+        "kubernetes.azure.com/consolidated-additional-properties",
+        "kubernetes.azure.com/node-image-version",
+        "topology.disk.csi.azure.com/zone",
+        # on Google Cloud (gce_nodegroups.go)
+        "topology.gke.io/zone",
+        # Gardener's autoscaler (its compare_nodegroups.go)
+        "alibabacloud.com/ecs-instance-id",
+        "node.gardener.cloud/machine-name",
+        "topology.cinder.csi.openstack.org/zone",
+        "topology.manila.csi.openstack.org/zone",
+        "worker.gardener.cloud/kubernetes-version",
+        # OpenShift's operator, as flags (cluster-autoscaler-operator, clusterautoscaler.go)
+        "ibm-cloud.kubernetes.io/vpc-instance-id",
+        "ibm-cloud.kubernetes.io/worker-id",
+        "topology.diskplugin.csi.alibabacloud.com/zone",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity:
+    """When two groups are alike, with Cluster Autoscaler's defaults (config/autoscaling_options.go:79-84).
+
+    The ratios are shares of the larger amount, 0 to 1.
+    """
+
+    memory_ratio: Fraction = Fraction(15, 1000)  # --memory-difference-ratio, of the capacity
+    allocatable_ratio: Fraction = Fraction(5, 100)  # --max-allocatable-difference-ratio
+    free_ratio: Fraction = Fraction(5, 100)  # --max-free-difference-ratio
+    ignored_labels: frozenset[str] = frozenset()  # --balancing-ignore-label, on top of IGNORED_LABELS
+    labels: tuple[str, ...] = ()  # --balancing-label: these decide alone, nothing else is compared
+
+    def similar(self, a: NodeTemplate, b: NodeTemplate) -> bool:
+        """Whether the groups of these two nodes belong together (``IsCloudProviderNodeInfoSimilar``).
+
+        Both have the same resources, in the same amounts, memory within its ratio; allocatable and free of every
+        resource within theirs; and the same labels, except the ignored ones. Taints are not compared. With a list of
+        labels, both have all of these and their values agree (``areLabelsSame``).
+
+        Where this differs from Cluster Autoscaler:
+
+        - It compares whole nodes only: a template's allocatable is its capacity, so that a group at zero is often
+          not similar to one whose node keeps something back. Here allocatable and free are compared if both say them.
+        - It has no node for a group without cpu and memory, and leaves it out. So does this: such a template is
+          similar to none, itself included, unless a list of labels decides.
+        - It works in floating point and thousandths; this is exact. Up to 8 TiB they decide alike.
+        - Its Azure comparator holds two groups for similar whenever they name the same agent pool. This does not.
+        """
+        kind = self.kind(a)
+        return kind is not None and kind == self.kind(b) and (bool(self.labels) or self.near(a, b))
+
+    def kind(self, template: NodeTemplate) -> Hashable | None:
+        """What two similar nodes have exactly in common, or None for one that is similar to none."""
+        if self.labels:
+            values = tuple(template.labels.get(label) for label in self.labels)
+            return None if None in values else values
+        if not template.complete:
+            return None
+        return (
+            frozenset(
+                (label, value)
+                for label, value in template.labels.items()
+                if label not in IGNORED_LABELS and label not in self.ignored_labels
+            ),
+            frozenset((resource, amount) for resource, amount in template.capacity.items() if resource != "memory"),
+        )
+
+    def near(self, a: NodeTemplate, b: NodeTemplate) -> bool:
+        """Whether the amounts that may differ a little do not differ more, for two of the same kind."""
+        return (
+            self.near_in_memory(a, b)
+            and _all_near(a.allocatable, b.allocatable, self.allocatable_ratio)
+            and _all_near(a.free, b.free, self.free_ratio)
+        )
+
+    def near_in_memory(self, a: NodeTemplate, b: NodeTemplate) -> bool:
+        """Whether the memory capacities of two complete templates are within their ratio."""
+        return _is_near(a.capacity["memory"], b.capacity["memory"], self.memory_ratio)
+
+
+# Gardener's own autoscaler compares worker pools by label and lets the amounts differ by half, so that groups at zero
+# are balanced too (gardener/autoscaler, config/autoscaling_options.go).
+GARDENER = Similarity(memory_ratio=Fraction(1, 2), allocatable_ratio=Fraction(1, 2), free_ratio=Fraction(1, 2))
+
+
+def _is_near(a: Fraction, b: Fraction, ratio: Fraction) -> bool:
+    return abs(a - b) <= max(a, b) * ratio
+
+
+def _all_near(a: Mapping[str, Fraction] | None, b: Mapping[str, Fraction] | None, ratio: Fraction) -> bool:
+    if a is None or b is None:
+        return True
+    return a.keys() == b.keys() and all(_is_near(amount, b[resource], ratio) for resource, amount in a.items())

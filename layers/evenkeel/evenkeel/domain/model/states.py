@@ -1,0 +1,114 @@
+"""What is remembered between two looks: of a group, of a pool, of a cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.moves import Move, ScaleRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupState:
+    """What is remembered of one node group between two looks. All times are aware datetimes."""
+
+    failures: int = 0
+    backoff_until: datetime | None = None
+    last_failure: datetime | None = None
+    failure_class: FailureClass = FailureClass.UNKNOWN
+    message: str = ""
+    last_success: datetime | None = None
+    running_seen: int | None = None  # running when we last looked while the group was in trouble
+    arrived_at: datetime | None = None  # when a node last came while the group was fenced, whenever it was launched
+    ended: tuple[datetime, ...] = ()  # fences that a success has ended before their time
+    refused: tuple[str, ...] = ()  # machines that failed since the last success: running, they were launched again
+    ahead: tuple[datetime, ...] = ()  # failure times from the future that have been counted, as of the moment of sight
+    waiting_since: datetime | None = None  # first sight of replicas without a node, or the last node that came
+    waiting_running: int | None = None  # running then
+    reverts: tuple[datetime, ...] = ()  # publications of ours that somebody put back within the last hour
+    contested_since: datetime | None = None  # put back too often: not written until an operator resumes
+    contested_by: str = ""
+    contested_replicas: bool = False  # what is put back are the replicas, not the bounds
+    write_refused_at: datetime | None = None  # when the API last refused a write of ours
+    write_refused: str = ""  # and why
+    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
+    reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether there is a failure that no success has answered yet."""
+        return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
+
+    @property
+    def fence_ended(self) -> bool:
+        """Whether a machine that was launched after the last failure runs."""
+        return bool(self.ended) and self.last_failure is not None and self.ended[-1] >= self.last_failure
+
+    @property
+    def has_arrivals(self) -> bool:
+        """Whether any node has come since the last failure."""
+        return self.arrived_at is not None and self.last_failure is not None and self.arrived_at > self.last_failure
+
+
+# Longer than the slowest usual loop of Cluster Autoscaler (--scan-interval 60 s): nothing is taken back unread.
+STANDS = timedelta(seconds=65)
+
+
+# The last nodes of a pool wander to the next zone after 65 s, then after twice as long each time, up to this.
+_LONGEST_TURN = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publication:
+    """What a pool has dealt out last. Groups by key."""
+
+    at: datetime
+    basis: str  # everything but the targets that it was dealt for
+    targets: Mapping[str, int] = field(default_factory=dict)
+    maxima: Mapping[str, int] = field(default_factory=dict)
+    grower: str = ""  # the group that has grown last
+    turn: int = 0  # how often the last nodes have wandered since anything changed
+    lent: bool = False  # most of it went to groups at their bound
+
+    @property
+    def stands_until(self) -> datetime:
+        """When it is over, if nothing of the pool changes before."""
+        return self.at + min(_LONGEST_TURN, STANDS * (1 << min(self.turn, 12)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """What was requested when a pool was last looked at, and since when it has been seen so. Groups by key."""
+
+    since: datetime
+    requested: Mapping[str, int] = field(default_factory=dict)
+    planned: Mapping[str, int] = field(default_factory=dict)  # what we wanted then, where that is something else
+    few_since: datetime | None = None  # when no more than half of the groups were found for the first time
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolState:
+    """What is remembered of a pool."""
+
+    adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before us, per member; None: it had none
+    digest: str = ""  # of the last news
+    move: Move | None = None  # the last move, until nothing of it is owed any more
+    seen: Sighting | None = None
+    published: Publication | None = None  # under Balanced
+    in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The groups that were ever found in it, as far as it is known."""
+        return frozenset(self.adopted) | frozenset(self.seen.requested if self.seen else ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterState:
+    """What is remembered of a cluster between two looks."""
+
+    groups: Mapping[GroupKey, GroupState] = field(default_factory=dict)
+    pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
+    zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
+    scale_requests: tuple[ScaleRequest, ...] = ()  # asked for and not begun

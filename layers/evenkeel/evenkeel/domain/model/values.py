@@ -1,0 +1,120 @@
+"""Numbers and words as people write them into annotations and records, read strictly.
+
+Cluster Autoscaler reads bounds with Go's ``strconv.Atoi``: what that refuses blinds it for every node group of the
+cluster (clusterapi_utils.go:191-215). So nothing is forgiven here that it would not forgive.
+"""
+
+import re
+import reprlib
+import unicodedata
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+# spec.replicas is an int32 in all three machine APIs.
+LARGEST_COUNT = 2**31 - 1
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+_SHOWN = 60
+
+
+def shown(value: object) -> str:
+    """A value as it may stand in an error: short, printable, on one line."""
+    if not isinstance(value, str):
+        # Of a container a glimpse: what YAML's aliases fold together could fill the memory when it is written out.
+        value = reprlib.repr(value) if isinstance(value, Container) else str(value)
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
+
+
+# A colour or a move of the cursor. Longer orders lose what makes them orders, and nothing that hides words after them.
+_SEQUENCE = re.compile(r"(?:\x1b\[|\x9b)[0-9;?]+[A-Za-z]")
+
+
+def printable(text: str) -> str:
+    """A text from outside as it may reach a terminal or a page: one line that shows all it is, and orders nothing.
+
+    White space becomes a space and half a surrogate pair a question mark; escape sequences, control characters and
+    marks that turn the direction of writing go.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_printable(one) for one in _SEQUENCE.sub("", text))
+
+
+def _printable(character: str) -> str:
+    if character.isspace():
+        return " "
+    category = unicodedata.category(character)
+    return "?" if category == "Cs" else "" if category in ("Cc", "Cf") else character
+
+
+def near(word: str, names: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest one that exists, or nothing."""
+    nearest = get_close_matches(word, list(names), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One bad value: where it stands, what it is, and what to do."""
+
+    object: str
+    field: str
+    value: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.object}: {self.field} is {self.value}: {self.problem}"
+
+
+class BadValueError(ValueError):
+    """A value that cannot be read. The text says what is wrong and what would be right."""
+
+
+def read_count(value: object) -> int:
+    """A count of nodes, 0 to 2^31-1, from an annotation (text) or a field (integer).
+
+    Raises:
+        BadValueError: not an integer, negative, or larger than ``spec.replicas`` can hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise BadValueError("not an integer: write a whole number of nodes")
+    if isinstance(value, str):
+        if not _INTEGER.fullmatch(value):
+            raise BadValueError("not an integer: write a whole number of nodes")
+        # int() refuses to read thousands of digits; so many are too many anyway.
+        value = int(value) if len(value) <= 20 else (-1 if value.startswith("-") else LARGEST_COUNT + 1)
+    if value < 0:
+        raise BadValueError("negative: write 0 or more")
+    if value > LARGEST_COUNT:
+        raise BadValueError(f"larger than {LARGEST_COUNT}, the most that spec.replicas can hold")
+    return value
+
+
+def read_flag(value: object) -> bool:
+    """``"true"`` or ``"false"`` as annotations carry them, in any case.
+
+    Raises:
+        BadValueError: anything else.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise BadValueError('neither "true" nor "false"')
+
+
+def read_weight(value: object) -> int:
+    """A zone's weight, 1 to 1000.
+
+    Raises:
+        BadValueError: not an integer, or outside that range.
+    """
+    weight = read_count(value)
+    if not 1 <= weight <= 1000:
+        raise BadValueError("a weight is 1 to 1000")
+    return weight

@@ -1,0 +1,90 @@
+"""Levelling: hand out units one by one, each to whoever then stands lowest. In closed form."""
+
+from collections.abc import Sequence
+from math import lcm
+from typing import NamedTuple
+
+
+class Bucket(NamedTuple):
+    """One that may receive: where it stands, how much it can take, how wide it is, and its place among equals."""
+
+    level: int
+    room: int
+    weight: int = 1
+    tie: int = 0
+
+
+def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
+    """How much each vessel gets of ``amount``, dealt one unit at a time to the vessel that stands lowest after it.
+
+    Standing is (level + given) / weight; equals go by ``tie``, then by position. What finds no room stays undealt.
+    The cost does not depend on ``amount``: the last full level is worked out, only the rest (less than one unit per
+    vessel) is dealt singly. This is also Cluster Autoscaler's balancing rule with all weights 1
+    (processors/nodegroupset/balancing_processor.go:79-181).
+    """
+    # Conditional expressions instead of calls of min and max: this runs twice per pool and scan.
+    room = [bucket.room if bucket.room > 0 else 0 for bucket in buckets]
+    total = sum(room)
+    if amount <= 0 or not total:
+        return [0] * len(buckets)
+    if amount >= total:
+        return room
+    weights = {bucket.weight for bucket in buckets}
+    if len(weights) == 1:
+        height, rest = _even_height(buckets, room, amount)
+        dealt = [
+            0 if (depth := height - bucket.level) < 0 else depth if depth < space else space
+            for bucket, space in zip(buckets, room, strict=True)
+        ]
+        if not rest:
+            return dealt
+        rising = [i for i, bucket in enumerate(buckets) if bucket.level <= height and dealt[i] < room[i]]
+    else:
+        dealt, above = _weighted(buckets, room, amount, lcm(*weights))
+        rest = amount - sum(dealt)
+        rising = [i for i in range(len(buckets)) if above[i] > dealt[i]]
+    rising.sort(key=lambda i: buckets[i].tie)
+    for i in rising[:rest]:
+        dealt[i] += 1
+    return dealt
+
+
+def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
+    """The last level up to which ``amount`` fills vessels of one width, and what is left over then.
+
+    From edge to edge upwards: a vessel begins to fill at its level and is full at its level plus room.
+    """
+    edges = [(bucket.level, 1) for bucket in buckets] + [
+        (bucket.level + space, -1) for bucket, space in zip(buckets, room, strict=True)
+    ]
+    edges.sort()
+    height, filling = edges[0][0], 0
+    for edge, step in edges:
+        if (edge - height) * filling > amount:
+            break
+        amount -= (edge - height) * filling
+        height = edge
+        filling += step
+    return height + amount // filling, amount % filling
+
+
+def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit: int) -> tuple[list[int], list[int]]:
+    """What each vessel holds at the last level that ``amount`` fills, found by bisection, and at the one above it."""
+    shapes = [(bucket.weight, bucket.level, space) for bucket, space in zip(buckets, room, strict=True)]
+
+    def given(height: int) -> list[int]:
+        """What each vessel holds when all are filled up to ``height`` / ``unit``."""
+        return [
+            0 if (depth := height * weight // unit - level) < 0 else depth if depth < space else space
+            for weight, level, space in shapes
+        ]
+
+    low = min(level * unit // weight for weight, level, _ in shapes)  # nobody has been given anything yet
+    high = unit * (max(level for _, level, _ in shapes) + amount + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(given(middle)) <= amount:
+            low = middle
+        else:
+            high = middle - 1
+    return given(low), given(low + 1)

@@ -1,0 +1,1 @@
+"""How many replicas each group should request."""

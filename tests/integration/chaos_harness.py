@@ -1,0 +1,1082 @@
+"""Two clusters, the real handlers and everything that can go wrong between them; what must hold is watched throughout.
+
+Real here: the functions' handlers, the use cases, the Kubernetes adapter over TLS, the API servers and controllers of
+the sandbox. Played: time, the queues (so that a message can be lost, doubled and reordered) and the table. The table is
+tests.fakes.InMemoryStore, which passes the same tests as the real one (test_store.py): a run over it takes
+milliseconds, and it can die between any two calls. The idempotency of events is left out, so that every repeated event
+reaches the use case.
+
+API servers answer from threads of their own, and handlers turn exceptions into answers. So a broken promise is written
+down in `Sea.broken` and raised by whoever drives the machine, never where it is found.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from evenkeel.adapters.aws.failure_events import read_event
+from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, MOVE
+from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
+from evenkeel.application.failure import RecordFailure
+from evenkeel.application.operate import Operate
+from evenkeel.application.ports import Remaining
+from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
+from evenkeel.application.request_scale import RequestScale
+from evenkeel.application.scan import Scan
+from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift, ZoneShift
+from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.domain.looks import SECOND_LOOKS, Timer
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.states import GroupState, PoolState
+from sandbox.kube import world
+from sandbox.kube.api import Request
+from sandbox.kube.autoscaler import Settings
+from sandbox.kube.controllers import GardenerControllers, Timing
+from sandbox.kube.store import Object
+from sandbox.kube.world import ZONES, Pool, World
+from sandbox.template import ROOT
+from sandbox.triggers import LambdaContext
+from tests.fakes import FakeBus, FakeClock, InMemoryStore
+
+MINIMUM, MAXIMUM = 3, 9
+#: an invocation's time, which is the lease's length too
+SECONDS = 60
+_VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's message is taken over sooner
+_DEDUPLICATED = timedelta(minutes=5)
+_RECEIVES = 5
+_OURS = "evenkeel"
+_SCALABLES = {
+    "cluster-api": "machinedeployments.cluster.x-k8s.io",
+    "gardener": "machinedeployments.machine.sapcloud.io",
+    "openshift": "machinesets.machine.openshift.io",
+}
+_SETS = {
+    "cluster-api": "machinesets.cluster.x-k8s.io",
+    "gardener": "machinesets.machine.sapcloud.io",
+}
+_MACHINES = {
+    "cluster-api": ("machines.cluster.x-k8s.io", "cluster.x-k8s.io/deployment-name"),
+    "gardener": ("machines.machine.sapcloud.io", "name"),
+    "openshift": ("machines.machine.openshift.io", "machine.openshift.io/cluster-api-machineset"),
+}
+_PREFIX = {
+    "cluster-api": "cluster.x-k8s.io",
+    "gardener": "machine.sapcloud.io",
+    "openshift": "machine.openshift.io",
+}
+_AUTOSCALERS = "machineautoscalers.autoscaling.openshift.io"
+PAUSED = "cluster.x-k8s.io/paused"
+_DELETE_MARK = "cluster.x-k8s.io/delete-machine"
+#: what AWS calls the zones
+ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
+
+
+class Killed(BaseException):
+    """Lambda ended the process. Whatever the dying code still does reaches nobody."""
+
+
+class Steps:
+    """Counts what a run does to the world outside, and lets something happen at one of these steps."""
+
+    def __init__(self) -> None:
+        self._count = self._patches = 0
+        self._dead = False
+        self.disturbed = False  # something happens, or has happened, to the run that is under way
+        self._happenings: dict[tuple[int, str], Callable[[], None]] = {}
+
+    @contextmanager
+    def of_a_run(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
+        """One invocation. Runs can be nested.
+
+        `happenings` by step and moment ("before" or "after"). Steps count from 1; patches also from -1 down.
+        """
+        before = self._count, self._patches, self._dead, self._happenings, self.disturbed
+        self._count, self._patches, self._dead, self._happenings = 0, 0, False, dict(happenings)
+        self.disturbed = self.disturbed or bool(happenings)
+        try:
+            yield
+        finally:
+            self._count, self._patches, self._dead, self._happenings, self.disturbed = before
+
+    def kill(self) -> None:
+        self._dead = True
+        raise Killed
+
+    def take(self, name: str, call: Callable[[], Any]) -> Any:
+        if self._dead:
+            raise Killed
+        self._count += 1
+        self._patches += name == "patch"
+        numbers = [self._count, -self._patches] if name == "patch" else [self._count]
+        self._happen(numbers, "before")
+        answer = call()
+        self._happen(numbers, "after")
+        return answer
+
+    def _happen(self, numbers: list[int], moment: str) -> None:
+        for number in numbers:
+            happening = self._happenings.pop((number, moment), None)
+            if happening is not None:
+                happening()
+
+
+class Tapped:
+    """Something whose calls of some names are steps."""
+
+    def __init__(self, target: Any, steps: Steps, names: frozenset[str], check: Callable[[], None]) -> None:
+        self._target, self._steps, self._names, self._check = target, steps, names, check
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if name not in self._names:
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            def really() -> Any:
+                self._check()
+                return found(*arguments, **named)
+
+            return self._steps.take(name, really)
+
+        return call
+
+
+_STORE = frozenset(name for name in vars(InMemoryStore) if not name.startswith("_") and name != "plant")
+_API = frozenset({"list_all", "patch", "create"})
+_QUEUE = frozenset({"request", "look_again"})
+
+
+class WatchedStore(InMemoryStore):
+    """Says when a backoff is shortened, and how often something was written."""
+
+    def __init__(
+        self,
+        broken: list[str],
+        adopted: Callable[[str, str], None],
+        grows: Callable[[str, Move, Move | None], None],
+        grown: Callable[[str, Move, ScaleRequestRecord], None],
+    ) -> None:
+        super().__init__()
+        self.writes = 0
+        self._broken = broken
+        self._adopted = adopted  # called with a cluster and a group whose bounds are written down
+        self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
+        self._grown = grown  # and with one that is over, and the answer to it
+
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+        before = self._remembered(cluster).state.groups.get(key)
+        super().save_group(cluster, key, state, version)
+        known = before.backoff_until if before else None
+        if known is not None and (state.backoff_until is None or state.backoff_until < known):
+            self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
+
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+        remembered = self._remembered(cluster)
+        before = remembered.state.pools.get(pool)
+        super().save_pool(cluster, pool, state, version)
+        for key in set(state.adopted) - set(before.adopted if before else ()):
+            self._adopted(cluster, key)
+        move = before.move if before else None
+        if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
+            self._grows(cluster, state.move, move)
+        if move is not None and move.request and (state.move is None or state.move.request != move.request):
+            self._grown(cluster, move, remembered.scale_requests[move.request])
+
+    def growing(self, cluster: str) -> bool:
+        """Whether nodes that somebody asked for are being added."""
+        return any(state.move is not None and state.move.request for state in self._pools(cluster))
+
+    def open_requests(self, cluster: str) -> list[str]:
+        """Ids of the requests for nodes that have no answer yet."""
+        return [id for id, record in self._remembered(cluster).scale_requests.items() if not record.done]
+
+    def contested(self, cluster: str) -> set[str]:
+        """Names of the groups that we have stopped writing."""
+        groups = self._remembered(cluster).state.groups
+        return {key.name for key, state in groups.items() if state.contested_since is not None}
+
+    def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
+        """What is said about a zone."""
+        return self._remembered(cluster).zones.get(zone)
+
+    def owed(self, cluster: str, done: Callable[[str], str | None]) -> int:
+        """What moves that were begun still have to place; `done` gives the move that a group carries."""
+        total = 0
+        for state in self._pools(cluster):
+            if state.move is not None:
+                total += state.move.carried
+                total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
+        return total
+
+    def record_of(self, cluster: str) -> ClusterRecord:
+        return self._remembered(cluster).record
+
+    def _pools(self, cluster: str) -> Collection[PoolState]:
+        return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
+
+    def timer_of(self, cluster: str) -> Timer | None:
+        """The look that is due besides the scans."""
+        return self._remembered(cluster).timer
+
+    def lease_ends(self, cluster: str) -> datetime | None:
+        lease = self._leases.get(cluster)
+        return lease.expires if lease else None
+
+    def _write(self, sort_key: str) -> None:
+        self.writes += 1
+        super()._write(sort_key)
+
+
+@dataclass
+class Message:
+    """A message on its way."""
+
+    cluster: str
+    body: str
+    id: str
+    visible_at: datetime
+    receives: int = 0
+
+
+class Queues:
+    """Both queues, as SQS keeps them: one group per cluster, five minutes of deduplication, delays."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.rebalance: list[Message] = []
+        self.recheck: list[Message] = []
+        self.dead: list[tuple[str, str]] = []
+        self.away = False
+        self.asked: Counter[str] = Counter()  # looks per cluster, those too that are one with another
+        self.asked_again: Counter[str] = Counter()  # second looks
+        self._clock = clock
+        self._seen: dict[str, datetime] = {}
+        self._ids = itertools.count()
+
+    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+        self._answers()
+        now = self._clock.now()
+        self.asked[cluster] += 1
+        if deduplication in self._seen and now < self._seen[deduplication] + _DEDUPLICATED:
+            return
+        self._seen[deduplication] = now
+        self.rebalance.append(self._message(cluster, reason, now))
+
+    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        self._answers()
+        self.asked_again[cluster] += 1
+        self.recheck.append(self._message(cluster, reason, self._clock.now() + timedelta(seconds=seconds)))
+
+    def try_soon(self, receipt_handle: str, receives: int) -> None:
+        for message in self.rebalance:
+            if message.id == receipt_handle and not self.away:
+                message.visible_at = self._clock.now() + timedelta(seconds=min(80, 5 * 4 ** (receives - 1)))
+
+    def dead_letter(self, body: str, reason: str, message_id: str) -> None:
+        self._answers()
+        self.dead.append((body, reason))
+
+    def _answers(self) -> None:
+        if self.away:
+            raise QueueUnavailableError("queue: no answer")
+
+    def _message(self, cluster: str, reason: str, visible_at: datetime) -> Message:
+        body = json.dumps({"cluster": cluster, "reason": reason})
+        return Message(cluster=cluster, body=body, id=f"message-{next(self._ids)}", visible_at=visible_at)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A node group as it stands in its API server."""
+
+    name: str
+    zone: str
+    requested: int
+    running: tuple[str, ...]  # names of the machines that have a node and stay
+    bounds: tuple[int, int] | None  # of the object that owns them; None where they cannot be read
+    move: str | None
+    frozen: bool
+    contested: bool
+    ours: bool  # it carries something of ours
+    body: str
+
+
+class Vessel:
+    """One cluster in the sea: its objects, and what others than Evenkeel did to them."""
+
+    def __init__(self, sea: ChaosHarness, name: str, cluster: world.Cluster, *, moving: bool) -> None:
+        self.sea, self.name, self.cluster, self.moving = sea, name, cluster, moving
+        self.store = cluster.store
+        self.pool = next(iter(cluster.pools))
+        self.maximum = MAXIMUM
+        self.lowest_maximum = MAXIMUM  # since the ledger was last compared
+        self.ledger = self.requested
+        self.touched = False  # somebody else wrote since our last look
+        self.down = False
+        self.patches = 0
+        self.rewritten = 0  # patches that changed a group
+        self.floor = 1 if name == "openshift" else 0  # least max that is accepted
+        self.home: dict[str, tuple[int, int] | None] = {}  # bounds before us
+        self.asked: Counter[str] = Counter()  # nodes, by request
+        self.begun: Counter[str] = Counter()
+        self.words: dict[tuple[str, str], datetime] = {}  # when a source's newest word about a zone was said
+        self._before: dict[str, Group] = {}
+        cluster.api.before.append(self._before_request)
+        cluster.api.after.append(self._after_request)
+
+    # ------------------------------------------------------------ what there is
+    def items(self) -> list[Object]:
+        found = self.store.list(_SCALABLES[self.name])
+        alone = [item for item in found if not item["metadata"].get("ownerReferences")]
+        return sorted(alone, key=lambda item: str(item["metadata"]["name"]))  # the order of their zones, too
+
+    def groups(self) -> list[Group]:
+        plural, label = _MACHINES[self.name]
+        running: dict[str, list[str]] = {}
+        for machine in self.store.list(plural):
+            if "deletionTimestamp" not in machine["metadata"] and self.cluster.controllers.has_node(machine):
+                running.setdefault(machine["metadata"]["labels"][label], []).append(machine["metadata"]["name"])
+        owners = self._owners()
+        contested = self.sea.store.contested(self.name)
+        groups = []
+        for zone, item in zip(ZONES, self.items(), strict=True):
+            metadata = item["metadata"]
+            notes = metadata.get("annotations") or {}
+            owner = owners.get(metadata["name"])
+            all_notes = {**notes, **((owner["metadata"].get("annotations") or {}) if owner else {})}
+            groups.append(
+                Group(
+                    name=metadata["name"],
+                    zone=zone,
+                    requested=item["spec"].get("replicas", 0),
+                    running=tuple(running.get(metadata["name"], ())),
+                    bounds=self._bounds(notes, owner),
+                    move=notes.get("evenkeel.dev/move"),
+                    frozen=PAUSED in notes,
+                    contested=metadata["name"] in contested,
+                    ours=any(key in all_notes for key in (ADOPTED, DECISION, MOVE)),
+                    body=json.dumps(item, sort_keys=True),
+                )
+            )
+        return groups
+
+    @property
+    def requested(self) -> int:
+        return sum(item["spec"].get("replicas", 0) for item in self.items())
+
+    def in_zone(self, zone: str) -> Group:
+        return next(group for group in self.groups() if group.zone == zone)
+
+    def _owners(self) -> dict[str, Object]:
+        if self.name != "openshift":
+            return {}
+        return {item["spec"]["scaleTargetRef"]["name"]: item for item in self.store.list(_AUTOSCALERS)}
+
+    def _bounds(self, notes: Mapping[str, str], owner: Object | None) -> tuple[int, int] | None:
+        if owner is not None:
+            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
+        key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
+        try:
+            return int(notes[key.format("min")]), int(notes[key.format("max")])
+        except (KeyError, ValueError):
+            return None
+
+    # ------------------------------------------------------------ what others do
+    @contextmanager
+    def others(self) -> Iterator[None]:
+        """Somebody else than Evenkeel writes: what that does to the sum of replicas is theirs."""
+        before = self.requested
+        if self.ledger < (now := self._requested_or_owed()) <= MINIMUM:
+            self.ledger = now  # we have raised it to PoolMinimum since the last look at the ledger
+        yield
+        self.ledger += self.requested - before
+        self.touched = True
+
+    def annotate(self, zone: str, key: str, value: str | None) -> None:
+        with self.others():
+            self.store.patch(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                self.items()[ZONES.index(zone)]["metadata"]["name"],
+                {"metadata": {"annotations": {key: value}}},
+                manager="kubectl-edit",
+            )
+
+    def set_maximum(self, maximum: int) -> None:
+        for zone in ZONES:
+            self.annotate(zone, "evenkeel.dev/pool-max", str(maximum))
+        self.maximum = maximum
+        self.lowest_maximum = min(self.lowest_maximum, maximum)
+
+    def scale(self, zone: str, delta: int, manager: str) -> None:
+        """The scale subresource without a version: Cluster Autoscaler's way, and kubectl's."""
+        with self.others():
+            group = self.in_zone(zone)
+            self.store.scale(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                group.name,
+                max(0, group.requested + delta),
+                manager=manager,
+            )
+
+    def put_back(self, zone: str, bounds: tuple[int, int]) -> None:
+        """A GitOps tool writes the bounds that stand in its repository."""
+        group = self.in_zone(zone)
+        low, high = bounds
+        with self.others():
+            if self.name == "openshift":
+                owner = self._owners()[group.name]
+                limits = {"spec": {"minReplicas": low, "maxReplicas": max(1, high)}}
+                self.store.patch(
+                    _AUTOSCALERS, self.cluster.namespace, owner["metadata"]["name"], limits, manager="argocd"
+                )
+                return
+            key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
+            notes = {key.format("min"): str(low), key.format("max"): str(high)}
+            self.store.patch(
+                _SCALABLES[self.name],
+                self.cluster.namespace,
+                group.name,
+                {"metadata": {"annotations": notes}},
+                manager="argocd",
+            )
+
+    def workers_are_reconciled(self) -> None:
+        """Gardener's extension puts replicas back into what the Worker allows."""
+        if isinstance(self.cluster.controllers, GardenerControllers):
+            with self.others():
+                self.cluster.controllers.reconcile_workers()
+
+    def set_of(self, group: Group) -> str:
+        """The name of a MachineSet that a MachineDeployment owns; on OpenShift the group is one itself."""
+        for item in self.store.list(_SETS.get(self.name, _SCALABLES[self.name])):
+            if any(owner["name"] == group.name for owner in item["metadata"].get("ownerReferences") or ()):
+                return str(item["metadata"]["name"])
+        return group.name
+
+    def adopted(self, name: str) -> None:
+        """The bounds of a group are about to become ours."""
+        group = next(group for group in self.groups() if group.name == name)
+        if not group.ours:
+            self.home[name] = group.bounds
+
+    def grows(self, move: Move, before: Move | None) -> None:
+        """Nodes that somebody asked for are about to be added: so many more are requested, once."""
+        more = move.carried
+        if before is not None and before.request == move.request:  # a worker died in the middle
+            more -= self._undone(before)
+        self.ledger += more
+        self.begun[move.request] += more
+        if self.begun[move.request] > self.asked[move.request]:
+            self.sea.broken.append(
+                f"{self.name}: {self.begun[move.request]} nodes begun of {self.asked[move.request]} asked for"
+            )
+
+    def grown(self, move: Move, record: ScaleRequestRecord) -> None:
+        """What was not added after all, because there was no room any more or it took too long, is told."""
+        undone = self._undone(move)
+        self.ledger -= undone
+        if undone and not (record.done and "could not be placed" in record.result):
+            self.sea.broken.append(f"{self.name}: {undone} nodes not added, and the answer is {record.result!r}")
+
+    def _undone(self, move: Move) -> int:
+        key = f"{self.name}/{self.cluster.namespace}/{{}}"
+        done = sum(move.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == move.id)
+        return move.carried - done
+
+    def step(self) -> None:
+        """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
+        now = self.sea.clock.now()
+        with self.others():
+            if self.cluster.autoscaler is not None:
+                self.cluster.autoscaler.step(now)
+        before = self.groups()
+        condemned = self._condemned()
+        with self.others():
+            self.cluster.controllers.step(now)
+        after = {group.name: set(group.running) for group in self.groups()}
+        for group in before:
+            gone = set(group.running) - after[group.name] - condemned
+            surplus = max(0, len(group.running) - group.requested)
+            if len(gone) > surplus:
+                self.sea.broken.append(
+                    f"{self.name}/{group.name}: running nodes {sorted(gone)} went, "
+                    f"with {group.requested} requested and {len(group.running)} running"
+                )
+
+    def _condemned(self) -> set[str]:
+        """Machines that Cluster Autoscaler chose to remove."""
+        marked = set()
+        for machine in self.store.list(_MACHINES[self.name][0]):
+            mark = (machine["metadata"].get("annotations") or {}).get(_DELETE_MARK)
+            if mark is not None and mark != _OURS:
+                marked.add(str(machine["metadata"]["name"]))
+        return marked
+
+    # ------------------------------------------------------------ what Evenkeel does, request by request
+    def _before_request(self, request: Request) -> None:
+        if request.method == "GET" and request.user == _OURS and "continue" not in request.query:
+            return
+        self._before = {group.name: group for group in self.groups()}
+
+    def _after_request(self, request: Request) -> None:
+        if request.method != "PATCH" or request.user != _OURS:
+            return
+        self.patches += 1
+        record = self.sea.store.record_of(self.name)
+        if is_paused(record, self.sea.clock.now()) and not self.sea.paused_meanwhile:
+            self._broke(request, "a patch to a paused cluster")
+        if record.dry_run and not record.leaving:
+            self._broke(request, "a patch in dry run")
+        if not self.sea.steps.disturbed:
+            ends = self.sea.store.lease_ends(self.name)
+            if ends is None or ends <= self.sea.clock.now():
+                self._broke(request, "a patch without the lease")
+        if self.sea.away and not self.sea.away_meanwhile:
+            self._broke(request, "a patch while the table is away")
+        old, new = self._before, {group.name: group for group in self.groups()}
+        for name, group in new.items():
+            before = old[name]
+            if before.frozen and before.body != group.body:
+                self._broke(request, f"frozen {name} was written")
+            if (before.requested, before.bounds) != (group.requested, group.bounds):
+                self.rewritten += 1
+                self._check_group(request, before, group, record)
+            if before.ours and not group.ours:
+                self._check_restored(request, before, group)
+        total, was = (sum(group.requested for group in groups.values()) for groups in (new, old))
+        if total > max(was, self.maximum) and not self.touched:
+            self._broke(request, f"{total} requested, PoolMaximum is {self.maximum}")
+        growing = self.sea.store.growing(self.name)
+        if not self.moving and total > max(was, MINIMUM) and not self.touched and not growing:
+            self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
+        room = self._sum_of_maxima(new.values())
+        # What somebody else has scaled beyond its max stands there already.
+        had = sum(max(group.requested, group.bounds[1] if group.bounds else 0) for group in old.values())
+        # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
+        frozen = any(group.frozen or group.contested for group in new.values())
+        least = sum(max(self.floor, group.requested) for group in new.values())
+        if room > max(had, self.maximum, least) and not self.touched and not frozen and not record.leaving:
+            self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
+
+    def _check_restored(self, request: Request, before: Group, group: Group) -> None:
+        """What was found at adoption stands again, as far as it holds what is requested."""
+        home = self.home[group.name]
+        if home is not None and not self.touched:
+            home = min(home[0], group.requested), max(home[1], group.requested)
+        if not self.touched and (group.bounds, group.requested) != (home, before.requested):
+            self._broke(request, f"{group.name}: left with {group.requested} in {group.bounds}, not in {home}")
+
+    def _check_group(self, request: Request, before: Group, group: Group, record: ClusterRecord) -> None:
+        if before.contested and not record.leaving:
+            self._broke(request, f"contested {group.name} was written")
+        if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
+            self._broke(request, f"{group.name}: bounds {group.bounds}")
+        elif group.bounds[1] < group.requested and not (self.name == "openshift" and self.touched):
+            # On OpenShift replicas stand on another object: a write to them after our look is not ours to answer for.
+            self._broke(request, f"{group.name}: max {group.bounds[1]} below the {group.requested} requested")
+        if group.requested < before.requested and group.requested < len(group.running):
+            self._broke(request, f"{group.name}: {group.requested} requested, {len(group.running)} are running")
+
+    @staticmethod
+    def _sum_of_maxima(groups: Any) -> int:
+        return sum(group.bounds[1] if group.bounds else 0 for group in groups)
+
+    def _broke(self, request: Request, what: str) -> None:
+        self.sea.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
+
+    # ------------------------------------------------------------ what must hold between runs
+    def heard(self, zone: str, source: str, said_at: datetime) -> None:
+        self.words[zone, source] = max(said_at, self.words.get((zone, source), said_at))
+
+    def check_zones(self) -> None:
+        """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
+        for (zone, source), said_at in self.words.items():
+            record = self.sea.store.word_about(self.name, zone)
+            word = record.words.get(source) if record else None
+            known = word.said_at if word else None
+            if known != said_at:
+                self.sea.broken.append(f"{self.name}: {source} spoke of {zone} at {said_at}, not at {known}")
+            elif word is not None and source != OPERATOR and word.until > said_at + LONGEST:
+                self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {said_at}")
+
+    def _requested_or_owed(self) -> int:
+        groups = self.groups()
+        carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
+        return sum(group.requested for group in groups) + self.sea.store.owed(self.name, carried.get)
+
+    def check_ledger(self) -> None:
+        """A move takes as much as it gives: what is requested and what is still owed add up."""
+        if not self.moving:
+            return
+        groups = self.groups()
+        now = self._requested_or_owed()
+        overshoot = now < self.ledger and now >= min(self.ledger, self.lowest_maximum)
+        minimum = now > self.ledger and now <= MINIMUM
+        if now != self.ledger and not overshoot and not minimum:
+            self.sea.broken.append(
+                f"{self.name}: {now} requested or owed, {self.ledger} were ({[group.requested for group in groups]})"
+            )
+        self.ledger = now
+        self.lowest_maximum = self.maximum
+
+    def check_after_run(self) -> None:
+        """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
+        groups = self.groups()
+        record = self.sea.store.record_of(self.name)
+        if record.dry_run or record.leaving or is_paused(record, self.sea.clock.now()):
+            return
+        if any(group.bounds is None or group.frozen or group.contested for group in groups):
+            return
+        for group in groups:
+            word = self.sea.store.word_about(self.name, group.zone)
+            high = group.bounds[1] if group.bounds else 0
+            if (
+                word is not None
+                and self.sea.clock.now() < word.impaired_until
+                and high > max(self.floor, group.requested)
+            ):
+                self.sea.broken.append(f"{self.name}/{group.name}: {group.bounds}, {group.requested} requested; {word}")
+        wanted = sum(max(self.floor, group.requested) for group in groups)
+        if wanted <= self.maximum < self._sum_of_maxima(groups):
+            self.sea.broken.append(
+                f"{self.name}: maxima {[group.bounds for group in groups]} pass PoolMaximum {self.maximum}"
+            )
+
+
+@dataclass
+class ChaosHarness:
+    """The stage with everything on it. A context manager."""
+
+    second: str = "openshift"  # the cluster without an autoscaler, where stuck replicas are moved
+    broken: list[str] = field(default_factory=list)
+    away: bool = False  # the table
+    away_meanwhile: bool = False  # it went while a run was under way
+    paused_meanwhile: bool = False
+    failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
+    shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
+    postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a look
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.at_once = Timing(provision=timedelta(0))
+        self.steps = Steps()
+        self.store = WatchedStore(
+            self.broken,
+            lambda cluster, key: self.vessels[cluster].adopted(key.rpartition("/")[2]),
+            lambda cluster, move, before: self.vessels[cluster].grows(move, before),
+            lambda cluster, move, record: self.vessels[cluster].grown(move, record),
+        )
+        self.queues = Queues(self.clock)
+        self.bus = FakeBus()
+        self.outcomes: list[Outcome] = []
+        self._ids = itertools.count()
+        self._chance = random.Random(7)
+        pools = {
+            name: [Pool(name="workers", minimum=MINIMUM, maximum=MAXIMUM, replicas=(2, 2, 1))]
+            for name in ("cluster-api", self.second)
+        }
+        self.world = World(
+            clusters=tuple(pools),
+            pools=pools,
+            clock=self.clock.now,
+            settings=Settings(unneeded_time=timedelta(minutes=4)),
+        )
+        self.world.clusters[self.second].autoscaler = None
+
+    def __enter__(self) -> ChaosHarness:
+        self.world.__enter__()
+        self.vessels = {
+            name: Vessel(self, name, cluster, moving=name == self.second)
+            for name, cluster in self.world.clusters.items()
+        }
+        kubeconfigs = {name: json.dumps(cluster.api.kubeconfig(_OURS)) for name, cluster in self.world.clusters.items()}
+        self._clusters = RecordedClusters(
+            session=lambda: None,
+            secret=lambda name, fresh: kubeconfigs[name],
+            clock=self.clock,
+            allow_loopback=True,
+        )
+        self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
+        self._functions["rebalance beside"] = self._load("rebalance")
+        for name in self.vessels:
+            self.register(name, dry_run=False)
+        return self
+
+    def register(self, cluster: str, *, dry_run: bool) -> None:
+        """The cluster's record, written anew: neither paused nor being left."""
+        record = {
+            "flavours": [cluster],
+            "access": {"kind": "kubeconfig", "secret": cluster},
+            "dry_run": dry_run,
+            "region": world.REGION,
+            "zone_ids": ZONE_IDS,
+            "autoscaler": "none" if self.vessels[cluster].moving else "cluster-autoscaler",
+        }
+        assert self.operator("register", cluster, record=record)["ok"]
+
+    def __exit__(self, *_: object) -> None:
+        self.world.__exit__(None, None, None)
+
+    # ------------------------------------------------------------ the functions
+    def _load(self, name: str) -> ModuleType:
+        path = ROOT / "functions" / name / "app.py"
+        spec = importlib.util.spec_from_file_location(f"_rough_sea_{name}_{next(_numbers)}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.parts = self._parts  # type: ignore[attr-defined]
+        if name == "provisioning_failure":
+            module.handled_once = lambda *_: lambda _key, work: work()  # type: ignore[attr-defined]
+        return module
+
+    def _parts(self) -> SimpleNamespace:
+        """As bootstrap puts them together, over this sea."""
+        store: Any = Tapped(self.store, self.steps, _STORE, self._answers)
+        queue: Any = Tapped(self.queues, self.steps, _QUEUE, lambda: None)
+        ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
+        clusters: Any = SimpleNamespace(open=self._open)
+        rebalance = Rebalance(
+            **ports,
+            clusters=clusters,
+            bus=self.bus,
+            random_bytes=lambda count: self._chance.randbytes(count),
+            dry_run=False,
+        )
+        return SimpleNamespace(
+            scan=Scan(**ports),
+            rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
+            hear_failure=RecordFailure(**ports),
+            hear_zone_shift=RecordZoneShift(**ports),
+            ask_for_growth=RequestScale(**ports),
+            operate=Operate(
+                **ports, clusters=clusters, random_bytes=lambda count: self._chance.randbytes(count), dry_run=False
+            ),
+            queue=queue,
+            dynamodb=None,
+            settings=SimpleNamespace(table="table"),
+        )
+
+    def _answers(self) -> None:
+        if self.away:
+            raise StateUnavailableError("table: no answer")
+
+    def _open(self, record: ClusterRecord, remaining: Remaining) -> KubernetesCluster:
+        opened = self._clusters.open(record, remaining)
+        assert isinstance(opened, KubernetesCluster)
+        opened._api = Tapped(opened._api, self.steps, _API, lambda: None)  # type: ignore[assignment]
+        self.vessels[record.id].touched = False
+        return opened
+
+    def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> Outcome:
+        started = self.clock.now()
+        try:
+            outcome = rebalance(cluster, why, lambda: SECONDS - (self.clock.now() - started).total_seconds())
+        except (StateUnavailableError, LeaseHeldError, QueueUnavailableError):
+            raise
+        except Exception as error:
+            self.broken.append(f"{cluster}: a run failed with {type(error).__name__}: {error}")
+            raise
+        self.outcomes.append(outcome)
+        return outcome
+
+    def call(self, function: str, event: Any, happenings: Mapping[tuple[int, str], Callable[[], None]] = {}) -> Any:
+        """One invocation of a real handler; Killed where it did not live to its end."""
+        with self.steps.of_a_run(happenings), redirect_stdout(io.StringIO()):  # metrics are printed
+            handler = self._functions[function].handler
+            return handler(json.loads(json.dumps(event)), LambdaContext(function, timeout=SECONDS))
+
+    def fence(self, cluster: str, zone: str, time: timedelta) -> None:
+        """The operator fences a zone for a while, or lifts its fence."""
+        self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
+        now = self.clock.now()
+        assert self.operator("fence-zone", cluster, zone=zone, until=(now + time).isoformat())["ok"]
+        self.vessels[cluster].heard(zone, OPERATOR, now)
+
+    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
+        return answer
+
+    # ------------------------------------------------------------ messages and events
+    def tick(self) -> None:
+        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            self.call("scan", {"source": "evenkeel.schedule", "time": at})
+        except StateUnavailableError:
+            assert self.away
+        except QueueUnavailableError:
+            assert self.queues.away
+
+    def deliver(
+        self,
+        message: Message,
+        *,
+        again: bool = False,
+        happenings: Mapping[tuple[int, str], Callable[[], None]] = {},
+        function: str = "rebalance",
+    ) -> bool:
+        """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
+        message.receives += 1
+        message.visible_at = self.clock.now() + _VISIBILITY
+        queue = self.queues.recheck if function == "scan" else self.queues.rebalance
+        event = {"Records": [_record(message)]}
+        vessel = self.vessels[message.cluster]
+        rewritten, asked_again = vessel.rewritten, self.queues.asked_again[message.cluster]
+        try:
+            refused = self.call(function, event, happenings)["batchItemFailures"]
+        except Killed:
+            refused = [message.id]
+        if (not refused or message.receives >= _RECEIVES) and not again and message in queue:
+            queue.remove(message)
+        asked = self.queues.asked_again[message.cluster] > asked_again or self.look_is_due(message.cluster)
+        if not refused and vessel.rewritten > rewritten and not asked:
+            self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second look")
+        return not refused
+
+    def look_is_due(self, cluster: str) -> bool:
+        """Whether a look has been asked for that comes no later than a second look would."""
+        timer, now = self.store.timer_of(cluster), self.clock.now()
+        return timer is not None and now < timer.due <= now + SECOND_LOOKS[0]
+
+    def message_for(self, cluster: str) -> Message:
+        """A message of its own for a cluster, whatever else is waiting."""
+        self.queues.request(cluster, "now", f"now-{next(self._ids)}")
+        return self.queues.rebalance[-1]
+
+    def drain(self) -> None:
+        """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""
+        if self.queues.away:
+            return
+        for _ in range(100):
+            now = self.clock.now()
+            due = [message for message in self.queues.recheck if message.visible_at <= now]
+            for message in due:
+                self.deliver(message, function="scan")
+            heads: dict[str, Message] = {}
+            for message in self.queues.rebalance:
+                heads.setdefault(message.cluster, message)
+            ready = [message for message in heads.values() if message.visible_at <= now]
+            if not ready and not due:
+                return
+            for message in ready:
+                self.run_undisturbed(message)
+        self.broken.append("the queues never become empty")
+
+    def run_undisturbed(self, message: Message, *, again: bool = False) -> None:
+        """One run that nothing happens to; what holds only after a whole run is looked at."""
+        told = len(self.outcomes)
+        vessel = self.vessels[message.cluster]
+        whole = self.deliver(message, again=again) and len(self.outcomes) > told
+        if whole and not vessel.down:
+            outcome = self.outcomes[-1]
+            planned = outcome.plan is not None and all(pool.valid for pool in outcome.plan.pools)
+            if planned and not outcome.unreachable and not outcome.rejected:
+                vessel.check_after_run()
+
+    def fail(self, cluster: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
+        """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times.
+
+        `of_set`: it names the MachineSet of the group's MachineDeployment, where it has one.
+        """
+        vessel = self.vessels[cluster]
+        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+        group = vessel.in_zone(zone)
+        self.failures.append(
+            {
+                "version": "0",
+                "id": f"event-{next(self._ids)}",
+                "source": "evenkeel.provisioning",
+                "detail-type": "Machine Provisioning Failed",
+                "account": "123456789012",
+                "time": at,
+                "region": world.REGION,
+                "resources": [],
+                "detail": {
+                    "cluster": cluster,
+                    "namespace": vessel.cluster.namespace,
+                    "kind": "MachineSet" if cluster == "openshift" or of_set else "MachineDeployment",
+                    "name": vessel.set_of(group) if of_set else group.name,
+                    "zone": zone,
+                    "code": code,
+                    "message": f"{code} in {zone}",
+                    "occurredAt": at,
+                    "id": f"{group.name}-{at}",
+                },
+            }
+        )
+
+    def shift(self, kind: str, zone: str, age: timedelta, *, region: str = world.REGION) -> None:
+        """A word of ARC comes to be; `hear` delivers it. "call" is CloudTrail's, which says when a shift expires."""
+        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+        id = next(away_from for away_from, name in ZONE_IDS.items() if name == zone)
+        detail: dict[str, Any] = {"version": "0.0.1", "data": "", "metadata": {"awayFrom": id, "notes": ""}}
+        if kind == "call":
+            asked = {"awayFrom": id, "expiresIn": "20m", "resourceIdentifier": "arn"}
+            detail = {"eventSource": "arc-zonal-shift.amazonaws.com", "eventName": "StartZonalShift"}
+            detail["requestParameters"] = asked
+        self.shifts.append(
+            {
+                "version": "0",
+                "id": f"event-{next(self._ids)}",
+                "source": "aws.arc-zonal-shift",
+                "detail-type": "AWS API Call via CloudTrail" if kind == "call" else kind,
+                "account": "123456789012",
+                "time": at,
+                "region": region,
+                "resources": [],
+                "detail": detail,
+            }
+        )
+
+    def ask(self, cluster: str, nodes: int, zone: str) -> dict[str, Any]:
+        """Somebody asks for nodes in the pool of a zone's group: the event."""
+        vessel, id = self.vessels[cluster], f"request-{next(self._ids)}"
+        vessel.asked[id] = nodes
+        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "version": "0",
+            "id": f"event-{next(self._ids)}",
+            "source": "evenkeel.provisioning",
+            "detail-type": "Scale-Up Requested",
+            "account": "123456789012",
+            "time": at,
+            "region": world.REGION,
+            "resources": [],
+            "detail": {"cluster": cluster, "group": vessel.in_zone(zone).name, "nodes": nodes, "id": id},
+        }
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """An event reaches its function. One that cannot ask for a look comes again: `hear_postponed`."""
+        try:
+            self.call("provisioning_failure", event)
+        except StateUnavailableError:
+            assert self.away
+            return
+        except QueueUnavailableError:
+            assert self.queues.away
+            self.postponed.append(event)
+            return
+        if event["source"] == "aws.arc-zonal-shift" and event["region"] == world.REGION:
+            word = read_event(event)
+            assert isinstance(word, ZoneShift)
+            for vessel in self.vessels.values():
+                vessel.heard(ZONE_IDS[word.zone], word.by, word.at)
+
+    def hear_postponed(self) -> None:
+        """Lambda tries again. An event that could not ask for a look asks for it now."""
+        for event in self.postponed:
+            asked = self.queues.asked.copy()
+            self.hear(event)
+            detail = event["detail"]
+            lost = {detail["cluster"]} if "cluster" in detail else set(self.vessels)
+            for cluster in lost:
+                if self.queues.asked[cluster] == asked[cluster]:
+                    self.broken.append(f"{cluster}: nobody looks, although it was told {json.dumps(event)}")
+        self.postponed = []
+
+    # ------------------------------------------------------------ time and weather
+    def pass_time(self, time: timedelta, *, steps: int = 1) -> None:
+        """Time goes by for autoscalers and controllers; nobody calls us."""
+        for _ in range(steps):
+            self.clock.at += time / steps
+            for vessel in self.vessels.values():
+                vessel.step()
+
+    def minute(self) -> None:
+        """A minute as it mostly is: the clusters live, the schedule fires, the queues are worked off."""
+        self.pass_time(timedelta(minutes=1), steps=2)
+        self.tick()
+        self.drain()
+
+    def set_down(self, cluster: str, down: bool) -> None:
+        """The API server drops every connection, or answers again."""
+        vessel = self.vessels[cluster]
+        vessel.down = down
+        vessel.cluster.api.faults.clear()
+        if down:
+            vessel.cluster.api.faults.add(times=1_000_000)
+
+    def check(self) -> None:
+        for vessel in self.vessels.values():
+            vessel.check_ledger()
+            vessel.check_zones()
+        assert not self.broken, "\n".join(self.broken)
+
+    def calm(self) -> None:
+        """Everything is put right again: zones, table, API servers, annotations; every pool has a feasible demand."""
+        self.away = self.queues.away = False
+        for name, vessel in self.vessels.items():
+            self.set_down(name, False)
+            self.register(name, dry_run=False)
+            for zone in ZONES:
+                self.world.give_back(name, zone)
+                self.fence(name, zone, -timedelta(minutes=1))
+                notes = {PAUSED: None, "evenkeel.dev/zone-max": None, "evenkeel.dev/pool-min": str(MINIMUM)}
+                for key, value in notes.items():
+                    vessel.annotate(zone, key, value)
+                self.world.set_demand(name, "workers", 0, zone)
+            vessel.set_maximum(MAXIMUM)
+            self.world.set_demand(name, "workers", 6)
+
+    def settle(self, rounds: int = 40) -> int:
+        """Five-minute rounds until three in a row changed nothing; how many it took."""
+        quiet = 0
+        for number in range(rounds):
+            before = self._picture()
+            self.pass_time(timedelta(minutes=5), steps=3)
+            if number % 5 == 0:  # a contested write waits for a word of the operator; a pause for its end
+                for name in self.vessels:
+                    assert self.operator("resume", name)["ok"]
+            self.tick()
+            self.drain()
+            self.check()
+            quiet = quiet + 1 if self._picture() == before else 0
+            if quiet >= 3 and number > 8:
+                return number
+        raise AssertionError(f"not settled after {rounds} rounds: {self._picture()}")
+
+    def _picture(self) -> Any:
+        return [
+            (name, group.name, group.requested, len(group.running), group.bounds, vessel.patches)
+            for name, vessel in self.vessels.items()
+            for group in vessel.groups()
+        ]
+
+
+_numbers = itertools.count()
+
+
+def _record(message: Message) -> dict[str, Any]:
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.id,
+        "body": message.body,
+        "attributes": {
+            "ApproximateReceiveCount": str(message.receives),
+            "SentTimestamp": "0",
+            "SenderId": "sender",
+            "ApproximateFirstReceiveTimestamp": "0",
+            "MessageGroupId": message.cluster,
+            "MessageDeduplicationId": message.id,
+        },
+        "messageAttributes": {},
+        "md5OfBody": "0" * 32,
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
+        "awsRegion": "eu-central-1",
+    }
