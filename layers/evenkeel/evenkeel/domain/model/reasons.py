@@ -1,0 +1,102 @@
+"""Why something is as it is: which rule, about what, with which numbers. Never a sentence.
+
+A reason is made where its rule stands, and turned into words in one place only (:mod:`evenkeel.application.words`).
+Nobody reads those words back: whoever decides by a reason decides by its rule and its facts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Union
+
+
+class Topic(StrEnum):
+    """What a reason is about: the number that its rule has set, or the group as a whole."""
+
+    STATE = "state"
+    REQUESTED = "requested"
+    MIN = "min"
+    MAX = "max"
+    NOTE = "note"
+
+
+class Rule(StrEnum):
+    """Every rule that gives a reason. The value stands in JSON; what it is about, in ``topic``."""
+
+    topic: Topic
+
+    def __new__(cls, value: str, topic: Topic) -> "Rule":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.topic = topic
+        return member
+
+    # health: what a group may do
+    FROZEN = "frozen", Topic.STATE  # because: the reason that whoever reads the object gives
+    CONTESTED_BOUNDS = "contested-bounds", Topic.STATE
+    CONTESTED_REPLICAS = "contested-replicas", Topic.STATE
+    ZONE_IMPAIRED = "zone-impaired", Topic.STATE
+    IN_BACKOFF = "in-backoff", Topic.STATE
+    PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
+    PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
+    # replicas
+    TAKES_ON = "takes-on", Topic.REQUESTED
+    MOVED = "moved", Topic.REQUESTED
+    RELEASED = "released", Topic.REQUESTED
+    STUCK_ON_HOLD = "stuck-on-hold", Topic.REQUESTED
+    STUCK_SAME_FAILURE = "stuck-same-failure", Topic.REQUESTED
+    STUCK_BEHIND_REQUEST = "stuck-behind-request", Topic.REQUESTED
+    STUCK_WITHOUT_TAKER = "stuck-without-taker", Topic.REQUESTED
+    STUCK_BY_WORKER = "stuck-by-worker", Topic.REQUESTED
+    STUCK_PUT_BACK = "stuck-put-back", Topic.REQUESTED
+    STUCK_OFFERED = "stuck-offered", Topic.REQUESTED
+    TAKEN_BACK = "taken-back", Topic.REQUESTED
+    PROBE_UNSEEN = "probe-unseen", Topic.REQUESTED
+    POOL_MINIMUM = "pool-minimum", Topic.REQUESTED
+    PROBE_FOR_MINIMUM = "probe-for-minimum", Topic.REQUESTED
+    OWN_MINIMUM = "own-minimum", Topic.REQUESTED
+    REQUEST_SHARE = "request-share", Topic.REQUESTED
+    REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
+    GIVES_BACK = "gives-back", Topic.REQUESTED
+    # bounds
+    FENCE = "fence", Topic.MAX
+    MOVE_UNDER_WAY = "move-under-way", Topic.MAX
+    STRATEGY = "strategy", Topic.MAX
+    PROBE = "probe", Topic.MAX
+    WORKER_SHARE = "worker-share", Topic.MAX
+    ZONE_MAX = "zone-max", Topic.MAX
+    MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
+    OWNER_MIN_MAX = "owner-min-max", Topic.MAX
+    MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    # restore
+    RESTORED = "restored", Topic.MAX
+    RESTORED_TO_NONE = "restored-to-none", Topic.MAX
+    NOT_RESTORED_YET = "not-restored-yet", Topic.STATE
+    NOT_RESTORED = "not-restored", Topic.STATE
+    # notes
+    CLOSED_AT_ZERO = "closed-at-zero", Topic.NOTE
+    ROLLING_SHARE = "rolling-share", Topic.NOTE
+    POOL_INVALID = "pool-invalid", Topic.NOTE
+    FEW_MEMBERS = "few-members", Topic.NOTE
+    AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
+    NOTHING_OF_OURS = "nothing-of-ours", Topic.NOTE
+    # what freezes a group, besides what its reader says
+    PAUSED = "paused", Topic.STATE
+    WRITE_REFUSED = "write-refused", Topic.STATE
+
+
+Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...]]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One rule and the numbers that it worked with, by the names that its words use."""
+
+    rule: Rule
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+def because(rule: Rule, **facts: Fact) -> Reason:
+    """A reason, where its rule stands."""
+    return Reason(rule, facts)
