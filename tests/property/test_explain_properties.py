@@ -4,7 +4,7 @@ import re
 
 from hypothesis import given
 
-from evenkeel.application.explain import explain_group, explain_pool, rule_of_reason
+from evenkeel.application.actions.explain import explain_group, explain_pool, rule_of_reason
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
 from evenkeel.domain.membership.pools import find_pools

@@ -21,7 +21,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli import live, remote, reporting
 from evenkeel.cli import main as cli
@@ -105,7 +105,7 @@ class Stack:
         try:
             answer = self.operate(event, plenty)
         except (EvenkeelError, ConfigError) as error:
-            return said_by(error)
+            return answer_of_error(error)
         if self.queue.requests:
             self.queue.requests.clear()
             self.rebalance(event["cluster"], str(event["action"]), plenty)

@@ -29,7 +29,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.failure import Failure, RecordFailure, Verdict
-from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
@@ -1272,7 +1272,7 @@ class TestOperate:
         house.store.before_write.append(lambda sort_key: house.store.plant("demo", record().model_dump_json()))
         with pytest.raises(StateConflictError) as caught:
             operate("pause")
-        assert said_by(caught.value)["message"].endswith("try again")
+        assert answer_of_error(caught.value)["message"].endswith("try again")
 
     @pytest.mark.parametrize(
         ("event", "says"),
@@ -1323,7 +1323,7 @@ class TestOperate:
         )
         with pytest.raises((BadRequestError, ConfigError)) as caught:
             use(event, plenty)
-        message = said_by(caught.value)["message"]
+        message = answer_of_error(caught.value)["message"]
         assert says in message
         assert "\n" not in message
         assert len(message) < 1000
@@ -1335,7 +1335,7 @@ class TestOperate:
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         with pytest.raises(ClusterUnavailableError) as caught:
             operate("plan")
-        assert said_by(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
+        assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
 
 
 def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:

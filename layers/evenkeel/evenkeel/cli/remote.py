@@ -28,7 +28,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from evenkeel.application.operate import writes
+from evenkeel.application.actions.table import writes
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.table import counted

@@ -7,17 +7,57 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from evenkeel.application.decisions import rfc3339
-from evenkeel.application.preview import Preview, ago
+from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
+from evenkeel.application.decisions import pool_json, rfc3339
+from evenkeel.application.errors import BadRequestError
+from evenkeel.application.preview import Preview, ago, find_group, find_pool
 from evenkeel.application.restoring import leaves
-from evenkeel.application.status import span
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import Pool, rule_of
 
-_TOLD = 3  # decisions
+_DECISIONS_TOLD = 3
+_DECISIONS_READ = 50  # most of them are of other pools
+
+
+class ExplainFields(Fields):
+    """A group or a pool: one of them."""
+
+    group: GroupName = None
+    pool: PoolName = None
+
+
+def explain(call: Call, fields: ExplainFields) -> Answer:
+    if (fields.group is None) == (fields.pool is None):
+        raise BadRequestError("explain needs a group or a pool: name one of them")
+    preview = call.preview()
+    if fields.group is not None:
+        pool, plan = find_group(preview, fields.group)
+        plans = [plan]
+    else:
+        pool = find_pool(preview, str(fields.pool))
+        plans = list(pool.groups)
+    about_pool = _held(call, preview) + explain_pool(preview, pool)
+    about_groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
+    past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, preview.now)
+    sentences = [*about_pool, *(sentence for group in about_groups.values() for sentence in group), *past]
+    return {
+        "pool": pool_json(pool),
+        "sentences": about_pool,
+        "groups": about_groups,
+        "history": past,
+        "message": " ".join(sentences),
+    }
+
+
+def _held(call: Call, preview: Preview) -> list[str]:
+    if call.is_paused(preview.record):
+        return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
+    if call.is_dry(preview.record) and not preview.record.leaving:
+        return [f"Cluster {call.cluster} is in dry run: nothing of this is written, and numbers stay as they are."]
+    return []
 
 
 class _Rule(NamedTuple):
@@ -68,12 +108,12 @@ def rule_of_reason(reason: str) -> _Rule:
     return next((rule for rule in _RULES if reason.startswith(rule.begins)), _HELD)
 
 
-def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
+def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
-    pool, policy = look.pool(planned.id), look.record.policy()
+    pool, policy = preview.pool(planned.id), preview.record.policy()
     requested = sum(plan.requested for plan in planned.groups)
     sentences = [
-        f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(look, pool)}).",
+        f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(preview, pool)}).",
         *(
             f"{word} is {number}: {origin(pool, policy, field).sentence}."
             for word, number, field in (
@@ -90,24 +130,25 @@ def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
         if offered != planned.headroom:
             room += f", and the maxima of its zones leave room for {offered}"
         sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
-    if leaves(look.record, planned.id):
-        sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
+    if leaves(preview.record, planned.id):
+        sentences.append(
+            "It is being restored, in dry run too: what stands below of it is written with the next preview."
+        )
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
     return sentences + [f"Problem: {problem}." for problem in planned.problems]
 
 
-def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
     group = plan.group
-    state = {**look.remembered.state.groups, **look.plan.states}.get(group.key)
-    zone = look.remembered.zones.get(group.zone or "")
-    since, until = span(plan, state, zone, look.pool(pool.id).backoff, look.now)
+    state = preview.state_of(group.key)
+    since, until = preview.span(pool, plan)
     about: dict[str, list[str]] = {}
     for reason in plan.reasons:
         rule = rule_of_reason(reason)
         about.setdefault(rule.about, []).append(reason if rule.about in ("state", "note") else f"{rule.name}: {reason}")
-    age = "" if since is None else f" since {rfc3339(since)} ({ago(look.now - since)})"
+    age = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
     old, new = group.bounds, plan.bounds
     own = [] if not pool.valid else about.get("min", [])
@@ -122,13 +163,13 @@ def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         _growth(pool, plan, until),
     ]
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
-        failed = f"Its last failure was at {rfc3339(state.last_failure)} ({ago(look.now - state.last_failure)})"
+        failed = f"Its last failure was at {rfc3339(state.last_failure)} ({ago(preview.now - state.last_failure)})"
         words = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
         sentences.append(f"{failed}: {words}.")
     if group.publication is not None:
         published = group.publication
         sentences.append(
-            f"Its bounds were last written at {rfc3339(published.at)} ({ago(look.now - published.at)}), "
+            f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
             f"to {published.bounds.min} and {published.bounds.max}."
         )
     adopted = pool.adopted.get(str(group.key))
@@ -143,12 +184,12 @@ def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: d
     wanted = set(names)
     told: list[str] = []
     for decision in decisions:
-        if "pool" not in decision and len(told) < _TOLD:
+        if "pool" not in decision and len(told) < _DECISIONS_TOLD:
             when = f"{decision['at']} ({ago(now - datetime.fromisoformat(decision['at']))})"
             told.append(f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}.")
         for group in (decision.get("pool") or {}).get("groups", []):
             key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
-            if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _TOLD:
+            if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _DECISIONS_TOLD:
                 continue
             steps = ", ".join(
                 f"{name} {_step(group[name]['from'], group[name]['to'])}"
@@ -163,9 +204,9 @@ def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: d
     return told
 
 
-def _strategy_from(look: Preview, pool: Pool) -> str:
+def _strategy_from(preview: Preview, pool: Pool) -> str:
     said = [group for group in pool.groups if group.strategy is not None]
-    rule = rule_of(pool.id, look.record.policy())
+    rule = rule_of(pool.id, preview.record.policy())
     if said:
         return f"annotation evenkeel.dev/strategy on {said[0].key}"
     if rule is not None and rule.strategy is not None:
