@@ -190,6 +190,15 @@ def test_actions_are_those_of_the_operator_function() -> None:
     assert listed == set(ACTIONS)
 
 
+def test_the_fields_that_an_action_takes_are_those_of_its_table() -> None:
+    text = (ROOT / "docs" / "actions.md").read_text(encoding="utf-8").partition("## Actions")[2]
+    listed: set[str] = set()
+    for name, fields in re.findall(r"^\| `([a-z-]+)` \| ([^|]*)\|", text, re.M):
+        if fields.strip() != "the same":
+            listed = set(re.findall(r"`(\w+)`", fields)) - {"cluster"}
+        assert listed == set(ACTIONS[name].fields.model_fields), name
+
+
 def test_every_field_of_a_record_is_described() -> None:
     text = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8")
     for name in ClusterRecord.model_fields:

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
@@ -26,7 +29,9 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.cli import acting
 from evenkeel.cli.answers import print_answer
+from evenkeel.cli.main import app
 from evenkeel.config import BackoffEntry, ZoneRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.choices import Strategy
@@ -857,6 +862,28 @@ class TestWhoAsked:
         answer = house.ask("scale-up", pool="workers", nodes=2, by=self.JANE)
         assert answer["ok"] is True
         assert answer["message"].endswith("; who asked is not recorded: table: away")
+
+
+class TestCommands:
+    @pytest.mark.parametrize("name", ACTIONS)
+    def test_every_action_is_a_command_with_its_fields_as_options(self, name: str) -> None:
+        commands = get_command(app)
+        assert isinstance(commands, TyperGroup)
+        options = {parameter.name for parameter in commands.commands[name].params}
+        paged = {"after"}  # the command asks for page after page by itself
+        assert set(ACTIONS[name].fields.model_fields) - paged <= options
+
+    def test_what_an_option_is_not_given_is_left_to_the_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        events = []
+
+        def answer(stack: str, event: dict[str, Any]) -> dict[str, Any]:
+            events.append(event)
+            return {"ok": True, "action": event["action"], "message": "done"}
+
+        monkeypatch.setattr(acting, "ask", answer)
+        given = ["scale-up", "--stack", "s", "--cluster", "demo", "--nodes", "2", "--only", "a", "--only", "b"]
+        assert CliRunner().invoke(app, given).exit_code == 0
+        assert events == [{"action": "scale-up", "cluster": "demo", "nodes": 2, "only": ["a", "b"]}]
 
 
 class TestReadingOnly:

@@ -30,7 +30,7 @@ class RegisterFields(Fields):
 
 def register(call: Call, fields: RegisterFields) -> Answer:
     version = call.store.record_version(call.cluster)
-    kept = _said_of_pools(call) if version else {}
+    kept = _kept_fields(call) if version else {}
     record = read_model(
         ClusterRecord, {"id": call.cluster, **kept, **fields.record}, f"record of cluster {call.cluster}"
     )
@@ -47,7 +47,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
     }
 
 
-def _said_of_pools(call: Call) -> dict[str, Any]:
+def _kept_fields(call: Call) -> dict[str, Any]:
     try:
         record = call.load().record
     except ConfigError:
