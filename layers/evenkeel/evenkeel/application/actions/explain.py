@@ -132,7 +132,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
         sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
     if leaves(preview.record, planned.id):
         sentences.append(
-            "It is being restored, in dry run too: what stands below of it is written with the next preview."
+            "It is being restored, in dry run too: what stands below of it is written with the next look."
         )
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
