@@ -3,8 +3,9 @@
 Every number comes from the plan that is explained: the sentences are made from it, not beside it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
@@ -111,69 +112,87 @@ def rule_of_reason(reason: str) -> _Rule:
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
     pool, policy = preview.pool(planned.id), preview.record.policy()
-    requested = sum(plan.requested for plan in planned.groups)
-    sentences = [
-        f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(preview, pool)}).",
-        *(
-            f"{word} is {number}: {origin(pool, policy, field).sentence}."
-            for word, number, field in (
-                ("PoolMinimum", planned.min, POOL_MIN),
-                ("PoolMaximum", planned.max, POOL_MAX),
-            )
-            if number is not None
-        ),
-    ]
+    sentences = [f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(preview, pool)})."]
+    if planned.min is not None:
+        sentences.append(f"PoolMinimum is {planned.min}: {origin(pool, policy, POOL_MIN).sentence}.")
+    if planned.max is not None:
+        sentences.append(f"PoolMaximum is {planned.max}: {origin(pool, policy, POOL_MAX).sentence}.")
     if planned.valid and planned.max is not None:
-        over = requested - planned.max
-        room = f"{over} more than PoolMaximum allows" if over > 0 else f"{planned.headroom} more may come"
-        offered = sum(max(0, plan.bounds.max - plan.requested) for plan in planned.groups if plan.bounds)
-        if offered != planned.headroom:
-            room += f", and the maxima of its zones leave room for {offered}"
-        sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
+        sentences.append(_room(planned, planned.max))
     if leaves(preview.record, planned.id):
-        sentences.append(
-            "It is being restored, in dry run too: what stands below of it is written with the next look."
-        )
+        sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
     return sentences + [f"Problem: {problem}." for problem in planned.problems]
 
 
+def _strategy_from(preview: Preview, pool: Pool) -> str:
+    annotated = next((group for group in pool.groups if group.strategy is not None), None)
+    if annotated is not None:
+        return f"annotation evenkeel.dev/strategy on {annotated.key}"
+    rule = rule_of(pool.id, preview.record.policy())
+    if rule is not None and rule.strategy is not None:
+        return f"the record's strategy for pool {rule.name}"
+    return "the record's strategy, Balanced unless it says otherwise"
+
+
+def _room(pool: PoolPlan, maximum: int) -> str:
+    requested = sum(plan.requested for plan in pool.groups)
+    over = requested - maximum
+    room = f"{over} more than PoolMaximum allows" if over > 0 else f"{pool.headroom} more may come"
+    offered = sum(max(0, plan.bounds.max - plan.requested) for plan in pool.groups if plan.bounds)
+    if offered != pool.headroom:
+        room += f", and the maxima of its zones leave room for {offered}"
+    return f"Its zones request {requested} of {maximum}: {room}."
+
+
 def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
-    group = plan.group
-    state = preview.state_of(group.key)
+    group, old, new = plan.group, plan.group.bounds, plan.bounds
     since, until = preview.span(pool, plan)
     about: dict[str, list[str]] = {}
     for reason in plan.reasons:
         rule = rule_of_reason(reason)
         about.setdefault(rule.about, []).append(reason if rule.about in ("state", "note") else f"{rule.name}: {reason}")
-    age = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
+    begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
-    old, new = group.bounds, plan.bounds
-    own = [] if not pool.valid else about.get("min", [])
-    sentences = [
-        _said(
-            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{age}{end}", about.get("state")
+    minimum = _minimum(pool, plan) + (about.get("min", []) if pool.valid else [])
+    return [
+        _because(
+            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{begin}{end}",
+            about.get("state", []),
         ),
-        _said(f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get("replicas")),
-        _said(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get("max")),
-        _said(f"Min {_step(old.min if old else None, new.min if new else None)}", _minimum(pool, plan) + own),
+        _because(
+            f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get("replicas", [])
+        ),
+        _because(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get("max", [])),
+        _because(f"Min {_step(old.min if old else None, new.min if new else None)}", minimum),
         *(f"{note[:1].upper()}{note[1:]}." for note in about.get("note", [])),
         _growth(pool, plan, until),
+        *_past(preview, pool, plan),
     ]
+
+
+def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
+        return []
+    return [f"strategy: {_MINIMA[pool.strategy].format(pool.min)}"]
+
+
+def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    """What has happened to a group: its last failure, the last write of its bounds, and what it had before us."""
+    group, state, sentences = plan.group, preview.state_of(plan.group.key), []
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
-        failed = f"Its last failure was at {rfc3339(state.last_failure)} ({ago(preview.now - state.last_failure)})"
-        words = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
-        sentences.append(f"{failed}: {words}.")
-    if group.publication is not None:
-        published = group.publication
+        message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
+        age = ago(preview.now - state.last_failure)
+        sentences.append(f"Its last failure was at {rfc3339(state.last_failure)} ({age}): {message}.")
+    if (publication := group.publication) is not None:
         sentences.append(
-            f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
-            f"to {published.bounds.min} and {published.bounds.max}."
+            f"Its bounds were last written at {rfc3339(publication.at)} ({ago(preview.now - publication.at)}), "
+            f"to {publication.bounds.min} and {publication.bounds.max}."
         )
-    adopted = pool.adopted.get(str(group.key))
     if group.has_adopted or str(group.key) in pool.remembered.adopted:
+        adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
         sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
     return sentences
@@ -181,43 +200,38 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
     """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
-    wanted = set(names)
-    told: list[str] = []
-    for decision in decisions:
-        if "pool" not in decision and len(told) < _DECISIONS_TOLD:
-            when = f"{decision['at']} ({ago(now - datetime.fromisoformat(decision['at']))})"
-            told.append(f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}.")
-        for group in (decision.get("pool") or {}).get("groups", []):
-            key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
-            if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _DECISIONS_TOLD:
-                continue
-            steps = ", ".join(
-                f"{name} {_step(group[name]['from'], group[name]['to'])}"
-                for name in ("requested", "max", "min")
-                if group[name]["from"] != group[name]["to"]
-            )
-            at = datetime.fromisoformat(decision["at"])
-            told.append(
-                f"At {decision['at']} ({ago(now - at)}, {decision['cause']}): {group['name']}: {steps or 'no change'}: "
-                f"{'; '.join(group['reasons'])}: {group['outcome']}."
-            )
-    return told
+    keys = set(names)
+    sentences = (
+        sentence
+        for decision in decisions
+        for sentence in (_changes(decision, keys, now) if "pool" in decision else [_action(decision, now)])
+    )
+    return list(islice(sentences, _DECISIONS_TOLD))
 
 
-def _strategy_from(preview: Preview, pool: Pool) -> str:
-    said = [group for group in pool.groups if group.strategy is not None]
-    rule = rule_of(pool.id, preview.record.policy())
-    if said:
-        return f"annotation evenkeel.dev/strategy on {said[0].key}"
-    if rule is not None and rule.strategy is not None:
-        return f"the record's strategy for pool {rule.name}"
-    return "the record's strategy, Balanced unless it says otherwise"
+def _action(decision: Mapping[str, Any], now: datetime) -> str:
+    when = f"{decision['at']} ({_age(decision, now)})"
+    return f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}."
 
 
-def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
-    if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
-        return []
-    return [f"strategy: {_MINIMA[pool.strategy].format(pool.min)}"]
+def _changes(decision: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
+    for group in (decision["pool"] or {}).get("groups", []):
+        key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
+        if key not in keys or group.get("outcome") == "left alone":
+            continue
+        steps = ", ".join(
+            f"{name} {_step(group[name]['from'], group[name]['to'])}"
+            for name in ("requested", "max", "min")
+            if group[name]["from"] != group[name]["to"]
+        )
+        yield (
+            f"At {decision['at']} ({_age(decision, now)}, {decision['cause']}): {group['name']}: "
+            f"{steps or 'no change'}: {'; '.join(group['reasons'])}: {group['outcome']}."
+        )
+
+
+def _age(decision: Mapping[str, Any], now: datetime) -> str:
+    return ago(now - datetime.fromisoformat(decision["at"]))
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
@@ -228,43 +242,45 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
         kept.append("it is frozen: " + (group.frozen_because or "resume ends it"))
     unseen = [] if group.closed_because is None else [group.closed_because]
     closed = unseen if plan.requested == 0 else []
-    against = _obstacles(pool, plan, until) + ([] if closed else unseen)
+    obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
     if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):
         return f"Nobody can read its bounds: {'; '.join(kept)}."
     if top is None and not closed:
         return "It can grow as far as whoever orders machines likes: it has no bounds."
-    top = top if group.worker_range is None or top is None else min(top, group.worker_range.max)
+    if top is not None and group.worker_range is not None:
+        top = min(top, group.worker_range.max)
     more = 0 if top is None else top - plan.requested
     if more <= 0 or closed:
-        spent = closed + kept + against
-        return f"It cannot grow now: {'; '.join(spent) if spent else _spent(plan)}."
+        return f"It cannot grow now: {'; '.join(closed + kept + obstacles) or _spent(plan)}."
     if kept:
         return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(kept)}."
     probing = plan.state is State.PROBING and not plan.leaves
     probe = ", until a new node shows that the zone delivers" if probing else ""
-    although = f", although {'; '.join(against)}" if against else ""
+    although = f", although {'; '.join(obstacles)}" if obstacles else ""
     return f"It may grow by {more}, to {top}{probe}{although}."
 
 
 def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
     """What speaks against growth, each with what would have to change."""
-    group, found = plan.group, []
+    group, obstacles = plan.group, []
     if plan.state is State.FENCED:
-        found.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
-    requested = sum(one.requested for one in pool.groups)
+        obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
+    requested = sum(plan.requested for plan in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
-        over = requested - pool.max
-        rise = "PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 and not over else "")
-        found.append(
-            f"the pool requests {requested} of PoolMaximum {pool.max}: "
-            + (f"what is beyond it has to go first, or {rise}" if over else rise)
-        )
+        obstacles.append(_pool_is_full(pool, requested, pool.max))
     if group.zone_max is not None and plan.requested >= group.zone_max:
-        found.append(f"evenkeel.dev/zone-max is {group.zone_max}")
+        obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
     reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
     if group.worker_range is not None and reach >= group.worker_range.max:
-        found.append(f"its Worker allows {group.worker_range.max} in this zone")
-    return found
+        obstacles.append(f"its Worker allows {group.worker_range.max} in this zone")
+    return obstacles
+
+
+def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
+    full = f"the pool requests {requested} of PoolMaximum {maximum}"
+    if requested > maximum:
+        return f"{full}: what is beyond it has to go first, or PoolMaximum has to rise"
+    return f"{full}: PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 else "")
 
 
 def _spent(plan: GroupPlan) -> str:
@@ -286,5 +302,5 @@ def _shown(number: int | None) -> str:
     return "unset" if number is None else str(number)
 
 
-def _said(sentence: str, reasons: list[str] | None) -> str:
+def _because(sentence: str, reasons: list[str]) -> str:
     return f"{sentence}: {'; '.join(reasons)}." if reasons else f"{sentence}."
