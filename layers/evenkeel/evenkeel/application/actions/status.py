@@ -79,10 +79,10 @@ def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> t
     policy = remembered.record.policy()
     plans = preview.plan if preview else None
     planned = {plan.group.key: plan.state for pool in plans.pools for plan in pool.groups} if plans else {}
-    known = {**remembered.state.groups, **(plans.states if plans else {})}
+    groups = {**remembered.state.groups, **(plans.states if plans else {})}
     states = {
         key: planned[key] if key in planned else _remembered_state(remembered, key, group, policy, now)
-        for key, group in known.items()
+        for key, group in groups.items()
     }
     answer = {
         str(key): {
@@ -94,7 +94,7 @@ def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> t
             "message": group.message,
             "contestedBy": group.contested_by or None,
         }
-        for key, group in known.items()
+        for key, group in groups.items()
     }
     return answer, list(planned.values() if preview else states.values())
 
