@@ -6,7 +6,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
-from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import POOL_MAX, Change, Fix, Origin, Unfixable
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.outcomes import Outcome
@@ -58,7 +58,7 @@ def _gone(verb: str) -> Words:
 
 def _strategy(facts: Facts) -> str:
     """A strategy's own sentence, after its name."""
-    template = next(strategy.sentence for strategy in STRATEGIES if strategy.name == facts["strategy"])
+    template = next(strategy.sentence for strategy in strategies.STRATEGIES if strategy.name == facts["strategy"])
     note, steps = facts.get("note"), _texts(facts.get("steps"))
     extra = {"note": f"; {_shown(note)}" if note else "", "steps": f" ({'; '.join(steps)})" if steps else ""}
     return f"{facts['strategy']}: {_filled(template, {**facts, **extra})}"
