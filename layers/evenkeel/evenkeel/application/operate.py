@@ -8,7 +8,6 @@ from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Right
 from evenkeel.application.actions.table import ACTIONS, Action, writes
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
@@ -17,6 +16,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
+from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, shown

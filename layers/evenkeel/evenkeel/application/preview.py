@@ -2,30 +2,45 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.observing import contained, in_trouble, observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.membership.pausing import hold
 from evenkeel.domain.membership.pools import find_pools
-from evenkeel.domain.model.groups import GroupKey, PoolId, State
+from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import near, shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A cluster as a run would find it at ``now``."""
+    """A cluster as a run would find it now."""
 
     remembered: Remembered
     plan: Plan
-    pools: tuple[Pool, ...]  # as the plan found them
-    now: datetime
+    pools: tuple[AnyPool, ...]  # as the plan found them
+
+    @classmethod
+    def of(cls, remembered: Remembered, observation: Observation, plan: Plan) -> Self:
+        """What is remembered, what was seen, and the plan that was made of both."""
+        policy = remembered.record.policy()
+        pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
+        ids = {pool.id for pool in pools}
+        pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
+        return cls(remembered=remembered, plan=plan, pools=tuple(hold(pool, policy.paused, plan.now) for pool in pools))
+
+    @property
+    def now(self) -> datetime:
+        """The moment that is planned for."""
+        return self.plan.now
 
     @property
     def record(self) -> ClusterRecord:
@@ -36,7 +51,7 @@ class Preview:
         """What is remembered of a group, as the run would leave it."""
         return self.plan.states.get(key) or self.remembered.state.groups.get(key)
 
-    def pool(self, id: PoolId) -> Pool:
+    def pool(self, id: PoolId) -> AnyPool:
         """A pool of the plan, with all its numbers."""
         return next(pool for pool in self.pools if pool.id == id)
 
@@ -64,27 +79,15 @@ class Preview:
 
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
-    _, observation = observe_cluster(clusters, remembered.record, remaining, in_trouble(remembered.state))
-    policy = remembered.record.policy()
-    pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
-    planned = contained(
-        remembered.record.id,
-        "it was planned",
-        lambda: plan_for(remembered.record, observation, remembered.state, now),
-    )
-    ids = {pool.id for pool in pools}
-    pools += [_pool_without_members(pool, policy) for pool in planned.pools if pool.id not in ids]
-    return Preview(
-        remembered=remembered,
-        plan=planned,
-        pools=tuple(hold(pool, policy.paused, now) for pool in pools),
-        now=now,
-    )
+    record, state = remembered.record, remembered.state
+    _, observation = observe_cluster(clusters, record, remaining, in_trouble(state))
+    plan = contained(record.id, "it was planned", lambda: plan_for(record, observation, state, now))
+    return Preview.of(remembered, observation, plan)
 
 
-def _pool_without_members(planned: PoolPlan, policy: Policy) -> Pool:
+def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
     """What a restore finds of a pool that has no members any more."""
-    return Pool(
+    return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
         min=None,
@@ -94,6 +97,7 @@ def _pool_without_members(planned: PoolPlan, policy: Policy) -> Pool:
         backoff=policy.backoff,
         provision_timeout=policy.provision_timeout,
         autoscaler=policy.autoscaler,
+        problems=(),
     )
 
 
@@ -114,7 +118,7 @@ def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     for skipped in preview.plan.skipped:
         if not matches and name.rpartition("/")[2] == skipped.name:
             raise BadRequestError(
-                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {skipped.reason}"
+                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
             )
     names = sorted({group.group.key.name for pool in preview.plan.pools for group in pool.groups})
     raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))

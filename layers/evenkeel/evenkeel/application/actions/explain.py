@@ -6,18 +6,19 @@ Every number comes from the plan that is explained: the sentences are made from 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
-from evenkeel.application.decisions import pool_json, rfc3339
+from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.preview import Preview, ago, find_group, find_pool
 from evenkeel.application.restoring import leaves
+from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
-from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.pools import Pool, rule_of
+from evenkeel.domain.model.pools import AnyPool, rule_of
+from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 
 _DECISIONS_TOLD = 3
 _DECISIONS_READ = 50  # most of them are of other pools
@@ -43,7 +44,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
     about_pool = _held(call, preview) + explain_pool(preview, pool)
     about_groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
     past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, preview.now)
-    sentences = [*about_pool, *(sentence for group in about_groups.values() for sentence in group), *past]
+    sentences = [*about_pool, *(line for lines in about_groups.values() for line in lines), *past]
     return {
         "pool": pool_json(pool),
         "sentences": about_pool,
@@ -61,72 +62,63 @@ def _held(call: Call, preview: Preview) -> list[str]:
     return []
 
 
-class _Rule(NamedTuple):
-    """Which rule a reason of the plan is an outcome of, and which number it set."""
-
-    begins: str
-    about: str
-    name: str
-
-
-# The first that fits.
-_RULES = (
-    _Rule("frozen:", "state", "frozen"),
-    _Rule("fenced:", "state", "fence"),
-    _Rule("probing:", "state", "fence"),
-    _Rule("max is the ", "max", "fence"),
-    _Rule("max is what is requested", "max", "move"),
-    _Rule("max ", "max", "safety pass"),
-    _Rule("min ", "min", "safety pass"),
-    *(_Rule(f"{strategy.value}:", "max", "strategy") for strategy in Strategy),
-    _Rule("restored:", "max", "restore"),
-    _Rule("not restored", "state", "restore"),
-    _Rule("rolling update:", "note", "rolling update"),
-    _Rule("left alone:", "note", "quiet"),
-    _Rule("takes on", "replicas", "move"),
-    _Rule("moved", "replicas", "move"),
-    _Rule("released", "replicas", "release"),
-    _Rule("took back", "replicas", "take-back"),
-    _Rule("raised to 1 to probe", "replicas", "probe"),
-    _Rule("raised by", "replicas", "raise"),
-    _Rule("gives back", "replicas", "request"),
-)
-_HELD = _Rule("", "replicas", "held")
-_MINIMA = {
-    Strategy.BALANCED: "PoolMinimum {} levelled over the zones, each at most what it requests",
-    Strategy.LAX_GREEDY: "Lax-Greedy leaves PoolMinimum {} out of the bounds",
-    Strategy.BACKWARD_COMPATIBLE: "its zone's share of PoolMinimum {}",
-    Strategy.ADAPTIVE: "its zone's share of PoolMinimum {}, and of what fenced zones cannot hold of it",
+# The name before a reason that has set a number: of the rule, or of the family of rules, as docs/explaining.md has it.
+_NAMES: Mapping[Rule, str] = {
+    rule: name
+    for name, rules in {
+        "strategy": (
+            Rule.STRATEGY,
+            Rule.LAST_BOUNDS_STAY,
+            Rule.NO_LAST_BOUNDS,
+            Rule.MIN_ZERO_WHILE_FENCED,
+            *(rule for rule in Rule if rule.name.startswith("HEADROOM_")),
+        ),
+        "fence": (Rule.FENCE, Rule.PROBE),
+        "safety pass": (
+            Rule.WORKER_SHARE,
+            Rule.ZONE_MAX,
+            Rule.MAX_BELOW_REQUESTED,
+            Rule.OWNER_MIN_MAX,
+            Rule.MIN_ABOVE_REQUESTED,
+        ),
+        "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE),
+        "release": (Rule.RELEASED,),
+        "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),
+        "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO),
+        "take-back": (Rule.TAKEN_BACK,),
+        "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM),
+        "probe": (Rule.PROBE_UNSEEN,),
+        "request": (Rule.REQUEST_SHARE, Rule.GIVES_BACK),
+    }.items()
+    for rule in rules
 }
 
 
-def rule_of_reason(reason: str) -> _Rule:
-    """The rule that a reason of the plan belongs to. What none fits is about replicas that stay."""
-    if reason.startswith("max cut") and "a probing zone" in reason:
-        return _Rule("max cut", "max", "fence")
-    if reason.startswith("raised by") and "its share of" in reason:
-        return _Rule("raised by", "replicas", "request")
-    return next((rule for rule in _RULES if reason.startswith(rule.begins)), _HELD)
+def explain_reason(reason: Reason) -> str:
+    """A reason in words; where it has set a number, after the name of its rule."""
+    if reason.rule.topic in (Topic.STATE, Topic.NOTE):
+        return sentence(reason)
+    return f"{_NAMES[reason.rule]}: {sentence(reason)}"
 
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
     pool, policy = preview.pool(planned.id), preview.record.policy()
-    sentences = [f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(preview, pool)})."]
+    sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
     if planned.min is not None:
-        sentences.append(f"PoolMinimum is {planned.min}: {origin(pool, policy, POOL_MIN).sentence}.")
+        sentences.append(f"PoolMinimum is {planned.min}: {origin_words(origin(pool, policy, POOL_MIN))}.")
     if planned.max is not None:
-        sentences.append(f"PoolMaximum is {planned.max}: {origin(pool, policy, POOL_MAX).sentence}.")
+        sentences.append(f"PoolMaximum is {planned.max}: {origin_words(origin(pool, policy, POOL_MAX))}.")
     if planned.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if leaves(preview.record, planned.id):
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    return sentences + [f"Problem: {problem}." for problem in planned.problems]
+    return sentences + [f"Problem: {problem_words(problem)}." for problem in planned.problems]
 
 
-def _strategy_from(preview: Preview, pool: Pool) -> str:
+def _strategy_from(preview: Preview, pool: AnyPool) -> str:
     annotated = next((group for group in pool.groups if group.strategy is not None), None)
     if annotated is not None:
         return f"annotation evenkeel.dev/strategy on {annotated.key}"
@@ -150,24 +142,23 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
     """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
     group, old, new = plan.group, plan.group.bounds, plan.bounds
     since, until = preview.span(pool, plan)
-    about: dict[str, list[str]] = {}
+    about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
     for reason in plan.reasons:
-        rule = rule_of_reason(reason)
-        about.setdefault(rule.about, []).append(reason if rule.about in ("state", "note") else f"{rule.name}: {reason}")
+        about[reason.rule.topic].append(explain_reason(reason))
     begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
-    minimum = _minimum(pool, plan) + (about.get("min", []) if pool.valid else [])
+    minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.valid else [])
     return [
         _because(
             f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{begin}{end}",
-            about.get("state", []),
+            about[Topic.STATE],
         ),
         _because(
-            f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get("replicas", [])
+            f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about[Topic.REQUESTED]
         ),
-        _because(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get("max", [])),
+        _because(f"Max {_step(old.max if old else None, new.max if new else None)}", about[Topic.MAX]),
         _because(f"Min {_step(old.min if old else None, new.min if new else None)}", minimum),
-        *(f"{note[:1].upper()}{note[1:]}." for note in about.get("note", [])),
+        *(f"{note[:1].upper()}{note[1:]}." for note in about[Topic.NOTE]),
         _growth(pool, plan, until),
         *_past(preview, pool, plan),
     ]
@@ -176,7 +167,7 @@ def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str
 def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
     if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
         return []
-    return [f"strategy: {_MINIMA[pool.strategy].format(pool.min)}"]
+    return [f"strategy: {pool.strategy.sentence_of_min.format(minimum=pool.min)}"]
 
 
 def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
@@ -201,12 +192,12 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
     """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
     keys = set(names)
-    sentences = (
-        sentence
+    lines = (
+        line
         for decision in decisions
-        for sentence in (_changes(decision, keys, now) if "pool" in decision else [_action(decision, now)])
+        for line in (_changes(decision, keys, now) if "pool" in decision else [_action(decision, now)])
     )
-    return list(islice(sentences, _DECISIONS_TOLD))
+    return list(islice(lines, _DECISIONS_TOLD))
 
 
 def _action(decision: Mapping[str, Any], now: datetime) -> str:
@@ -285,7 +276,7 @@ def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
 
 def _spent(plan: GroupPlan) -> str:
     """Why max is no more than what is requested, where nothing else says so."""
-    if any(reason.startswith("max is what is requested") for reason in plan.reasons):
+    if any(reason.rule is Rule.MOVE_UNDER_WAY for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:
         return "its bounds from before Evenkeel allow no more"
@@ -302,5 +293,5 @@ def _shown(number: int | None) -> str:
     return "unset" if number is None else str(number)
 
 
-def _because(sentence: str, reasons: list[str]) -> str:
-    return f"{sentence}: {'; '.join(reasons)}." if reasons else f"{sentence}."
+def _because(what: str, reasons: list[str]) -> str:
+    return f"{what}: {'; '.join(reasons)}." if reasons else f"{what}."

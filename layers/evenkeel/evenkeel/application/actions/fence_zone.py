@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.observing import observe_cluster
+from evenkeel.application.words import rfc3339
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
 from evenkeel.config import Moment
 

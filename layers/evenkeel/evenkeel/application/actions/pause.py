@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.preview import check_pool
+from evenkeel.application.words import rfc3339
 from evenkeel.config import Moment
 
 

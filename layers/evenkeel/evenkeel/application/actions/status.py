@@ -5,16 +5,18 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.decisions import group_json, pool_json, rfc3339
+from evenkeel.application.decisions import group_json, pool_json
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview, ago, preview_of
+from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 
 _DECISIONS_SHOWN = 10
@@ -159,10 +161,9 @@ def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> dict[str, Any]:
 
 def _held(plan: GroupPlan) -> list[str]:
     """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
-    held_by = ("fenced:", "probing:", "frozen:", "not restored")
-    sentences = [text for text in plan.reasons if text.startswith(held_by) or "replicas stay" in text]
+    holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.closed_because
-    return sentences if closed is None or closed in sentences else [*sentences, closed]
+    return sentences(holding) + ([] if closed is None else [closed])
 
 
 def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Policy, now: datetime) -> State:

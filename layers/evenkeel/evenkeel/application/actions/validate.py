@@ -7,10 +7,10 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.preview import Preview, find_pool
+from evenkeel.application.words import diff, problem_words, unfixable_words
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.membership.numbers import Change, fix_for
-from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
 
 
 class ValidateFields(Fields):
@@ -48,7 +48,7 @@ class _Findings:
     """What is wrong in one cluster: the answer, and the changes that it proposes, each with its pool."""
 
     pools: list[dict[str, Any]]
-    changes: tuple[tuple[Pool, Change], ...]
+    changes: tuple[tuple[AnyPool, Change], ...]
 
     @property
     def invalid(self) -> int:
@@ -58,7 +58,7 @@ class _Findings:
     @property
     def diff(self) -> list[str]:
         """The lines of all changes; a number that two pools share is changed once."""
-        diffs = dict.fromkeys(change.diff for _, change in self.changes)
+        diffs = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in diffs for line in lines]
 
 
@@ -68,8 +68,9 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
     for pool in preview.pools:
         if name is not None and name not in pool.id.names:
             continue
-        warnings = [*pool.warnings, *_overshoot(pool)]
-        if not pool.problems and not warnings:
+        problems = pool.problems if isinstance(pool, InvalidPool) else ()
+        warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
+        if not problems and not warnings:
             continue
         fix = fix_for(pool, preview.record.policy())
         changes += [(pool, change) for change in fix.changes]
@@ -77,11 +78,11 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
             {
                 "name": pool.id.name,
                 "id": str(pool.id),
-                "valid": not pool.problems,
-                "problems": list(pool.problems),
+                "valid": not problems,
+                "problems": [problem_words(problem) for problem in problems],
                 "warnings": warnings,
-                "fix": [line for change in fix.changes for line in change.diff],
-                "left": fix.left or None,
+                "fix": [line for change in fix.changes for line in diff(change)],
+                "left": unfixable_words(fix) or None,
             }
         )
     return _Findings(pools=pools, changes=tuple(changes))
@@ -108,7 +109,7 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
     return tuple(
         FixEntry(
             pool=str(pool.id),
-            group="" if change.key is None else str(change.key),
+            group="" if change.group is None else str(change.group.key),
             before=change.before,
             after=change.after,
         )
@@ -136,10 +137,10 @@ def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
     return record.model_copy(update={"pools": pools})
 
 
-def _overshoot(pool: Pool) -> list[str]:
-    if pool.problems or pool.strategy not in (Strategy.LAX_GREEDY, Strategy.ADAPTIVE) or len(pool.groups) < 2:
+def _overshoot(pool: AnyPool) -> list[str]:
+    if isinstance(pool, InvalidPool) or pool.strategy.adds_up or len(pool.groups) < 2:
         return []
     return [
-        f"{pool.strategy.value} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
+        f"{pool.strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
         f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
     ]
