@@ -23,7 +23,7 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 
 from evenkeel.adapters.kubernetes import client as adapter_client
-from evenkeel.adapters.kubernetes import readers
+from evenkeel.adapters.kubernetes import machines
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
@@ -428,8 +428,8 @@ class TestWhatALookCosts:
     ) -> None:
         asked: list[Object] = []
         compared: list[NodeGroup] = []
-        real = readers.owners_of
-        monkeypatch.setattr(readers, "owners_of", lambda flavour, item: asked.append(item) or real(flavour, item))
+        real = machines.scalables_of
+        monkeypatch.setattr(machines, "scalables_of", lambda flavour, item: asked.append(item) or real(flavour, item))
         monkeypatch.setattr(NodeGroup, "__eq__", lambda self, other: compared.append(self) or self is other)
 
         def work(first: int, last: int) -> int:

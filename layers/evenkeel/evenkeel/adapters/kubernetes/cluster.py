@@ -1,16 +1,19 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
+from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, TOPOLOGY_NAME, Flavour, Kind
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
-    NODE,
     Looked,
     described,
     is_empty,
@@ -18,21 +21,8 @@ from evenkeel.adapters.kubernetes.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.readers import (
-    Found,
-    Listing,
-    Object,
-    as_observation,
-    by_owner,
-    get_path,
-    is_preserved,
-    name_of,
-    owner_of,
-    read_groups,
-    read_machine,
-    with_autoscaler_status,
-    with_machines,
-)
+from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
+from evenkeel.adapters.kubernetes.readers import Found, Listing, as_observation, read_groups
 from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
@@ -40,6 +30,7 @@ from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
@@ -171,12 +162,12 @@ class KubernetesCluster:
                 and (self._policy.discovered_pools is not None or self._has_pool(one.group))
             )
         }
-        machines = by_owner(flavour, self._list_machines(flavour, unsettled.values()))
+        machines = by_scalable(flavour, self._list_machines(flavour, unsettled.values()))
         now = self._api.now()
         counted = []
         for one in found:
             if one.group.key in unsettled:
-                mine = self._machines[one.group.key] = machines.get(owner_of(one.group), [])
+                mine = self._machines[one.group.key] = machines.get(scalable_of(one.group), [])
                 read = [read_machine(flavour, item, now) for item in mine]
                 counted.append(replace(one, group=with_machines(one.group, read)))
             else:
@@ -265,34 +256,18 @@ class KubernetesCluster:
     def object_of(self, key: GroupKey) -> str:
         """The owner of the bounds, which a Cluster's topology is for many groups; else the scalable."""
         found = self._found[key]
-        return _identity(found.owner or found.scalable)
+        return _identity(found.owner_object or found.scalable)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """As many machines as will go: failed ones, those past their time, others without a node, the newest first.
-
-        Then, on request, those with a node, the least useful first. Never one that is preserved: it would not go.
-        """
+        """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
         group = patch.plan.group
-        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
-        timeout = self._provision_timeout(group)
-        staying = self._staying(group)
-
-        def turn(machine: Machine) -> tuple[bool, int]:
-            if machine.has_node:
-                return True, int(machine.ready)
-            if machine.failure is not None:
-                return False, 0
-            return False, 1 if now - machine.created_at >= timeout else 2
-
-        order = [
-            machine
-            for machine, item in staying
-            if not is_preserved(flavour, item, now) and (patch.plan.may_remove_running or not machine.has_node)
-        ]
-        order.sort(key=lambda machine: (machine.created_at, machine.name), reverse=True)
-        order.sort(key=turn)
-        going = max(0, len(staying) - (patch.requested or 0))
-        return tuple(machine.name for machine in order[:going])
+        return deletion_candidates(
+            [machine for machine, _ in self._staying(group)],
+            patch.requested or 0,
+            may_remove_running=patch.plan.may_remove_running,
+            provision_timeout=self._provision_timeout(group),
+            now=self._api.now(),
+        )
 
     def _provision_timeout(self, group: NodeGroup) -> timedelta:
         """How long a machine of the group may take to become a node, as far as it or the record says."""
@@ -339,7 +314,7 @@ class KubernetesCluster:
         """Take our mark off those of the machines that stay, once none of them is about to go any more."""
         flavour = FLAVOURS[group.key.flavour]
         staying = self._staying(group)
-        if len(staying) > group.requested:
+        if not nobody_goes((machine for machine, _ in staying), group.requested):
             return False
         for machine, item in staying:
             if machine.name in names and _mark_of(flavour, item) == flavour.mark[1]:
@@ -358,7 +333,7 @@ class KubernetesCluster:
         """The machines of one group as they are now."""
         flavour = FLAVOURS[group.key.flavour]
         machines = self._list_machines(flavour, [self._found[group.key]])
-        return by_owner(flavour, machines).get(owner_of(group), [])
+        return by_scalable(flavour, machines).get(scalable_of(group), [])
 
     def _set_mark(self, group: NodeGroup, item: Object, value: str | None) -> None:
         flavour = FLAVOURS[group.key.flavour]
@@ -375,43 +350,38 @@ class KubernetesCluster:
         group = patch.plan.group
         found = self._found[group.key]
         flavour = FLAVOURS[group.key.flavour]
-        if found.owner is not None and patch.bounds is None and not patch.leaves:
+        if found.owner_object is not None and patch.bounds is None and not patch.leaves:
             # Replicas alone. Our annotations stand where the bounds stand, but for the mark of a move.
             alone: dict[str, Any] = {"spec": {"replicas": patch.requested}}
             if move is not None:
                 alone["metadata"] = {"annotations": {MOVE: move}}
             self._patch(flavour, self._newest(found.scalable), alone)
             return
-        item = self._newest(found.owner or found.scalable)
+        item = self._newest(found.owner_object or found.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
         if patch.leaves or (patch.bounds is not None and not group.has_adopted):
             annotations[ADOPTED] = None if patch.leaves else adopted
-        if item.get("kind") != "MachineAutoscaler" and (patch.leaves or patch.bounds is not None):
-            annotations[flavour.min_key] = str(patch.bounds.min) if patch.bounds else None
-            annotations[flavour.max_key] = str(patch.bounds.max) if patch.bounds else None
-        body: dict[str, Any] = {"metadata": {"annotations": annotations}}
-        if item.get("kind") == "MachineAutoscaler" and patch.bounds is not None:
-            body["spec"] = {"minReplicas": patch.bounds.min, "maxReplicas": patch.bounds.max}
-        elif item.get("kind") == "Cluster":
-            body = _in_topology(item, found, annotations)
-        elif patch.requested is not None:
+        if patch.leaves or patch.bounds is not None:
+            annotations |= found.owner.bounds_annotations(patch.bounds)
+        if found.owner_object is None and (patch.leaves or (patch.requested is not None and move is not None)):
+            annotations[MOVE] = None if patch.leaves else move
+        body = found.owner.patch(item, found.scalable, annotations, patch.bounds)
+        if found.owner_object is None and patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
-            if move is not None:
-                annotations[MOVE] = move
-        if patch.leaves and found.owner is None:
-            annotations[MOVE] = None
         self._patch(flavour, item, body)
-        if patch.leaves and found.owner is not None and group.move is not None:
+        if patch.leaves and found.owner_object is not None and group.move is not None:
             self._patch(flavour, self._newest(found.scalable), {"metadata": {"annotations": {MOVE: None}}})
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
-        """On the scalable; under a ClusterClass in the Cluster's topology, which copies it there."""
+        """On the scalable, or where an owner stands that copies annotations to it: there."""
         found = self._found[key]
         annotations = {POOL_MAX: str(maximum)}
-        in_topology = found.owner is not None and found.owner.get("kind") == "Cluster"
-        item = self._newest(found.owner if found.owner is not None and in_topology else found.scalable)
-        body = _in_topology(item, found, annotations) if in_topology else {"metadata": {"annotations": annotations}}
+        if found.owner.copies_annotations:
+            item = self._newest(found.owner_object or found.scalable)
+            body = found.owner.patch(item, found.scalable, annotations, None)
+        else:
+            item, body = self._newest(found.scalable), {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
@@ -479,17 +449,3 @@ def _resource_version(item: Object) -> str:
         # Without it the patch would overwrite whatever happened since the look.
         raise RejectedError(f"{_identity(item)} has no metadata.resourceVersion: not written")
     return found
-
-
-def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
-    name = get_path(found.scalable, ("metadata", "labels", TOPOLOGY_NAME))
-    entries: list[Any] = []
-    for entry in get_path(cluster, ("spec", "topology", "workers", "machineDeployments")):
-        if get_path(entry, ("name",)) == name:
-            metadata = entry.get("metadata") or {}
-            merged = {**(metadata.get("annotations") or {}), **annotations}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            entry = {**entry, "metadata": {**metadata, "annotations": kept}}
-        entries.append(entry)
-    return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}

@@ -127,11 +127,18 @@ class Machine:
     has_node: bool
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last made it, where that was tried again; None: created_at
-    preserved: bool = False  # Gardener keeps it although it has failed: it holds a slot, and goes last
+    preserved: bool = False  # Gardener keeps it, running or failed: it holds a slot, and does not go
     ready: bool = True  # nothing says that its node is unwell
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
     failure: MachineFailure | None = None
+
+    def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
+        """Whether a machine without a node should have become one by now.
+
+        A machine that says it was made long from now is as old as nobody knows.
+        """
+        return abs(now - self.created_at) >= provision_timeout
 
 
 @dataclass(frozen=True)
@@ -213,8 +220,7 @@ class NodeGroup:
             return 0
         timeout = self.provision_timeout or provision_timeout
         coming = sum(
-            # A machine that says it was made long from now is as old as nobody knows.
-            machine.preserved or (machine.failure is None and abs(now - machine.created_at) < timeout)
+            machine.preserved or (machine.failure is None and not machine.is_overdue(now, timeout))
             for machine in self.machines
             if not machine.has_node and not machine.deleting
         )
