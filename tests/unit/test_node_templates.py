@@ -23,7 +23,7 @@ from evenkeel.adapters.kubernetes.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.readers import Found, Listing, read_groups
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterFile, DiscoveredPools, read_model
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import IGNORED_LABELS
@@ -36,7 +36,7 @@ ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
 CLUSTER_API, GARDENER, OPENSHIFT = FLAVOURS["cluster-api"], FLAVOURS["gardener"], FLAVOURS["openshift"]
 
 
-def found(flavour: str, item: Object) -> Found:
+def found(flavour: str, item: Object) -> GroupObjects:
     """The scalable as it is read, in namespace demo."""
     listing = Listing(flavour=FLAVOURS[flavour])
     listing.objects[item["kind"]] = [{**item, "metadata": {"namespace": "demo", **item["metadata"]}}]

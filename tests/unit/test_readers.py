@@ -15,7 +15,7 @@ from evenkeel.adapters.kubernetes import machines
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
-from evenkeel.adapters.kubernetes.readers import Found, Listing, read_groups
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
@@ -30,7 +30,7 @@ _PROVISION_KEYS = {
 }
 
 
-def read(flavour: str, *items: Object) -> dict[str, Found]:
+def read(flavour: str, *items: Object) -> dict[str, GroupObjects]:
     """What is found among the objects, by name."""
     listing = Listing(flavour=FLAVOURS[flavour])
     for item in items:

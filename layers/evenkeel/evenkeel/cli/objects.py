@@ -11,7 +11,7 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import Looked, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
-from evenkeel.adapters.kubernetes.readers import Found, Listing, read_groups
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
 
@@ -54,9 +54,9 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
         raise ConfigError(faults)
     groups: list[NodeGroup] = []
     for listing in objects.listings.values():
-        found, left_out = read_groups(listing, policy.discoveries)
-        objects.skipped += left_out
-        groups += _complete(found, listing.flavour, objects, now, by_node)
+        members, others = read_groups(listing, policy.discoveries)
+        objects.skipped += others
+        groups += _complete(members, listing.flavour, objects, now, by_node)
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped))
 
 
@@ -82,20 +82,22 @@ def _sort(item: Mapping[str, Any], identity: tuple[str, str, str, str], objects:
 
 
 def _complete(
-    groups: list[Found], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
+    groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
 ) -> Iterable[NodeGroup]:
     """The groups with their machines, where files hold any, and with what their nodes look like."""
     machines = objects.machines.get(flavour.name)
     if machines is not None:
         owned = by_scalable(flavour, machines)
-        groups = [_with_machines(found, flavour, owned.get(scalable_of(found.group), ()), now) for found in groups]
+        groups = [_with_machines(member, flavour, owned.get(scalable_of(member.group), ()), now) for member in groups]
     running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
     looked = Looked(templates=objects.templates, nodes=running)
-    return [described(found, flavour, looked).group for found in groups]
+    return [described(member, flavour, looked).group for member in groups]
 
 
-def _with_machines(found: Found, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime) -> Found:
-    return replace(found, group=with_machines(found.group, [read_machine(flavour, item, now) for item in machines]))
+def _with_machines(
+    member: GroupObjects, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime
+) -> GroupObjects:
+    return replace(member, group=with_machines(member.group, [read_machine(flavour, item, now) for item in machines]))
 
 
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:

@@ -8,12 +8,12 @@ import yaml
 
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import entries_of, failure_of, get_path
-from evenkeel.adapters.kubernetes.readers import Found
+from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.health.failures import is_of_bounds
 from evenkeel.domain.model.groups import MachineFailure
 
 
-def with_autoscaler_status(groups: list[Found], flavour: Flavour, status: str) -> list[Found]:
+def with_autoscaler_status(groups: list[GroupObjects], flavour: Flavour, status: str) -> list[GroupObjects]:
     """The groups, with what ``cluster-autoscaler-status`` says of those that it backs off from.
 
     Its silence says nothing: the autoscaler's timeout often gives no backoff at all.
@@ -40,8 +40,8 @@ def _failures(status: str) -> dict[str, MachineFailure]:
     return failures
 
 
-def _with_failure(found: Found, flavour: Flavour, failures: Mapping[str, MachineFailure]) -> Found:
-    key = found.group.key
-    name = flavour.status_name.format(kind=found.group.kind, namespace=key.namespace, name=key.name)
+def _with_failure(member: GroupObjects, flavour: Flavour, failures: Mapping[str, MachineFailure]) -> GroupObjects:
+    key = member.group.key
+    name = flavour.status_name.format(kind=member.group.kind, namespace=key.namespace, name=key.name)
     failure = failures.get(name)
-    return replace(found, group=replace(found.group, autoscaler_failure=failure)) if failure else found
+    return replace(member, group=replace(member.group, autoscaler_failure=failure)) if failure else member

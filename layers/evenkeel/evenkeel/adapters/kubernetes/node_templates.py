@@ -26,7 +26,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
     string_map,
 )
-from evenkeel.adapters.kubernetes.readers import Found
+from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.templates import NodeTemplate, Taint
@@ -69,29 +69,29 @@ def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
     return None if source is None else source.reference(get_path(scalable, source.path))
 
 
-def described(found: Found, flavour: Flavour, looked: Looked) -> Found:
+def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupObjects:
     """The group with its node template, and with what keeps it closed where it has no nodes."""
-    reading = Reading(name=f"{found.group.kind} {found.group.key.namespace}/{found.group.key.name}")
-    template = _annotated(found.scalable, flavour, reading)
+    reading = Reading(name=f"{member.group.kind} {member.group.key.namespace}/{member.group.key.name}")
+    template = _annotated(member.scalable, flavour, reading)
     blind = bool(reading.faults)  # one amount that it cannot read, and Cluster Autoscaler takes none of them
     # The same group is described again when more has been read.
-    group = replace(found.group, notes=tuple(dict.fromkeys((*found.group.notes, *reading.notes))))
-    found = replace(found, group=group)
-    reference = template_of(flavour, found.scalable)
-    source = looked.templates.get(_key(reference, found)) if reference else None
+    group = replace(member.group, notes=tuple(dict.fromkeys((*member.group.notes, *reading.notes))))
+    member = replace(member, group=group)
+    reference = template_of(flavour, member.scalable)
+    source = looked.templates.get(_key(reference, member)) if reference else None
     node = looked.nodes.get(group.key)
     if node is not None:
         template = merged(template, _of_node(node, reading))
     else:
-        template = merged(template, _of_scalable(found.scalable, flavour))
+        template = merged(template, _of_scalable(member.scalable, flavour))
         if source is not None and flavour.node_template is not None:
             template = merged(template, flavour.node_template.read(source, reading))
     is_known = bool(template.capacity or template.labels or template.taints)
-    closed = is_empty(found) and (blind or not template.complete)
+    closed = is_empty(member) and (blind or not template.complete)
     if not is_known and not closed and not reading.faults:
-        return found
+        return member
     # Nobody else has anything to say: there is no other object, or it was read, or it would have been found.
-    stated = get_path(found.scalable, flavour.node_template.path) if flavour.node_template else None
+    stated = get_path(member.scalable, flavour.node_template.path) if flavour.node_template else None
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in looked.kinds
     settled = stated is None or source is not None or listed
     unseen = closed and flavour.discovers_groups and (blind or settled)
@@ -103,7 +103,7 @@ def described(found: Found, flavour: Flavour, looked: Looked) -> Found:
         closed_because=why if closed else None,
         invisible_at_zero=unseen,
     )
-    return replace(found, group=group)
+    return replace(member, group=group)
 
 
 def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemplate:
@@ -121,20 +121,20 @@ def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemp
     return NodeTemplate(capacity=capacity, labels=labels, taints=taints, source="annotations" if is_annotated else "")
 
 
-def is_empty(found: Found) -> bool:
+def is_empty(member: GroupObjects) -> bool:
     """Whether the group has no nodes and wants none: only then can it be closed."""
-    return found.group.requested == 0 and found.group.running == 0
+    return member.group.requested == 0 and member.group.running == 0
 
 
-def needs_a_look(found: Found) -> bool:
+def needs_a_look(member: GroupObjects) -> bool:
     """Whether only another object can say if the group, which has no nodes, is seen by Cluster Autoscaler."""
-    group = found.group
+    group = member.group
     complete = group.template is not None and group.template.complete
     return group.closed_because is not None and group.frozen_because is None and not complete
 
 
 def running_nodes(
-    flavour: Flavour, groups: Iterable[Found], machines: Iterable[Object], nodes: Iterable[Object]
+    flavour: Flavour, groups: Iterable[GroupObjects], machines: Iterable[Object], nodes: Iterable[Object]
 ) -> dict[GroupKey, Object]:
     """A ready node of each group that has one: the first by name, so that it is the same at every look.
 
@@ -151,7 +151,7 @@ def running_nodes(
         if isinstance(provider, str) and provider in ready:
             for scalable in scalables_of(flavour, machine):
                 nodes_of[scalable].append(ready[provider])
-    scalables = {found.group.key: scalable_of(found.group) for found in groups}
+    scalables = {member.group.key: scalable_of(member.group) for member in groups}
     return {
         key: min(nodes_of[scalable], key=lambda node: name_of(node)[1])
         for key, scalable in scalables.items()
@@ -164,8 +164,8 @@ def _is_ready(node: Object) -> bool:
     return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
-def _key(reference: Reference, found: Found) -> tuple[str, str, str, str]:
-    return (reference.kind.group, reference.kind.kind, found.group.key.namespace, reference.name)
+def _key(reference: Reference, member: GroupObjects) -> tuple[str, str, str, str]:
+    return (reference.kind.group, reference.kind.kind, member.group.key.namespace, reference.name)
 
 
 def _text(value: object) -> str:

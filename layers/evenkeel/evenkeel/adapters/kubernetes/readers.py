@@ -52,7 +52,7 @@ _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class GroupObjects:
     """A node group with the objects that a write needs: the scalable, and who owns its bounds."""
 
     group: NodeGroup
@@ -73,7 +73,7 @@ class Listing:
         return self.objects.get(kind, [])
 
 
-def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[Found], list[Skipped]]:
+def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tuple[list[GroupObjects], list[Skipped]]:
     """The node groups among a flavour's objects, and the scalables that are none, each with the reason.
 
     Running is what the status says; :func:`~evenkeel.adapters.kubernetes.machines.with_machines` counts again where
@@ -81,7 +81,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
     """
     flavour = listing.flavour
     reader = _GroupReader(listing)
-    groups: dict[GroupKey, Found] = {}
+    groups: dict[GroupKey, GroupObjects] = {}
     skipped: list[Skipped] = []
     for kind in flavour.scalables:
         for item in listing.of(kind.kind):
@@ -125,7 +125,7 @@ class _GroupReader:
         replicas_owner = flavour.replicas_owner
         self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind)) if replicas_owner else None
 
-    def read(self, key: GroupKey, kind: str, item: Object, cluster: str, labels: Mapping[str, str]) -> Found:
+    def read(self, key: GroupKey, kind: str, item: Object, cluster: str, labels: Mapping[str, str]) -> GroupObjects:
         """The node group that the object of this kind is."""
         scalable = Scalable(
             kind=kind,
@@ -173,7 +173,7 @@ class _GroupReader:
             faults=tuple(reading.faults),
             notes=tuple(reading.notes),
         )
-        return Found(group=group, scalable=item, owner=claim.owner, owner_object=claim.object)
+        return GroupObjects(group=group, scalable=item, owner=claim.owner, owner_object=claim.object)
 
     def _claim(self, scalable: Scalable, reading: Reading) -> Claim:
         for owner in self._owners:
@@ -196,16 +196,16 @@ class _GroupReader:
         owner = self._replicas_owner
         return None if owner is None else owner.range(namespace, pool or "", zone or "")
 
-    def frozen_together(self, groups: list[Found]) -> list[Found]:
+    def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
         """The groups; those are frozen that the owner of the replicas finds so, seeing all of them."""
-        reasons = self._replicas_owner.frozen(found.group for found in groups) if self._replicas_owner else {}
+        reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
         if not reasons:
             return groups
         return [
-            replace(found, group=replace(found.group, frozen_because=found.group.frozen_because or reason))
-            if (reason := reasons.get(found.group.key))
-            else found
-            for found in groups
+            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or reason))
+            if (reason := reasons.get(member.group.key))
+            else member
+            for member in groups
         ]
 
 
@@ -359,6 +359,6 @@ def _rolling(item: Object, reading: Reading) -> Rolling | None:
     return None
 
 
-def as_observation(groups: Iterable[Found], skipped: Iterable[Skipped]) -> Observation:
+def as_observation(groups: Iterable[GroupObjects], skipped: Iterable[Skipped]) -> Observation:
     """What plans are made from."""
-    return Observation(groups=tuple(found.group for found in groups), skipped=tuple(skipped))
+    return Observation(groups=tuple(member.group for member in groups), skipped=tuple(skipped))

@@ -85,13 +85,16 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
     Asked for by annotation, in effect once a time of expiry is set, and over when that has come
     (machine-controller-manager pkg/controller/machineset.go, shouldFailedMachineBeTerminated).
     """
-    expires = get_path(machine, ("status", "currentStatus", "preserveExpiryTime"))
+    status = mapping(get_path(machine, ("status", "currentStatus")))
+    expires = status.get("preserveExpiryTime")
     if expires is not None:
         until = moment_of(expires)
         return until is not None and until > now
+    if status.get("phase") != "Failed":
+        return False
     # Not in effect yet. The node's annotation would win, but nodes are not read.
     wish = get_path(machine, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
-    return get_path(machine, ("status", "currentStatus", "phase")) == "Failed" and wish in _ASKS_TO_PRESERVE
+    return wish in _ASKS_TO_PRESERVE
 
 
 def _reference(value: Any) -> Reference | None:
