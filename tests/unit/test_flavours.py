@@ -23,6 +23,7 @@ from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, ReplicasOwner
 from evenkeel.cli.main import app
 from evenkeel.config import ClusterPolicy, ConfigError, read_model
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from sandbox.template import ROOT
 from tests.objects import ZONES
 
@@ -30,8 +31,9 @@ NOW = "2026-01-15T12:00:00Z"
 GROUP = "fleets.example"
 
 
-def _moored(scalable: Scalable) -> str | None:
-    return "it is moored" if get_path(scalable.item, ("spec", "moored")) is True else None
+def _moored(scalable: Scalable) -> Reason | None:
+    is_moored = get_path(scalable.item, ("spec", "moored")) is True
+    return because(Rule.FROZEN_BY_CONTROLLER, controller="the harbour master") if is_moored else None
 
 
 def _joined(machine: Object) -> Joined:
@@ -139,7 +141,7 @@ class TestAFourthFlavour:
         (pool,) = document["pools"]
         moored, empty = pool["groups"]
         assert (moored["state"], moored["requested"]["from"]) == ("frozen", 1)
-        assert "it is moored" in moored["reasons"][0]
+        assert "the harbour master has frozen it" in moored["reasons"][0]
         assert empty["requested"]["from"] == 0
 
     def test_a_record_may_name_it(self, tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.readers import GroupObjects
+from evenkeel.adapters.kubernetes.words import sentence
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import Fault, shown
 
@@ -95,12 +97,12 @@ def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupOb
     listed = reference is not None and (reference.kind.group, reference.kind.kind) in looked.kinds
     settled = stated is None or source is not None or listed
     unseen = closed and flavour.discovers_groups and (blind or settled)
-    why = _why_closed(template, reading.faults, unseen, None if settled else reference)
+    why = _why_closed(template, reading.faults, unseen, None if settled else reference) if closed else None
     group = replace(
         group,
         template=merged(template, _USUAL) if is_known else None,
         template_faults=tuple(reading.faults),
-        closed_because=why if closed else None,
+        closed_because=None if why is None else sentence(why),
         invisible_at_zero=unseen,
     )
     return replace(member, group=group)
@@ -232,21 +234,19 @@ def _of_node(node: Object, reading: Reading) -> NodeTemplate:
     )
 
 
-def _why_closed(template: NodeTemplate, faults: list[Fault], unseen: bool, unread: Reference | None) -> str:
+def _why_closed(template: NodeTemplate, faults: list[Fault], unseen: bool, unread: Reference | None) -> Reason:
     """Why a group without nodes cannot be opened, and which annotation would open it."""
     unreadable = {fault.field for fault in faults}
-    missing = [
+    missing = tuple(
         CAPACITY + resource
         for resource in ("cpu", "memory")
         if resource not in template.capacity and CAPACITY + resource not in unreadable
-    ]
-    steps = [str(fault) for fault in faults]
+    )
+    steps = tuple(because(Rule.UNREADABLE_VALUE, **vars(fault)) for fault in faults)
     if missing:
-        steps.append(f"annotate {' and '.join(missing)}")
+        steps = (*steps, because(Rule.ANNOTATE, annotations=missing))
     if unseen:
-        why = "Cluster Autoscaler cannot see it"
-    elif unread is not None:
-        why = f"its cpu and memory are not known ({unread} was not read)"
-    else:
-        why = "its cpu and memory are not known"
-    return f"at zero, and {why}: {'; '.join(steps)}"
+        return because(Rule.UNSEEN_AT_ZERO, steps=steps)
+    if unread is not None:
+        return because(Rule.UNREAD_AT_ZERO, steps=steps, object=str(unread))
+    return because(Rule.UNKNOWN_AT_ZERO, steps=steps)

@@ -30,6 +30,7 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
+from evenkeel.adapters.kubernetes.words import sentence
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.membership.discovery import Discovery, discovered
@@ -45,6 +46,7 @@ from evenkeel.domain.model.groups import (
     Rolling,
     Skipped,
 )
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
 _Value = TypeVar("_Value")
@@ -166,7 +168,7 @@ class _GroupReader:
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
             worker_range=self._range(scalable.namespace, pool, zone),
             provision_timeout=_provision_timeout(flavour, annotations, reading),
-            frozen_because=self._frozen(scalable),
+            frozen_because=None if (frozen := self._frozen(scalable)) is None else sentence(frozen),
             **_wishes(annotations, reading),
             rolling=_rolling(item, reading),
             # Read last: these are complete only now.
@@ -182,14 +184,14 @@ class _GroupReader:
                 return claim
         raise AssertionError("the last of a flavour's owners claims every scalable")
 
-    def _frozen(self, scalable: Scalable) -> str | None:
+    def _frozen(self, scalable: Scalable) -> Reason | None:
         """Why the group must not be written now, or None."""
         for rule in self._freeze_rules:
             reason = rule(scalable)
             if reason is not None:
                 return reason
         if self._flavour.absent_replicas is None and get_path(scalable.item, ("spec", "replicas")) is None:
-            return "its spec.replicas is not set yet"
+            return because(Rule.REPLICAS_UNSET)
         return None
 
     def _range(self, namespace: str, pool: str | None, zone: str | None) -> Bounds | None:
@@ -202,7 +204,7 @@ class _GroupReader:
         if not reasons:
             return groups
         return [
-            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or reason))
+            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or sentence(reason)))
             if (reason := reasons.get(member.group.key))
             else member
             for member in groups

@@ -84,9 +84,28 @@ class Rule(StrEnum):
     # what freezes a group, besides what its reader says
     PAUSED = "paused", Topic.STATE
     WRITE_REFUSED = "write-refused", Topic.STATE
+    # what freezes a group, as its object says
+    OBJECT_BEING_DELETED = "object-being-deleted", Topic.STATE
+    OBJECT_PAUSED = "object-paused", Topic.STATE
+    CLUSTER_BEING_DELETED = "cluster-being-deleted", Topic.STATE
+    CLUSTER_PAUSED = "cluster-paused", Topic.STATE
+    FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
+    HIBERNATED = "hibernated", Topic.STATE
+    NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
+    OWNER_MISSING = "owner-missing", Topic.STATE
+    REPLICAS_UNSET = "replicas-unset", Topic.STATE
+    ROLLING_SETS = "rolling-sets", Topic.STATE
+    TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
+    TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
+    # what keeps a group without nodes closed, and the steps that would open it
+    UNSEEN_AT_ZERO = "unseen-at-zero", Topic.NOTE
+    UNREAD_AT_ZERO = "unread-at-zero", Topic.NOTE
+    UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
+    UNREADABLE_VALUE = "unreadable-value", Topic.NOTE
+    ANNOTATE = "annotate", Topic.NOTE
 
 
-Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...]]
+Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)

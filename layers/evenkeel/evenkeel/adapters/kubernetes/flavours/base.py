@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate
 
 TEMPLATE_LABELS: Path = ("spec", "template", "metadata", "labels")
@@ -47,7 +48,7 @@ class NodeTemplateSource:
     read: Callable[[Object, Reading], NodeTemplate]
 
 
-FreezeRule = Callable[[Scalable], str | None]
+FreezeRule = Callable[[Scalable], Reason | None]
 """Why a scalable must not be written now, or None."""
 
 
@@ -125,18 +126,19 @@ class Flavour:
         return self.scalables + self.companions
 
 
-def being_deleted(scalable: Scalable) -> str | None:
+def being_deleted(scalable: Scalable) -> Reason | None:
     """A freeze rule of every API."""
-    return None if get_path(scalable.item, ("metadata", "deletionTimestamp")) is None else "it is being deleted"
+    is_going = get_path(scalable.item, ("metadata", "deletionTimestamp")) is not None
+    return because(Rule.OBJECT_BEING_DELETED) if is_going else None
 
 
-def paused(scalable: Scalable) -> str | None:
+def paused(scalable: Scalable) -> Reason | None:
     """A freeze rule: the controller of the scalable does nothing now."""
     is_paused = get_path(scalable.item, ("spec", "paused")) is True or "cluster.x-k8s.io/paused" in scalable.annotations
-    return "it is paused" if is_paused else None
+    return because(Rule.OBJECT_PAUSED) if is_paused else None
 
 
-def rolling(scalable: Scalable) -> str | None:
+def rolling(scalable: Scalable) -> Reason | None:
     """A freeze rule of MachineDeployments: more than one MachineSet still has machines.
 
     Kubernetes' own way to see a rollout (cluster-autoscaler clusterapi_nodegroup.go:531-587).
@@ -145,7 +147,7 @@ def rolling(scalable: Scalable) -> str | None:
         bool((get_path(item, ("spec", "replicas")) or 0) or (get_path(item, ("status", "replicas")) or 0))
         for item in scalable.sets
     )
-    return f"it is rolling: {holding} MachineSets hold machines" if holding > 1 else None
+    return because(Rule.ROLLING_SETS, sets=holding) if holding > 1 else None
 
 
 def joined_by_node_ref(machine: Object) -> Joined:

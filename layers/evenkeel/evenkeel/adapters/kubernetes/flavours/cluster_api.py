@@ -35,6 +35,7 @@ from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate
 
 _CAPI = "cluster.x-k8s.io"
@@ -47,14 +48,14 @@ _VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
 _TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
 
 
-def _cluster_paused(scalable: Scalable) -> str | None:
+def _cluster_paused(scalable: Scalable) -> Reason | None:
     parent = scalable.parent
     if parent is None:
         return None
     if get_path(parent, ("spec", "paused")) is True:
-        return f"its Cluster {'/'.join(name_of(parent))} is paused"
+        return because(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
     if get_path(parent, ("metadata", "deletionTimestamp")) is not None:
-        return f"its Cluster {'/'.join(name_of(parent))} is being deleted"
+        return because(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
     return None
 
 

@@ -32,6 +32,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.worker import Worker
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate
 
 _MCM = "machine.sapcloud.io"
@@ -43,15 +44,17 @@ _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
 
 
-def _frozen_by_condition(scalable: Scalable) -> str | None:
+def _frozen_by_condition(scalable: Scalable) -> Reason | None:
     condition = condition_of(scalable.item, ("status", "conditions"), "Frozen")
     if condition is None or condition.get("status") != "True":
         return None
-    return "machine-controller-manager has frozen it"
+    return because(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
 
 
-def _frozen_by_label(scalable: Scalable) -> str | None:
-    return "machine-controller-manager has frozen it" if scalable.labels.get("freeze") == "True" else None
+def _frozen_by_label(scalable: Scalable) -> Reason | None:
+    if scalable.labels.get("freeze") != "True":
+        return None
+    return because(Rule.FROZEN_BY_CONTROLLER, controller="machine-controller-manager")
 
 
 def _joined(machine: Object) -> Joined:

@@ -25,6 +25,7 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import shown
 
 _MAPI = "machine.openshift.io"
@@ -34,11 +35,11 @@ _PROVIDER_CONDITIONS = ("status", "providerStatus", "conditions")
 _MEBIBYTE = 2**20
 
 
-def _owned_by_another_api(scalable: Scalable) -> str | None:
+def _owned_by_another_api(scalable: Scalable) -> Reason | None:
     for place in ("spec", "status"):
         authority = get_path(scalable.item, (place, "authoritativeAPI"))
         if authority not in (None, "", "MachineAPI"):
-            return f"{place}.authoritativeAPI is {shown(authority)}: another API owns it"
+            return because(Rule.NOT_AUTHORITATIVE, field=f"{place}.authoritativeAPI", value=shown(authority))
     return None
 
 

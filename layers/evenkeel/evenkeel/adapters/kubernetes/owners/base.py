@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.domain.model.reasons import Reason
 
 
 class BoundKeys(NamedTuple):
@@ -46,7 +47,7 @@ class BoundsOwner(ABC):
     def paths(self) -> tuple[Path, ...]:
         """Where managedFields of its object name who wrote the bounds."""
 
-    def frozen(self, scalable: Scalable) -> str | None:
+    def frozen(self, scalable: Scalable) -> Reason | None:
         """Why the scalable must not be written now, as far as this owner says."""
         return None
 
@@ -76,5 +77,5 @@ class ReplicasOwner(ABC):
         """The replicas that it lets stand; None where it says nothing."""
 
     @abstractmethod
-    def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, str]:
+    def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
         """The groups that must not be written now, as seen from all groups together, and why."""

@@ -20,6 +20,7 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count
 
 TOPOLOGY_OWNED = "topology.cluster.x-k8s.io/owned"
@@ -65,13 +66,13 @@ class ClusterTopology(BoundsOwner):
     def paths(self) -> tuple[Path, ...]:
         return (("f:spec", "f:topology"),)
 
-    def frozen(self, scalable: Scalable) -> str | None:
+    def frozen(self, scalable: Scalable) -> Reason | None:
         if TOPOLOGY_OWNED not in scalable.labels:
             return None
         entry = self._entry(scalable)
         if entry is None:
-            return "it belongs to a ClusterClass, and its entry in the Cluster's topology is not there"
-        return None if entry.get("replicas") is None else "the Cluster's topology sets its replicas"
+            return because(Rule.TOPOLOGY_ENTRY_MISSING)
+        return None if entry.get("replicas") is None else because(Rule.TOPOLOGY_SETS_REPLICAS)
 
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None

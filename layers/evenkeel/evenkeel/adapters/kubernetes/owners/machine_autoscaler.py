@@ -11,6 +11,7 @@ from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, mapping, name_of
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
 
 # What the operator writes on a MachineSet whose bounds a MachineAutoscaler owns: <namespace>/<name>
@@ -53,12 +54,12 @@ class MachineAutoscaler(BoundsOwner):
     def paths(self) -> tuple[Path, ...]:
         return (("f:spec", "f:maxReplicas"),)
 
-    def frozen(self, scalable: Scalable) -> str | None:
+    def frozen(self, scalable: Scalable) -> Reason | None:
         if OWNED_BY not in scalable.annotations or (scalable.namespace, scalable.name) in self._by_target:
             return None
         # The annotations are copies: what is written there does not last, and is nobody's wish.
-        owner = shown(scalable.annotations[OWNED_BY])
-        return f"its bounds belong to MachineAutoscaler {owner}, which is not there"
+        owner = f"MachineAutoscaler {shown(scalable.annotations[OWNED_BY])}"
+        return because(Rule.OWNER_MISSING, owner=owner)
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
         return {}

@@ -9,6 +9,7 @@ from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_p
 from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, read_count
 
 
@@ -35,7 +36,7 @@ class Worker(ReplicasOwner):
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         return self._ranges.get((namespace, pool, zone))
 
-    def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, str]:
+    def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
         """Pools of hibernated shoots: no replicas at all, although their Worker's minimum asks for some.
 
         Awake, Gardener would have put the replicas back long ago; raising them to PoolMinimum would wake the shoot.
@@ -44,9 +45,8 @@ class Worker(ReplicasOwner):
         for group in groups:
             if group.worker_range is not None:
                 pools.setdefault((group.key.namespace, group.pool_label), []).append(group)
-        why = "its shoot is hibernated: the pool has no replicas although its Worker asks for some"
         return {
-            member.key: why
+            member.key: because(Rule.HIBERNATED)
             for members in pools.values()
             if not any(member.requested for member in members)
             and any(member.worker_range and member.worker_range.min for member in members)
