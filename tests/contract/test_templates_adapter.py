@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.words import sentence
 from evenkeel.domain.model.groups import NodeGroup
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
@@ -94,7 +95,8 @@ class TestWhatIsFound:
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
         groups = list(own_stage.observe().values())
         assert [group.requested for group in groups] == [0, 2]
-        assert "AWSMachineTemplate demo-m5 was not read" in (groups[0].closed_because or "")
+        assert groups[0].closed_because is not None
+        assert "AWSMachineTemplate demo-m5 was not read" in sentence(groups[0].closed_because)
         assert not groups[0].invisible_at_zero
 
     def test_templates_that_break_off_half_way_are_no_templates_at_all(self, own_stage: Stage) -> None:
@@ -166,8 +168,8 @@ class TestSimilarity:
             outcome = stage.run()
         assert outcome.plan is not None
         assert outcome.plan.pools == ()
-        assert [skipped.reason.partition(": ")[0] for skipped in outcome.plan.skipped] == ["in no pool"] * 2
-        assert all("annotate capacity.cluster" in skipped.reason for skipped in outcome.plan.skipped)
+        assert [sentence(skipped.reason).partition(": ")[0] for skipped in outcome.plan.skipped] == ["in no pool"] * 2
+        assert all("annotate capacity.cluster" in sentence(skipped.reason) for skipped in outcome.plan.skipped)
 
     def test_machines_of_such_pools_are_listed_where_nodes_are_missing(self) -> None:
         with simulated() as api:

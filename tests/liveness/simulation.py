@@ -21,6 +21,7 @@ from functools import partial
 from itertools import count
 
 from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer, next_timer
 from evenkeel.domain.model.failures import FailureClass
@@ -41,7 +42,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
-from tests.builders import numbers
+from tests.builders import numbers, stated
 from tests.liveness.cases import ZONES, Case, Demand, first_max
 
 START = datetime(2026, 1, 15, tzinfo=UTC)
@@ -172,7 +173,7 @@ class Simulation:
         self.result = Result(case=case)
         self._agenda: list[tuple[int, float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self.policy = Policy()
+        self.policy = Policy(strategy=BALANCED)
         if case.strategy is not None:
             loop = timedelta(seconds=case.autoscaler_loop)
             self.policy = replace(numbers(case.minimum, case.maximum, case.strategy), autoscaler_loop=loop)
@@ -465,7 +466,7 @@ class Simulation:
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
                 owner_min_max=case.floor,
-                frozen_because="a rolling update is under way" if group.frozen else None,
+                frozen_because=stated("a rolling update is under way") if group.frozen else None,
             )
         return group.seen
 

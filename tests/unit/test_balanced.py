@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.states import ClusterState
@@ -20,8 +20,10 @@ from tests.builders import (
     numbers,
     offered,
     pool_plan,
+    problems_of,
     reasons,
     requested,
+    stated,
     zones,
 )
 
@@ -192,7 +194,7 @@ def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
     assert found.overcommitted
-    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in found.problems)
+    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
 
 
 def test_an_empty_fenced_zone_gets_max_0_and_never_1() -> None:
@@ -212,13 +214,13 @@ def test_a_probing_zone_gets_room_for_one_machine() -> None:
     assert "probing" in reasons(found, "a")
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_probe_on_its_way_is_not_followed_by_a_second_under_any_strategy(strategy) -> None:
     found = pool_plan(zones((3, 3, 3), running=(2, 3, 3)), numbers(0, 12, strategy), probing=("a",))
     assert maxima(found)[0] == 3
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((0, 1, 1)), numbers(0, 12, strategy), probing=("a",))
     assert maxima(found)[0] == 1
@@ -248,7 +250,7 @@ def test_a_cap_below_what_a_zone_holds_stops_growth_and_no_more() -> None:
 
 def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
     found = pool_plan(
-        [group("a", 2, bounds=(1, 5), frozen_because="rolling out"), group("b"), group("c")], numbers(0, 12)
+        [group("a", 2, bounds=(1, 5), frozen_because=stated("rolling out")), group("b"), group("c")], numbers(0, 12)
     )
     assert found.groups[0].bounds == Bounds(1, 5)
     assert sum(maxima(found)) == 12
@@ -256,13 +258,15 @@ def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
 
 
 def test_a_full_frozen_zone_keeps_no_room() -> None:
-    found = pool_plan([group("a", 5, bounds=(0, 5), frozen_because="paused"), group("b"), group("c")], numbers(0, 12))
+    found = pool_plan(
+        [group("a", 5, bounds=(0, 5), frozen_because=stated("paused")), group("b"), group("c")], numbers(0, 12)
+    )
     assert sum(maxima(found)) == 12
 
 
 def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() -> None:
     found = pool_plan(
-        [group("a", 4, bounds=(3, 4), frozen_because="paused"), group("b", 4), group("c", 4)], numbers(5, 12)
+        [group("a", 4, bounds=(3, 4), frozen_because=stated("paused")), group("b", 4), group("c", 4)], numbers(5, 12)
     )
     assert minima(found) == (3, 1, 1)
 
@@ -297,7 +301,7 @@ def test_the_fence_follows_requested_down_at_every_look() -> None:
 
 
 def test_a_raise_to_the_minimum_leaves_the_room_that_frozen_groups_keep() -> None:
-    frozen = group("a", 2, bounds=(0, 6), frozen_because="rolling out")
+    frozen = group("a", 2, bounds=(0, 6), frozen_because=stated("rolling out"))
     found = pool_plan([frozen, group("b"), group("c")], numbers(12, 12))
     assert requested(found) == (2, 3, 3)
     assert sum(maxima(found)) == 12

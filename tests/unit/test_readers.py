@@ -16,7 +16,8 @@ from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_statu
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.application.words import sentence
+from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
 from tests.fakes import NOW
@@ -122,7 +123,7 @@ class TestPools:
             "evenkeel.dev/zone-max": "5",
         }
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
-        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, Strategy.LAX_GREEDY)
+        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, LAX_GREEDY)
         assert (group.fencing_enabled, group.weight, group.zone_max) == (False, 3, 5)
         assert group.faults == ()
 
@@ -200,7 +201,9 @@ class TestOwners:
         return objects.openshift(ZONES[0], 1, bounds=(1, 7), annotations=note)
 
     def test_copies_of_bounds_whose_owner_is_not_there_are_nobodys_bounds(self, owned: Object) -> None:
-        assert only("openshift", owned).frozen_because == (
+        frozen = only("openshift", owned).frozen_because
+        assert frozen is not None
+        assert sentence(frozen) == (
             "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which is not there"
         )
 
@@ -246,7 +249,7 @@ class TestOwners:
         listing.objects = {"MachineDeployment": [deployment, deployment], "MachineSet": [{**deployment, "spec": {}}]}
         found, skipped = read_groups(listing)
         assert [(one.group.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
-        assert [one.reason for one in skipped] == [
+        assert [sentence(one.reason) for one in skipped] == [
             "a second object of this name: the MachineDeployment is planned, this MachineDeployment is not",
             "a second object of this name: the MachineDeployment is planned, this MachineSet is not",
         ]

@@ -14,6 +14,7 @@ from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
+from evenkeel.domain.model.reasons import Reason, Rule, because
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
             namespace, name = name_of(item)
             identity = (group, kind, namespace, name)
             if name and identity in seen:
-                reason: str | None = f"a second {kind} of this name: the first one counts"
+                reason: Reason | None = because(Rule.SECOND_COPY, kind=kind)
             else:
                 reason = _sort(item, identity, objects, by_node)
             seen.add(identity)
@@ -60,18 +61,20 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped))
 
 
-def _sort(item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool) -> str | None:
+def _sort(
+    item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
+) -> Reason | None:
     """Puts an object where it belongs; returns why where nobody reads it."""
     group, kind, _, _ = identity
     version = str(item["apiVersion"]).partition("/")[2]
     if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
         objects.nodes.append(item)
-        return None if by_node else "nodes are read only where the record's pools are discovered with nodes: true"
+        return None if by_node else because(Rule.NODES_NOT_READ)
     flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
     if flavour is None:
-        return f"{kind} of {item['apiVersion'] or 'no apiVersion'} is no object that Evenkeel reads"
+        return because(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
     if flavour.name not in objects.listings:
-        return f"flavour {flavour.name} is not among the record's flavours"
+        return because(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
     if is_template(flavour, group, version, kind):
         objects.templates[identity] = item
     elif (group, kind) == (flavour.machine.group, flavour.machine.kind):

@@ -23,9 +23,9 @@ from evenkeel.adapters.kubernetes.node_templates import (
 )
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, as_observation, read_groups
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
+from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
@@ -405,7 +405,7 @@ class KubernetesCluster:
                 "uid": get_path(item, ("metadata", "uid")),
             },
             "reason": "EvenkeelRestored" if plan.leaves else f"Evenkeel{_EVENT_REASONS[plan.state]}",
-            "message": "; ".join(plan.reasons)[:1024],
+            "message": "; ".join(sentences(plan.reasons))[:1024],
             "type": "Warning" if plan.state is State.FENCED else "Normal",
             "source": {"component": "evenkeel"},
             "firstTimestamp": moment,

@@ -27,7 +27,6 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.readers import GroupObjects
-from evenkeel.adapters.kubernetes.words import sentence
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -102,7 +101,7 @@ def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupOb
         group,
         template=merged(template, _USUAL) if is_known else None,
         template_faults=tuple(reading.faults),
-        closed_because=None if why is None else sentence(why),
+        closed_because=why,
         invisible_at_zero=unseen,
     )
     return replace(member, group=group)

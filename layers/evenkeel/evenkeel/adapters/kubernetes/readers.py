@@ -30,9 +30,9 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
-from evenkeel.adapters.kubernetes.words import sentence
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.bounds.distribute import read_int_or_percent
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import OnFailure, Strategy
@@ -95,11 +95,11 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             cluster = next((c for path in flavour.cluster_paths if isinstance(c := get_path(item, path), str)), "")
             labels = string_map(get_path(item, ("metadata", "labels")))
             if not name:
-                why = f"a {kind.kind} without metadata.name"
+                why = because(Rule.NAMELESS, kind=kind.kind)
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
-                why = "not matched by the record's discovery"
+                why = because(Rule.NOT_DISCOVERED)
             elif (other := groups.get(key)) is not None:
-                why = f"a second object of this name: the {other.group.kind} is planned, this {kind.kind} is not"
+                why = because(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
             else:
                 groups[key] = reader.read(key, kind.kind, item, cluster, labels)
                 continue
@@ -168,7 +168,7 @@ class _GroupReader:
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
             worker_range=self._range(scalable.namespace, pool, zone),
             provision_timeout=_provision_timeout(flavour, annotations, reading),
-            frozen_because=None if (frozen := self._frozen(scalable)) is None else sentence(frozen),
+            frozen_because=self._frozen(scalable),
             **_wishes(annotations, reading),
             rolling=_rolling(item, reading),
             # Read last: these are complete only now.
@@ -204,7 +204,7 @@ class _GroupReader:
         if not reasons:
             return groups
         return [
-            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or sentence(reason)))
+            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or reason))
             if (reason := reasons.get(member.group.key))
             else member
             for member in groups
@@ -261,7 +261,7 @@ def _wishes(annotations: Mapping[str, Any], reading: Reading) -> _Wishes:
         "zone_max": read(OWN + "zone-max", read_count),
         "pool_min": read(OWN + "pool-min", read_count),
         "pool_max": read(OWN + "pool-max", read_count),
-        "strategy": read(OWN + "strategy", Strategy.read),
+        "strategy": read(OWN + "strategy", read_strategy),
         "on_failure": read(OWN + "on-failure", OnFailure.read),
     }
 

@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Self
 
 from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
 
@@ -181,10 +183,10 @@ class NodeGroup:
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
-    frozen_because: str | None = None
+    frozen_because: Reason | None = None
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
     template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
-    closed_because: str | None = None  # at zero, and no cpu and memory known: which annotation would open it
+    closed_because: Reason | None = None  # at zero, and no cpu and memory known: which annotation would open it
     invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
     fencing_enabled: bool = True  # evenkeel.dev/fence
     weight: int = 1  # evenkeel.dev/weight
@@ -211,6 +213,10 @@ class NodeGroup:
             if machine.failure is not None and not machine.has_node and not machine.deleting
         )
 
+    def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
+        """Whether a move or a request has changed its replicas lately."""
+        return self.move is not None and now - time_of(self.move) < provision_timeout
+
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
         """Machines without a node that have not failed and are younger than the provision timeout.
 
@@ -233,7 +239,7 @@ class Skipped:
 
     namespace: str
     name: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, kw_only=True)
