@@ -27,8 +27,8 @@ from typing import Any
 
 from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate

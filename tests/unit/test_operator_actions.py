@@ -41,7 +41,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.writes import Patch
-from tests.builders import MINUTE, NOW, group, key, zones
+from tests.builders import MINUTE, NOW, group, key, stated, zones
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
 
 NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
@@ -163,8 +163,8 @@ class TestStatus:
         assert house.ask("status")["groups"][str(key("a"))]["state"] == "probing"
 
     def test_what_is_held_is_said_in_the_plans_own_sentences(self) -> None:
-        frozen = group("a", 2, bounds=(1, 9), frozen_because="rolling out")
-        house = House([frozen, group("b", 3, running=1, bounds=(1, 9)), group("c", 0, closed_because="no cpu")])
+        frozen = group("a", 2, bounds=(1, 9), frozen_because=stated("rolling out"))
+        house = House([frozen, group("b", 3, running=1, bounds=(1, 9)), group("c", 0, closed_because=stated("no cpu"))])
         house.fail("b")
         held = [found["held"] for found in house.ask("status")["pools"][0]["groups"]]
         assert held[0] == ["frozen: rolling out"]
@@ -475,7 +475,7 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("fields", "says"),
         [
-            ({"frozen_because": "rolling out"}, "it is frozen: rolling out."),
+            ({"frozen_because": stated("rolling out")}, "it is frozen: rolling out."),
             ({"pool_max": 1, "pool_min": 4}, "its pool is invalid."),
         ],
     )
@@ -550,7 +550,7 @@ class TestExplain:
         assert "restored: its bounds before us" in self.text(house, pool=name)
 
     def test_a_group_that_autoscaler_cannot_see_says_which_annotation_opens_it(self) -> None:
-        closed = group("a", 0, bounds=(0, 3), closed_because="at zero: annotate cpu and memory")
+        closed = group("a", 0, bounds=(0, 3), closed_because=stated("at zero: annotate cpu and memory"))
         assert "annotate cpu and memory" in self.text(House([closed, group("b", 1)]), group="workers-a")
 
     def test_when_its_bounds_were_written_and_what_was_decided_is_told(self) -> None:
@@ -671,7 +671,7 @@ class TestValidate:
         ("fields", "left"),
         [
             ({"pool_min": 5, "pool_max": 2}, "which value is meant is for people to say"),
-            ({**LOW, "frozen_because": "rolling out"}, "is left alone: rolling out"),
+            ({**LOW, "frozen_because": stated("rolling out")}, "is left alone: rolling out"),
             ({**LOW, "in_zone": None}, "which value is meant is for people to say"),
         ],
     )

@@ -41,7 +41,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
-from tests.builders import key, zones
+from tests.builders import key, stated, zones
 from tests.fakes import (
     NOW,
     FakeBus,
@@ -664,7 +664,7 @@ class TestDeleteMarks:
 
     def test_a_frozen_groups_marks_stay_until_it_may_be_written_again(self) -> None:
         house = self.house()
-        house.cluster.change(key("a"), requested=4, running=4, frozen_because="paused")
+        house.cluster.change(key("a"), requested=4, running=4, frozen_because=stated("paused"))
         house.store.save_group("demo", key("a"), GroupState(marked=("m2",)), None)
         house.run()
         assert house.cluster.unmarked == []

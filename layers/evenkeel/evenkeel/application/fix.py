@@ -5,6 +5,7 @@ from typing import Any
 
 from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.plans import Plan
@@ -60,5 +61,5 @@ def _why_not(entry: FixEntry, group: NodeGroup | None) -> str:
     if group.pool_max != entry.before or group.faults:
         return f"not written: it has changed since, to {group.pool_max}: validate again"
     if group.frozen_because is not None:
-        return f"not written: {group.frozen_because}"
+        return f"not written: {sentence(group.frozen_because)}"
     return ""

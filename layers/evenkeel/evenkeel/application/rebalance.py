@@ -49,6 +49,7 @@ from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
@@ -242,7 +243,7 @@ def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Obser
     if not refused:
         return observation
     groups = tuple(
-        replace(group, frozen_because=group.frozen_because or f"its write was refused: {refused[group.key]}")
+        replace(group, frozen_because=group.frozen_because or because(Rule.WRITE_REFUSED, error=refused[group.key]))
         if group.key in refused
         else group
         for group in observation.groups

@@ -230,8 +230,8 @@ def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     group, top = plan.group, plan.bounds.max if plan.bounds else None
     kept = [] if pool.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
-        kept.append("it is frozen: " + (group.frozen_because or "resume ends it"))
-    unseen = [] if group.closed_because is None else [group.closed_because]
+        kept.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
+    unseen = [] if group.closed_because is None else [sentence(group.closed_because)]
     closed = unseen if plan.requested == 0 else []
     obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
     if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):

@@ -18,6 +18,7 @@ from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.values import Fault
 
 Demands = dict[tuple[str, str | None], int]
@@ -243,7 +244,7 @@ class World:
             offer=read_offer(group.decision),
             publication=read_publication(group.decision),
             move=group.move,
-            frozen_because="rolling out" if group.frozen else None,
+            frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,
         )
 
