@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
-from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, BoundsError, ClusterAutoscaler, Settings, read_bounds
+from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
 from sandbox.kube.controllers import CONTROLLERS, MachineControllers, Timing, distribute
 from sandbox.kube.schema import load_crds
@@ -71,7 +72,7 @@ class Cluster:
         pools: Sequence[Pool],
         clock: Clock,
         timing: Timing,
-        settings: Settings | None,
+        settings: Flags | None,
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
         users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,
@@ -85,7 +86,9 @@ class Cluster:
         self.controllers: MachineControllers = CONTROLLERS[flavour](self.store, self.cloud, timing=timing, seed=seed)
         self.autoscaler: ClusterAutoscaler | None = None
         if settings is not None:
-            self.autoscaler = ClusterAutoscaler(store=self.store, controllers=self.controllers, settings=settings)
+            self.autoscaler = ClusterAutoscaler(
+                store=self.store, controllers=self.controllers, flags=settings, seed=seed
+            )
         self.namespace = {"gardener": "shoot--demo--main", "cluster-api": "demo", "openshift": "openshift-machine-api"}[
             flavour
         ]
@@ -123,34 +126,25 @@ class Cluster:
         """Every node group, in order of pool and zone."""
         flavour = FLAVOURS[self.flavour]
         reader = self.autoscaler or ClusterAutoscaler(store=self.store, controllers=self.controllers)
-        running = {group.key: group for group in reader.every_group()}
-        views = []
-        for item in self.store.list(flavour.scalables):
-            metadata = item["metadata"]
-            group = running.get(f"{metadata['namespace']}/{metadata['name']}")
-            annotations = metadata.get("annotations") or {}
-            low: int | None
-            high: int | None
-            try:
-                low, high = read_bounds(annotations, flavour.prefix)
-            except BoundsError:
-                low = high = None
-            if group is None:
-                continue
-            views.append(
-                GroupView(
-                    cluster=self.flavour,
-                    pool=group.pool,
-                    namespace=metadata["namespace"],
-                    name=metadata["name"],
-                    zone=group.zone,
-                    requested=item["spec"].get("replicas", 0),
-                    running=len(group.running),
-                    minimum=low,
-                    maximum=high,
-                    annotations=annotations,
-                )
+        annotations = {
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}": item["metadata"].get("annotations") or {}
+            for item in self.store.list(flavour.scalables)
+        }
+        views = [
+            GroupView(
+                cluster=self.flavour,
+                pool=group.pool,
+                namespace=group.namespace,
+                name=group.name,
+                zone=group.zone,
+                requested=group.requested,
+                running=group.running,
+                minimum=group.readable_bounds.min if group.readable_bounds else None,
+                maximum=group.readable_bounds.max if group.readable_bounds else None,
+                annotations=annotations[group.key],
             )
+            for group in reader.groups()
+        ]
         return sorted(views, key=lambda view: (view.pool, view.zone, view.name))
 
 
@@ -398,7 +392,7 @@ class World:
     """The clusters of a scenario. A context manager: inside it every API server answers on a port of its own.
 
     `clusters` are flavours, which are the clusters' names too. `clock` dates everything; without one, time is what the
-    last `step` said. `settings` None leaves the autoscalers out.
+    last `step` said. `settings` are the autoscalers' flags; None leaves them out.
     """
 
     def __init__(
@@ -408,7 +402,7 @@ class World:
         pools: Mapping[str, Sequence[Pool]] | None = None,
         clock: Clock | None = None,
         timing: Timing | None = None,
-        settings: Settings | None = Settings(),  # noqa: B008 (frozen)
+        settings: Flags | None = Flags(),  # noqa: B008 (frozen)
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
         users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
+from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, policy_of
 from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
@@ -88,7 +88,7 @@ class Run:
         self.agenda = Agenda()
         self.world = World(scenario, self.agenda)
         self.world.refused = self._refused
-        self._autoscaler = ClusterAutoscaler(self.world, scenario.autoscaler)
+        self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
         policy = policy_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
         self.evenkeel = Evenkeel(self.world, policy, self._look_in)
         self.shots: list[Shot] = []

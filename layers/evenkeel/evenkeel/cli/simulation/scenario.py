@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, near, read_model
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.choices import Strategy
@@ -178,17 +179,17 @@ class GroupSpan(Span):
 
 
 class AutoscalerSetup(_Entry):
-    """Cluster Autoscaler's flags that matter here, with its defaults but for ``balance``."""
+    """Whether it is there, how often it looks, and its flags."""
 
     enabled: bool = True
-    balance: bool = True  # --balance-similar-node-groups
     loop: Positive = 10
-    provision_timeout: Positive = 900
-    backoff: Positive = 300
-    longest_backoff: Positive = 1800
-    forget_after: Positive = 10800
-    unneeded: Duration = 600
-    delay_after_add: Duration = 600
+    balance: bool = Flags.balance
+    provision_timeout: Positive = Flags.provision_timeout
+    backoff: Positive = Flags.backoff
+    longest_backoff: Positive = Flags.longest_backoff
+    forget_after: Positive = Flags.forget_after
+    unneeded: Duration = Flags.unneeded
+    delay_after_add: Duration = Flags.delay_after_add
 
 
 class EvenkeelSetup(_Entry):

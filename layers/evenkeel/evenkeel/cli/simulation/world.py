@@ -83,12 +83,18 @@ class Group:
     pool_min: int | None = None
     frozen: bool = False
     bad_bounds: bool = False
+    has_template: bool = True  # cpu and memory of its nodes are known
     state: State = State.HEALTHY
 
     @property
     def requested(self) -> int:
         """Replicas; the machines' controller needs no time."""
         return len(self.machines)
+
+    @property
+    def readable_bounds(self) -> Bounds | None:
+        """None while somebody has spoilt them."""
+        return None if self.bad_bounds else self.bounds
 
     def nodes(self) -> list[SimulatedMachine]:
         """Machines with a node, oldest first."""
@@ -125,6 +131,7 @@ class World:
         for _ in range(self.scenario.start_of(pool)[group.zone]):
             machine = self._machine(group)
             machine.launched = machine.node = True
+            machine.created = -1  # older than whatever the first second brings
             group.running += 1
             self._given[group.zone] += 1
         return group
@@ -236,7 +243,7 @@ class World:
                 )
                 for machine in group.machines
             ),
-            bounds=None if group.bad_bounds else group.bounds,
+            bounds=group.readable_bounds,
             faults=(fault,) if group.bad_bounds else (),
             adopted=None if group.adopted is None else read_adopted(group.adopted),
             has_adopted=group.adopted is not None,
