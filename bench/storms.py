@@ -18,7 +18,7 @@ from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.domain.model.states import GroupState
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key
 from tests.crashing import Life, WirelessClusters

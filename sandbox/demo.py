@@ -28,7 +28,7 @@ from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import Cluster, GroupView, World
 from sandbox.triggers import InProcess, Triggers
 

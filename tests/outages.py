@@ -19,7 +19,7 @@ from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, record

@@ -13,7 +13,8 @@ from datetime import datetime
 
 from evenkeel.cli.simulation import autoscaler_model as model
 from evenkeel.domain.model.groups import Bounds
-from sandbox.kube.controllers import MachineControllers, parse_time
+from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.errors import ApiError
 from sandbox.kube.store import Object, Store
 
@@ -124,18 +125,6 @@ def pool_of(item: Object, flavour: Flavoured) -> str:
     return str(labels.get(POOL_LABEL) or own or item["metadata"]["name"])
 
 
-def zone_of(item: Object, flavour: str) -> str:
-    """The zone of a scalable, from the flavour's own field."""
-    spec = ((item["spec"].get("template") or {}).get("spec")) or {}
-    if flavour == "gardener":
-        labels = ((spec.get("nodeTemplate") or {}).get("metadata") or {}).get("labels") or {}
-        return str(labels.get("topology.kubernetes.io/zone", ""))
-    if flavour == "cluster-api":
-        return str(spec.get("failureDomain", ""))
-    placement = ((spec.get("providerSpec") or {}).get("value") or {}).get("placement") or {}
-    return str(placement.get("availabilityZone", ""))
-
-
 def knows_its_nodes(item: Object, flavour: str, store: Store) -> bool:
     """Whether cpu and memory of a scalable's nodes are known where none runs.
 
@@ -235,7 +224,7 @@ class ClusterAutoscaler:
                     name=metadata["name"],
                     namespace=metadata["namespace"],
                     pool=pool_of(item, self._flavour),
-                    zone=zone_of(item, flavour),
+                    zone=self.controllers.zone_of((item["spec"].get("template") or {}).get("spec") or {}),
                     requested=item["spec"].get("replicas", 0),
                     readable_bounds=bounds,
                     fault=fault,

@@ -18,7 +18,9 @@ from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers import CONTROLLERS, MachineControllers, Timing, distribute
+from sandbox.kube.controllers import CONTROLLERS
+from sandbox.kube.controllers.gardener import distribute
+from sandbox.kube.controllers.life import MachineControllers, Timing
 from sandbox.kube.schema import load_crds
 from sandbox.kube.store import Clock
 

@@ -45,7 +45,8 @@ from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
 from sandbox.kube import world
 from sandbox.kube.api import Request
-from sandbox.kube.controllers import GardenerControllers, Timing
+from sandbox.kube.controllers.gardener import GardenerControllers
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.store import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
