@@ -16,7 +16,8 @@ from evenkeel.domain.model.groups import Bounds
 from sandbox.kube.controllers.life import MachineControllers
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.errors import ApiError
-from sandbox.kube.store import Object, Store
+from sandbox.kube.schema import Object
+from sandbox.kube.store import Store
 
 _SIZE = "/cluster-api-autoscaler-node-group-{}-size"
 

@@ -47,7 +47,7 @@ from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.life import Timing
-from sandbox.kube.store import Object
+from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import LambdaContext

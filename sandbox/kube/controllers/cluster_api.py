@@ -21,7 +21,7 @@ from sandbox.kube.controllers.objects import (
     status_of,
 )
 from sandbox.kube.errors import ApiError
-from sandbox.kube.store import Object
+from sandbox.kube.schema import Object
 
 UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
 PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
@@ -93,18 +93,12 @@ class ClusterAPIControllers(DeploymentControllers):
                     f"cluster.x-k8s.io/cluster-name={name},topology.cluster.x-k8s.io/deployment-name={topology['name']}"
                 )
                 patch: Object = {}
-                if annotations := (topology.get("metadata") or {}).get("annotations"):
+                if annotations := annotations_of(topology):
                     patch["metadata"] = {"annotations": annotations}
                 if "replicas" in topology:
                     patch["spec"] = {"replicas": topology["replicas"]}
                 for deployment in self.store.list(self.resource("machinedeployments"), namespace, labels=selector):
-                    self.store.patch(
-                        self.resource("machinedeployments"),
-                        namespace,
-                        deployment["metadata"]["name"],
-                        patch,
-                        manager="capi-topology",
-                    )
+                    self.patch("machinedeployments", deployment, patch, manager="capi-topology")
 
     def machine_set_of(self, deployment: Object, digest: str) -> Object:
         metadata, spec = deployment["metadata"], deployment["spec"]

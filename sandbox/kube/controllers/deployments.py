@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from sandbox.kube.controllers.life import MachineControllers
 from sandbox.kube.controllers.objects import annotations_of, is_deleting, status_of, template_hash
-from sandbox.kube.store import Object
+from sandbox.kube.schema import Object
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from sandbox.kube.controllers.objects import (
     without_request_id,
 )
 from sandbox.kube.errors import ApiError
-from sandbox.kube.store import Object, rfc3339
+from sandbox.kube.schema import Object
+from sandbox.kube.store import rfc3339
 
 PRESERVE = "node.machine.sapcloud.io/preserve"
 PRIORITY = "machinepriority.machine.sapcloud.io"
@@ -118,26 +119,22 @@ class GardenerControllers(DeploymentControllers):
     def reconcile_workers(self) -> None:
         """Put the replicas of each pool's deployments back into the zone's share of the Worker's bounds."""
         for worker in self.store.list("workers.extensions.gardener.cloud"):
-            namespace = worker["metadata"]["namespace"]
             for pool in worker["spec"]["pools"]:
-                zones = pool.get("zones") or []
-                for index in range(len(zones)):
-                    name = f"{namespace}-{pool['name']}-z{index + 1}"
-                    low, high = (distribute(index, pool[key], len(zones)) for key in ("minimum", "maximum"))
-                    try:
-                        deployment = self.store.get(self.resource("machinedeployments"), namespace, name)
-                    except ApiError:
-                        continue
-                    replicas = deployment["spec"].get("replicas", 0)
-                    allowed = min(max(replicas, low), high)
-                    if allowed != replicas:
-                        self.store.patch(
-                            self.resource("machinedeployments"),
-                            namespace,
-                            name,
-                            {"spec": {"replicas": allowed}},
-                            manager="gardener-extension-provider-aws",
-                        )
+                for index in range(len(pool.get("zones") or [])):
+                    self._reconcile_worker_zone(worker["metadata"]["namespace"], pool, index)
+
+    def _reconcile_worker_zone(self, namespace: str, pool: Object, index: int) -> None:
+        name, zones = f"{namespace}-{pool['name']}-z{index + 1}", len(pool["zones"])
+        low, high = (distribute(index, pool[key], zones) for key in ("minimum", "maximum"))
+        try:
+            deployment = self.store.get(self.resource("machinedeployments"), namespace, name)
+        except ApiError:
+            return
+        replicas = deployment["spec"].get("replicas", 0)
+        allowed = min(max(replicas, low), high)
+        if allowed != replicas:
+            patch = {"spec": {"replicas": allowed}}
+            self.patch("machinedeployments", deployment, patch, manager="gardener-extension-provider-aws")
 
     def _trigger_deletions(self, deployment: Object, now: datetime) -> None:
         """Machines that the deployment names, each with the moment when the autoscaler decided it, are marked.

@@ -28,8 +28,8 @@ from sandbox.kube.controllers.objects import (
     without_request_id,
 )
 from sandbox.kube.errors import ApiError
-from sandbox.kube.schema import Json
-from sandbox.kube.store import Object, Store, rfc3339
+from sandbox.kube.schema import Json, Object
+from sandbox.kube.store import Store, rfc3339
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,15 +273,15 @@ class MachineControllers(ABC):
     def create(self, plural: str, body: Object) -> Object:
         return self.store.create(self.resource(plural), body, manager=self.manager)
 
-    def patch(self, plural: str, item: Object, patch: Json, *, subresource: str = "") -> Object:
+    def patch(self, plural: str, item: Object, patch: Json, *, manager: str = "") -> Object:
+        """`manager` is who writes; this controller where it is left out."""
         metadata = item["metadata"]
         return self.store.patch(
             self.resource(plural),
             metadata["namespace"],
             metadata["name"],
             patch,
-            subresource=subresource,
-            manager=self.manager,
+            manager=manager or self.manager,
         )
 
     def write_status(self, item: Object, status: Object, *, resource: str | None = None) -> None:

@@ -8,15 +8,15 @@ import math
 from datetime import UTC, datetime
 
 from sandbox.kube.cloud import Instance
-from sandbox.kube.schema import Json
-from sandbox.kube.store import Object, rfc3339
+from sandbox.kube.schema import Json, Object
+from sandbox.kube.store import rfc3339
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 _TEN_DAYS = 864_000.0  # seconds
 
 
 def annotations_of(item: Object) -> dict[str, str]:
-    return item["metadata"].get("annotations") or {}
+    return (item.get("metadata") or {}).get("annotations") or {}
 
 
 def status_of(item: Object) -> Object:

@@ -20,7 +20,8 @@ from sandbox.kube.controllers.objects import (
     status_of,
 )
 from sandbox.kube.errors import ApiError
-from sandbox.kube.store import Object, rfc3339
+from sandbox.kube.schema import Object
+from sandbox.kube.store import rfc3339
 
 
 def openshift_deletion_order(machines: Iterable[Object], policy: str, now: datetime, *, seed: int) -> list[Object]:

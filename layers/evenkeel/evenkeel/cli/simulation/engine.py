@@ -27,7 +27,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupShot:
-    """A node group at a moment."""
+    """A node group at one moment."""
 
     name: str
     pool: str
@@ -51,10 +51,14 @@ class Shot:
         """The groups of one pool, in zone order."""
         return [group for group in self.groups if group.pool == pool]
 
+    def wanted(self, pool: str) -> int:
+        """Nodes of a pool that pods want, bound to a zone or not."""
+        return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What came of a run."""
+    """A run from its first second to its last, as every measure and picture needs it."""
 
     scenario: Scenario
     variant: Variant
@@ -70,13 +74,13 @@ def variants_of(scenario: Scenario, wanted: str) -> list[Variant]:
     if wanted == "own":
         names = sorted({pool.strategy.value for pool in scenario.pools})
         return [Variant(name=" and ".join(names), autoscaler=with_autoscaler)]
-    found = [Variant(name=one.value, strategy=one, autoscaler=with_autoscaler) for one in Strategy]
+    variants = [Variant(name=strategy.value, strategy=strategy, autoscaler=with_autoscaler) for strategy in Strategy]
     if with_autoscaler:
-        found += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
+        variants += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
     if wanted == "all":
-        return found
+        return variants
     name = wanted if wanted in (STATIC, ALONE) else Strategy.read(wanted).value
-    return [variant for variant in found if variant.name == name]
+    return [variant for variant in variants if variant.name == name]
 
 
 class Run:
@@ -131,7 +135,7 @@ class Run:
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
 
-    # What happens
+    # What happens on the agenda
 
     def _want(self, key: tuple[str, str | None], nodes: int) -> None:
         self.world.demand[key] = nodes
@@ -178,7 +182,7 @@ class Run:
         self._look_in(0)
 
     def look(self) -> None:
-        """Evenkeel looks at the cluster."""
+        """One look of Evenkeel; its patches take effect at once."""
         self.evenkeel.look()
 
     def _shoot(self) -> None:

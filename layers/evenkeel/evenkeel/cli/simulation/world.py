@@ -41,16 +41,16 @@ class Agenda:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
         self._numbers = count()
 
-    def enter(self, at: int, turn: Turn, what: Callable[[], None]) -> None:
+    def enter(self, at: int, turn: Turn, happening: Callable[[], None]) -> None:
         """Let it happen ``at`` that second."""
-        heapq.heappush(self._entries, (at, turn, next(self._numbers), what))
+        heapq.heappush(self._entries, (at, turn, next(self._numbers), happening))
 
     def next_second(self) -> int | None:
-        """When the next thing happens."""
+        """When something happens next; None: never again."""
         return self._entries[0][0] if self._entries else None
 
     def take(self) -> Callable[[], None]:
-        """The next thing."""
+        """What happens next, off the agenda."""
         return heapq.heappop(self._entries)[3]
 
 
@@ -102,7 +102,7 @@ class Group:
 
 
 class World:
-    """Everything that is there. ``refused`` is told of each launch that fails and is reported."""
+    """Zones, groups and demand. ``refused`` is called with each launch that fails and is reported."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda) -> None:
         self.scenario = scenario
@@ -142,7 +142,7 @@ class World:
         return self.moment(self.now)
 
     def moment(self, second: int) -> datetime:
-        """A second of the scenario as a date."""
+        """A second of the scenario as UTC."""
         return self.scenario.start + timedelta(seconds=second)
 
     def wanted(self, pool: str) -> int:
@@ -179,8 +179,8 @@ class World:
 
     # What the cloud does
 
-    def _later(self, seconds: int, what: Callable[[], None]) -> None:
-        self.agenda.enter(self.now + seconds, Turn.MACHINE, what)
+    def _later(self, seconds: int, happening: Callable[[], None]) -> None:
+        self.agenda.enter(self.now + seconds, Turn.MACHINE, happening)
 
     def _launch(self, group: Group, machine: SimulatedMachine) -> None:
         if machine.gone:
@@ -220,7 +220,7 @@ class World:
             group.running += 1
             self.changed = True
 
-    # What a look finds
+    # What a look sees
 
     def observe(self, group: Group) -> NodeGroup:
         """The group as a reader of the API would find it. Machines are listed where some could be waiting."""
