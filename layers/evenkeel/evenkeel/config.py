@@ -18,12 +18,16 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
+    PlainSerializer,
     Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.model.choices import OnFailure, Strategy
@@ -183,7 +187,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
 
 
 def _strategy(value: object) -> object:
-    return value if isinstance(value, Strategy) else Strategy.read(value)
+    return value if isinstance(value, Strategy) else read_strategy(value)
 
 
 def _on_failure(value: object) -> object:
@@ -203,7 +207,11 @@ Moment = Annotated[
     AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
-StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
+StrategyName = Annotated[
+    InstanceOf[Strategy],
+    BeforeValidator(_strategy, json_schema_input_type=str),
+    PlainSerializer(lambda strategy: strategy.name, return_type=str),
+]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
@@ -347,7 +355,7 @@ class ClusterPolicy(_Strict):
     flavours: tuple[FlavourName, ...] = ("gardener", "cluster-api", "openshift")
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
-    strategy: StrategyName = Strategy.BALANCED
+    strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
@@ -592,7 +600,7 @@ class MoveRecord(_Strict):
     """A move between zones, or growth on request, from before its first patch until after its last."""
 
     id: str
-    carried: int = 0
+    unplaced: int = Field(default=0, alias="carried")
     steps: dict[str, int] = {}
     request: str = ""
     only: tuple[str, ...] = ()
@@ -711,7 +719,9 @@ class StateFile(_Strict):
                 state = replace(state, adopted={**pool.adopted, **state.adopted})
             if pool.judged and state.move is not None:
                 # Every step is done: what is left of it is what found no place.
-                state = replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
+                state = replace(
+                    state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None
+                )
             pools[pool.id] = state
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
