@@ -32,8 +32,8 @@ from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers import MachineControllers
-from sandbox.kube.store import Object
+from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.schema import Object
 from sandbox.kube.store import Store as Objects
 from sandbox.kube.world import ZONES, Pool, World
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record

@@ -37,6 +37,7 @@ from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift, ZoneShift
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import SECOND_LOOKS, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -44,9 +45,9 @@ from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
 from sandbox.kube import world
 from sandbox.kube.api import Request
-from sandbox.kube.autoscaler import Settings
-from sandbox.kube.controllers import GardenerControllers, Timing
-from sandbox.kube.store import Object
+from sandbox.kube.controllers.gardener import GardenerControllers
+from sandbox.kube.controllers.life import Timing
+from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import LambdaContext
@@ -694,7 +695,7 @@ class ChaosHarness:
             clusters=tuple(pools),
             pools=pools,
             clock=self.clock.now,
-            settings=Settings(unneeded_time=timedelta(minutes=4)),
+            settings=Flags(unneeded=240, delay_after_add=0),
         )
         self.world.clusters[self.second].autoscaler = None
 

@@ -163,7 +163,7 @@ def _held(plan: GroupPlan) -> list[str]:
     """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
     holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.closed_because
-    return sentences(holding) + ([] if closed is None else [closed])
+    return sentences(holding if closed is None else [*holding, closed])
 
 
 def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Policy, now: datetime) -> State:
