@@ -19,7 +19,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.failure import Failure
 from evenkeel.application.operate import Operate
-from evenkeel.application.run import DetailType
+from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ClusterRecord, ConfigError, read_model

@@ -10,6 +10,7 @@ from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch
 
 
@@ -228,3 +229,18 @@ class Bus(Protocol):
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
         """Best effort: the decision record is the truth."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPorts:
+    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
+
+    store: RunStore
+    bus: Bus
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    together: Together = in_turn
+
+    def new_id(self) -> str:
+        """A ULID of this moment."""
+        return ulid(self.clock.now(), self.random_bytes(10))

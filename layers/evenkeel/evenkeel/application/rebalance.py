@@ -21,9 +21,9 @@ from evenkeel.application.errors import (
     StateUnavailableError,
 )
 from evenkeel.application.observing import contained, observe_cluster
-from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered
+from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered, RunPorts
 from evenkeel.application.restoring import plan_for
-from evenkeel.application.run import Run, RunPorts
+from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.looks import next_timer

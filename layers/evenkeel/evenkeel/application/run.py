@@ -1,63 +1,33 @@
 """One plan of one cluster on its way to the cluster: lease, journal, writes, record."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from enum import StrEnum
-from typing import Any
 
-from evenkeel.application.decisions import decision_json, outcome_json
+from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
 from evenkeel.application.fix import fix
-from evenkeel.application.ports import Bus, Clock, Cluster, Lease, Remaining, Remembered, RunStore, Together, in_turn
+from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
+from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_leaving, leaves
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.ulids import ulid
 
 _log = logging.getLogger("evenkeel.rebalance")
 
-# A decision is of interest while somebody may still ask about it.
-_DECISIONS_KEPT = timedelta(days=30)
 # Items that are over, deleted in one run: they do no harm, and a run has better things to do.
 _FORGOTTEN_AT_ONCE = 20
 # A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
 _PATCH_SECONDS = 14
-
-
-class DetailType(StrEnum):
-    """The events that a decision is published as."""
-
-    POOL_INVALID = "Pool Invalid"
-    POOL_STARVED = "Pool Starved"
-    WRITE_CONTESTED = "Write Contested"
-    NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
-    NODE_GROUP_FENCED = "Node Group Fenced"
-    NODE_GROUP_RECOVERED = "Node Group Recovered"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunPorts:
-    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
-
-    store: RunStore
-    bus: Bus
-    clock: Clock
-    random_bytes: Callable[[int], bytes]
-    together: Together = in_turn
-
-    def new_id(self) -> str:
-        """A ULID of this moment."""
-        return ulid(self.clock.now(), self.random_bytes(10))
 
 
 @dataclass(kw_only=True)
@@ -78,6 +48,7 @@ class Run:
     lease: Lease | None = None
     run_state: RunState = field(init=False)
     writer: Writer = field(init=False)
+    recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
         state = self.remembered.state
@@ -92,6 +63,7 @@ class Run:
             together=self.ports.together,
             is_late=self._is_late,
         )
+        self.recorder = Recorder(ports=self.ports, summary=self.summary, api=self.api, why=self.why)
 
     @property
     def record(self) -> ClusterRecord:
@@ -143,7 +115,7 @@ class Run:
                 if entry.pool == str(pool.id)
             ]
             if changes:
-                self._save_decision({**self._decision(pool, {}, dry_run=dry_run), "mended": changes})
+                self.recorder.fixed(pool, changes, dry_run=dry_run)
 
     # The right to write
 
@@ -205,11 +177,11 @@ class Run:
         digest, is_news = self._digest(pool, state)
         answered = done and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if is_news or answered or _wrote(outcomes):
-            self._decide(pool, outcomes)
+        if is_news or answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
+            self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
         if done and not self._is_dry(pool):
             state = closed(pool, state)
-        self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=_in_trouble(pool, state)))
+        self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=in_trouble(pool, state)))
 
     def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
         """What came of the pool's groups, those included whose writes were refused in the rounds before."""
@@ -273,40 +245,6 @@ class Run:
             except StateConflictError:
                 continue  # it is news again
 
-    # Decisions
-
-    def _decide(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome]) -> None:
-        """One decision: into the table, the log, onto the bus, and beside the objects that were written."""
-        decision = self._decision(pool, outcomes, dry_run=self._is_dry(pool))
-        self._save_decision(decision)
-        state = self.run_state.pools.get(pool.id, PoolState())
-        for detail_type in _detail_types(pool, state, wrote=_wrote(outcomes)):
-            self.ports.bus.publish(detail_type.value, decision)
-        for group in pool.changes:
-            if self.writer.has(Result.WRITTEN, group):
-                self.api.emit_event(group, decision["id"])
-
-    def _decision(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> dict[str, Any]:
-        return decision_json(
-            pool,
-            id=self.ports.new_id(),
-            cluster=self.summary.cluster,
-            at=self.ports.clock.now(),
-            why=self.why,
-            dry_run=dry_run,
-            outcomes=outcomes,
-        )
-
-    def _save_decision(self, decision: Mapping[str, Any]) -> None:
-        cluster, expires = self.summary.cluster, self.ports.clock.now() + _DECISIONS_KEPT
-        self.ports.store.save_decision(cluster, decision["id"], decision, expires)
-        self.summary.decisions.append(decision["id"])
-        _log.info("decision", extra={"cluster": cluster, "decision": decision})
-
-
-def _wrote(outcomes: Mapping[GroupKey, Outcome]) -> bool:
-    return any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
-
 
 def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
     """What became of a whole request, also where it took several runs, for people who ask for the status."""
@@ -314,31 +252,3 @@ def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> st
     missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
     done = counted(abs(request.nodes) - pool.missing)
     return f"{'dry run: ' if dry_run else ''}{done} in pool {pool.id}{missing}"
-
-
-def _in_trouble(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
-    """The groups that are told to be in trouble from now on; a frozen one is what it was."""
-    return tuple(
-        str(plan.group.key)
-        for plan in pool.groups
-        if plan.state in (State.FENCED, State.PROBING)
-        or (plan.state is State.FROZEN and str(plan.group.key) in state.in_trouble)
-    )
-
-
-def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:
-    """What a decision is published as; ``state`` is what was remembered of the pool before."""
-    in_trouble = set(state.in_trouble)
-    events = {
-        DetailType.POOL_INVALID: not pool.valid,
-        DetailType.POOL_STARVED: pool.starved > 0,
-        DetailType.WRITE_CONTESTED: bool(pool.contested),
-        DetailType.NODE_GROUPS_REBALANCED: wrote,
-        DetailType.NODE_GROUP_FENCED: any(
-            plan.state is State.FENCED and str(plan.group.key) not in in_trouble for plan in pool.groups
-        ),
-        DetailType.NODE_GROUP_RECOVERED: any(
-            plan.state is State.HEALTHY and str(plan.group.key) in in_trouble for plan in pool.groups
-        ),
-    }
-    return [detail_type for detail_type, is_so in events.items() if is_so]

@@ -25,6 +25,7 @@ from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.restore import plan_leaving
 
@@ -73,16 +74,20 @@ def plan_command(
     planned = plan_leaving(observation, remembered, policy.policy(), at, ())
     if refused := [refusal.reason for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    if output is Output.JSON:
-        after = before.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        say_json({**plan_json(planned), "state": after}, indent=2)
-    else:
-        print_plan(planned)
+    _print(planned, before, output)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
     if planned.refusals:  # they wait: for an invalid pool, or for another request of their pool
         fail([refusal.reason for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)
+
+
+def _print(planned: Plan, before: StateFile, output: Output) -> None:
+    if output is Output.JSON:
+        after = before.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        say_json({**plan_json(planned), "state": after}, indent=2)
+    else:
+        print_plan(planned)
 
 
 def _observe(
