@@ -13,11 +13,11 @@ from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_leaving, leaves
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -220,9 +220,10 @@ class Run:
 
     def _refuse(self, refusal: Refusal) -> None:
         if not refusal.waits:
-            _log.error("refused: %s", refusal.reason, extra={"cluster": self.summary.cluster})
+            why = problem_words(refusal.problem)
+            _log.error("refused: %s", why, extra={"cluster": self.summary.cluster})
             request = self.remembered.scale_requests[refusal.scale_request.id]
-            self.run_state.end_scale_request(request, f"refused: {refusal.reason}")
+            self.run_state.end_scale_request(request, f"refused: {why}")
 
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""
