@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import contained, in_trouble, observe_cluster
+from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
@@ -80,7 +80,7 @@ class Preview:
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
     record, state = remembered.record, remembered.state
-    _, observation = observe_cluster(clusters, record, remaining, in_trouble(state))
+    _, observation = observe_cluster(clusters, record, remaining, state)
     plan = contained(record.id, "it was planned", lambda: plan_for(record, observation, state, now))
     return Preview.of(remembered, observation, plan)
 

@@ -5,12 +5,12 @@ from datetime import datetime
 
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import Observation, PoolId
-from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
-from evenkeel.domain.restore import carries_ours, is_restored
+from evenkeel.domain.restore import carries_ours
 
 
 def policy_of(record: ClusterRecord) -> Policy:
@@ -25,23 +25,21 @@ def plan_for(record: ClusterRecord, observation: Observation, state: ClusterStat
 
 def leaves(record: ClusterRecord, id: PoolId) -> bool:
     """Whether this pool is being left: by itself, or with the whole cluster."""
-    return is_restored(id, policy_of(record))
+    return record.leaving or is_called(id, record.leaving_pools)  # asked for each pool: no policy is made for it
 
 
-def after_leaving(record: ClusterRecord, planned: Plan) -> tuple[ClusterRecord, str] | None:
+def after_leaving(record: ClusterRecord, plan: Plan) -> tuple[ClusterRecord, str] | None:
     """The record with what has been left paused for good, and a sentence for people; None: nothing has been."""
-    full = [pool.id for pool in planned.pools if any(_ours(pool))]
-    if record.leaving and not full:
-        gone = record.model_copy(update={"leaving": False, "paused": True, "paused_until": None, "leaving_pools": ()})
-        return gone, "restored, and paused: nothing of ours is left in it"
-    done = [name for name in record.leaving_pools if not any(is_called(id, [name]) for id in full)]
-    if not done or record.leaving:
+    unfinished = [pool.id for pool in plan.pools if any(carries_ours(group.group) for group in pool.groups)]
+    if record.leaving:
+        if unfinished:
+            return None
+        update = {"leaving": False, "paused": True, "paused_until": None, "leaving_pools": ()}
+        return record.model_copy(update=update), "restored, and paused: nothing of ours is left in it"
+    finished = [name for name in record.leaving_pools if not any(is_called(id, [name]) for id in unfinished)]
+    if not finished:
         return None
-    still = tuple(name for name in record.leaving_pools if name not in done)
-    paused = {**record.paused_pools, **dict.fromkeys(done)}
-    gone = record.model_copy(update={"leaving_pools": still, "paused_pools": paused})
-    return gone, f"restored, and paused: pool {', '.join(done)}: nothing of ours is left in it"
-
-
-def _ours(pool: PoolPlan) -> list[bool]:
-    return [carries_ours(plan.group) for plan in pool.groups]
+    leaving = tuple(name for name in record.leaving_pools if name not in finished)
+    paused = {**record.paused_pools, **dict.fromkeys(finished)}
+    sentence = f"restored, and paused: pool {', '.join(finished)}: nothing of ours is left in it"
+    return record.model_copy(update={"leaving_pools": leaving, "paused_pools": paused}), sentence

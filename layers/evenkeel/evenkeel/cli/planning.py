@@ -26,6 +26,8 @@ from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
 
@@ -61,11 +63,11 @@ def plan_command(
         return
     try:
         policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
-        known = read_json(StateFile, read_text(state), state) if state else StateFile()
+        before = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        remembered = replace(known.state(), scale_requests=tuple(scale_requests))
-        observation = _observe(file or [], policy, at, kubeconfig, context)
+        remembered = replace(before.state(), scale_requests=tuple(scale_requests))
+        observation = _observe(file or [], policy, remembered, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
@@ -73,11 +75,7 @@ def plan_command(
     planned = plan(observation, remembered, policy.policy(), at)
     if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
-    if output is Output.JSON:
-        after = known.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        say_json({**plan_json(planned), "state": after}, indent=2)
-    else:
-        print_plan(planned)
+    _print(planned, before, output)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
     if planned.refusals:  # they wait: for an invalid pool, or for another request of their pool
         fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
@@ -85,8 +83,21 @@ def plan_command(
         raise typer.Exit(code)
 
 
+def _print(planned: Plan, before: StateFile, output: Output) -> None:
+    if output is Output.JSON:
+        after = before.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        say_json({**plan_json(planned), "state": after}, indent=2)
+    else:
+        print_plan(planned)
+
+
 def _observe(
-    files: list[str], policy: ClusterFile, now: datetime, kubeconfig: str | None, context: str | None
+    files: list[str],
+    policy: ClusterFile,
+    state: ClusterState,
+    now: datetime,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> Observation:
     live = kubeconfig is not None or context is not None
     if bool(files) == live:
@@ -94,5 +105,5 @@ def _observe(
     if live:
         from evenkeel.cli.live import observe
 
-        return observe(policy, kubeconfig, context)
+        return observe(policy, state, kubeconfig, context)
     return read_objects([(name, read_text(name)) for name in files], policy, now)
