@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 
 from evenkeel.adapters.kubernetes import client
 from sandbox.kube.world import REGION, ZONES
-from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, Vessel, ChaosHarness
+from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, ChaosHarness, Vessel
 
 # A worker that is killed has counted nothing yet.
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.aws.failure_events import read_event
+from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.messages import read_request
 from evenkeel.adapters.kubernetes.access import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
-from evenkeel.application.failure import Failure
+from evenkeel.application.events import Failure
 from evenkeel.application.operate import Operate
 from evenkeel.application.rebalance import Outcome
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL

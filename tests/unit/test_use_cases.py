@@ -28,7 +28,8 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.failure import Failure, RecordFailure, Verdict
+from evenkeel.application.events import Failure, Verdict
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.application.scan import Scan, is_due

@@ -18,15 +18,16 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
+from evenkeel.application.events import ScaleRequestEvent, ZoneShift
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
 from evenkeel.application.rebalance import is_paused
-from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
+from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
-from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
+from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.config import ClusterRecord, ConfigError, Moment, ScaleRequestRecord, read_model
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, shown
@@ -398,7 +399,7 @@ class Operate:
             zone=asked.zone, region="", impaired=asked.until > now, at=now, until=asked.until, by=OPERATOR, id="hand"
         )
         hear = RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)
-        hear.tell(cluster, asked.zone, shift)
+        hear.record(cluster, asked.zone, shift)
         if not shift.impaired and (others := hear.still_impaired(cluster, asked.zone)):
             return {
                 "message": f"zone {asked.zone} of {cluster} is no longer fenced by hand (that moment is over); it is "
@@ -432,7 +433,7 @@ class Operate:
             pass  # it is kept for an hour: whoever can read the cluster by then finds out
         else:
             find_pool(look, pool) if pool is not None else find_group(look, str(group))
-        heard = RequestScale(store=self.store, queue=self.queue, clock=self.clock).ask(
+        heard = RequestScale(store=self.store, queue=self.queue, clock=self.clock).store_and_ask(
             ScaleRequestEvent(cluster=cluster, record=record)
         )
         return {"request": record.id, "message": heard.message}
