@@ -26,7 +26,8 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.flavours import DECISION, FLAVOURS, TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
-from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.cloud import Cloud
@@ -341,7 +342,7 @@ class Scene:
                 self.faults.append(f"after {request.path}: {zone} requests {replicas} within {low}..{high}")
 
     # -- Evenkeel
-    def run(self, life: Life | None = None, clusters: Clusters | None = None) -> Outcome:
+    def run(self, life: Life | None = None, clusters: Clusters | None = None) -> RunSummary:
         """One run. KilledError where its life ends; EvenkeelError where the message goes back to the queue.
 
         ``clusters`` opens the cluster in another way than without a wire.

@@ -35,7 +35,8 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.ports import Cluster, Remaining
-from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
@@ -163,7 +164,7 @@ class Stage:
         state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("demo", key, state, None)
 
-    def run(self, *, before_apply: Callable[[Patch], None] | None = None, remaining: Remaining = plenty) -> Outcome:
+    def run(self, *, before_apply: Callable[[Patch], None] | None = None, remaining: Remaining = plenty) -> RunSummary:
         self.clock.at += timedelta(minutes=1)
         clusters = _Hooked(self.clusters, before_apply) if before_apply else self.clusters
         chance = itertools.count()

@@ -35,8 +35,9 @@ from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalance import Outcome, Rebalance, is_paused
+from evenkeel.application.rebalance import Rebalance, is_paused
 from evenkeel.application.request_scale import RequestScale
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
@@ -685,7 +686,7 @@ class ChaosHarness:
         )
         self.queues = Queues(self.clock)
         self.bus = FakeBus()
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RunSummary] = []
         self._ids = itertools.count()
         self._chance = random.Random(7)
         pools = {
@@ -785,7 +786,7 @@ class ChaosHarness:
         self.vessels[record.id].touched = False
         return opened
 
-    def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> Outcome:
+    def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> RunSummary:
         started = self.clock.now()
         try:
             outcome = rebalance(cluster, why, lambda: SECONDS - (self.clock.now() - started).total_seconds())

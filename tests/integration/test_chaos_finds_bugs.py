@@ -14,11 +14,13 @@ import pytest
 
 from evenkeel.adapters.kubernetes import readers
 from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.application import failure, rebalance, zones
+from evenkeel.application import failure, writing, zones
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import Lease
-from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.run import Run
 from evenkeel.application.run_state import RunState
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.domain import plan, restore
 from evenkeel.domain.health import observed as seeing
 from evenkeel.domain.health.backoff import record_failure, state_at
@@ -132,11 +134,11 @@ def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:
     return None if known == word else _together(known, word, source)
 
 
-_list_all, _together, _grows = KubernetesApi.list_all, zones._together, rebalance.grows
+_list_all, _together, _grows = KubernetesApi.list_all, zones._together, writing.grows
 
 BUGS = {
     "growing before shrinking": Bug(
-        in_place_of(rebalance, "grows", lambda plan: not _grows(plan)),
+        in_place_of(writing, "grows", lambda plan: not _grows(plan)),
         stuck_replicas_are_moved,
         ".*(requested, PoolMaximum is|maxima went from)",
     ),
@@ -148,11 +150,11 @@ BUGS = {
     "a frozen group is written": Bug(
         in_place_of(readers, "_frozen", lambda *_: None), a_group_is_frozen, "cluster-api: frozen .* was written"
     ),
-    "no lease": Bug(
-        in_place_of(rebalance._Run, "_take_lease", _leased_to_everybody), stuck_replicas_are_moved, ".*the lease"
-    ),
+    "no lease": Bug(in_place_of(Run, "_take_lease", _leased_to_everybody), stuck_replicas_are_moved, ".*the lease"),
     "no second look": Bug(
-        in_place_of(Rebalance, "_look_again", lambda *_: None), stuck_replicas_are_moved, ".*nobody takes a second look"
+        in_place_of(Rebalance, "_ask_for_next_look", lambda *_: None),
+        stuck_replicas_are_moved,
+        ".*nobody takes a second look",
     ),
     "a move is carried out twice": Bug(
         in_place_of(Move, "owed", _what_was_taken_on_is_forgotten),
@@ -164,7 +166,7 @@ BUGS = {
         in_place_of(KubernetesApi, "list_all", _unreadable_is_empty), a_list_breaks_off, "assert"
     ),
     "dry run writes": Bug(
-        in_place_of(Outcome, "dry_run", property(lambda _: False, lambda *_: None)),
+        in_place_of(RunSummary, "dry_run", property(lambda _: False, lambda *_: None)),
         dry_run_is_switched_on,
         ".*a patch in dry run",
     ),

@@ -10,6 +10,7 @@ import pytest
 from evenkeel.application.decisions import LARGEST_DECISION, decision_json, fit
 from evenkeel.application.explain import history
 from evenkeel.cli.answers import _came_of
+from evenkeel.domain.model.outcomes import Outcome, Result
 from tests.builders import NOW, group, key, numbers, pool_plan
 
 
@@ -17,13 +18,13 @@ def large_decision(count: int, *, wordy: int = 0) -> dict[str, Any]:
     """About a pool of so many groups, each with a few reasons; every hundredth is written, every hundredth fails."""
     groups = [group(f"zone-{number:04}", 2, bounds=(0, 9), key=key(f"z{number:04}")) for number in range(count)]
     pool = pool_plan(groups, numbers(3, 10 * count))
-    outcomes = {str(key(f"z{number:04}")): "written" for number in range(0, count, 100)}
-    outcomes |= {str(key(f"z{number:04}")): "rejected: no" for number in range(50, count, 100)}
+    outcomes = {key(f"z{number:04}"): Outcome(Result.WRITTEN) for number in range(0, count, 100)}
+    outcomes |= {key(f"z{number:04}"): Outcome(Result.REJECTED, "no") for number in range(50, count, 100)}
     decision = decision_json(pool, id="01A", cluster="demo", at=NOW, why="scan", dry_run=False, outcomes=outcomes)
     for told in decision["pool"]["groups"]:
         told["reasons"] = ["a reason of usual length, as the plan gives some for each group " * 3, "x" * wordy]
-        if told["outcome"] not in ("written", "rejected: no"):
-            told["outcome"] = "left alone"
+        if told["result"] not in (Result.WRITTEN, Result.REJECTED):
+            told["outcome"] = told["result"] = "left alone"
             for name in ("requested", "min", "max"):
                 told[name]["to"] = told[name]["from"]
     return decision

@@ -19,7 +19,8 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.events import Failure
 from evenkeel.application.operate import Operate
-from evenkeel.application.rebalance import Outcome
+from evenkeel.application.run import DetailType
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ClusterRecord, ConfigError, read_model
 from evenkeel.domain.annotations import read_offer, read_publication
@@ -142,7 +143,7 @@ def test_bounds_and_delete_marks_are_named_as_the_code_writes_them(flavour: Any)
 
 
 def test_metrics_are_those_that_the_code_counts() -> None:
-    counted = set(Outcome(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
+    counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
     listed = {
         name
         for line in re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "bill.md").read_text(), re.M)
@@ -181,7 +182,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
 def test_detail_types_are_those_that_are_published() -> None:
     text = (ROOT / "docs" / "state.md").read_text(encoding="utf-8").partition("## Events out")[2].partition("## ")[0]
     listed = set(re.findall(r"^\| `([A-Z][A-Za-z ]+)` \|", text, re.M))
-    assert listed == set(re.findall(r'types\.append\("([A-Za-z ]+)"\)', CODE))
+    assert listed == {detail_type.value for detail_type in DetailType}
 
 
 def test_actions_are_those_of_the_operator_function() -> None:

@@ -23,7 +23,8 @@ from evenkeel.application.errors import (
     StateUnavailableError,
 )
 from evenkeel.application.operate import READING, Operate, said_by
-from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.answers import print_answer
 from evenkeel.config import BackoffEntry, ZoneRecord
 from evenkeel.domain.health.backoff import record_failure
@@ -76,7 +77,7 @@ class House:
         assert said["retry"] is False
         return str(said["message"])
 
-    def run(self) -> Outcome:
+    def run(self) -> RunSummary:
         self.clock.at += MINUTE
         return self.rebalance("demo", "a test", plenty)
 
@@ -529,7 +530,7 @@ class TestExplain:
         house.run()
         recorded = house.store.decisions("demo", 1)[0]["pool"]
         for found in recorded["groups"]:
-            assert found.pop("outcome") == "written"
+            assert (found.pop("outcome"), found.pop("result")) == ("written", "written")
         assert planned == recorded
 
     def test_a_group_that_left_its_pool_is_explained_while_the_cluster_is_being_left(self) -> None:
@@ -620,7 +621,13 @@ class TestValidate:
         assert house.record.mending == ()
         mended = next(decision for decision in house.store.decisions("demo", 9) if "mended" in decision)
         assert mended["mended"] == [
-            {"object": "cluster-api/default/workers-a", "from": 2, "to": 3, "outcome": "written"}
+            {
+                "object": "cluster-api/default/workers-a",
+                "from": 2,
+                "to": 3,
+                "outcome": "written",
+                "result": "written",
+            }
         ]
         assert house.ask("validate")["pools"] == []
 
@@ -651,7 +658,7 @@ class TestValidate:
         house.run()
         assert house.record.pool_entries[0].max == 2
         assert [d["mended"] for d in house.store.decisions("demo", 9) if "mended" in d] == [
-            [{"object": "record", "from": 2, "to": 3, "outcome": "planned"}]
+            [{"object": "record", "from": 2, "to": 3, "outcome": "planned", "result": "planned"}]
         ]
 
     def test_a_sum_that_is_too_small_gets_an_annotation_on_one_member(self) -> None:

@@ -31,7 +31,8 @@ from evenkeel.application.errors import (
 from evenkeel.application.events import Failure, Verdict
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate, said_by
-from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
@@ -87,7 +88,7 @@ class House:
             dry_run=stack_dry_run,
         )
 
-    def run(self, remaining: Callable[[], float] = plenty) -> Outcome:
+    def run(self, remaining: Callable[[], float] = plenty) -> RunSummary:
         self.clock.at += MINUTE  # like the schedule; backoffs in these tests are far from their ends
         return self.rebalance("demo", "a test", remaining)
 

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.model.choices import OnFailure, Strategy
@@ -34,6 +35,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, shown
 
 FlavourName = Literal["gardener", "cluster-api", "openshift"]
@@ -702,19 +704,10 @@ class StateFile(_Strict):
 
     def after(self, planned: Plan) -> Self:
         """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
-        pools = {}
-        for pool in planned.pools:
-            if not pool.valid:
-                continue
-            state = pool.remembered
-            if pool.changes:
-                state = replace(state, adopted={**pool.adopted, **state.adopted})
-            if pool.judged and state.move is not None:
-                # Every step is done: what is left of it is what found no place.
-                state = replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
-            pools[pool.id] = state
+        id = ulid(planned.now, bytes(10))  # no other move begins at that moment
+        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
         kept = {id: record for id, record in self.pools.items() if id not in former}
-        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items()}
+        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items() if state != PoolState()}
         return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})

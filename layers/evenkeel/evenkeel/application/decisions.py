@@ -5,13 +5,15 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from evenkeel.domain.model.groups import Bounds, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 
 # A table's item has 400 KB, its keys and a release that writes more about each group included.
 LARGEST_DECISION = 350_000
-_LEFT_ALONE = "left alone"
+_LEFT_ALONE = Outcome(Result.LEFT_ALONE)
+_WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
 
 
 def rfc3339(at: datetime) -> str:
@@ -75,18 +77,31 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def decision_json(
-    pool: PoolPlan, *, id: str, cluster: str, at: datetime, why: str, dry_run: bool, outcomes: Mapping[str, str]
+    pool: PoolPlan,
+    *,
+    id: str,
+    cluster: str,
+    at: datetime,
+    why: str,
+    dry_run: bool,
+    outcomes: Mapping[GroupKey, Outcome],
 ) -> dict[str, Any]:
     """What was decided for one pool and what came of it.
 
-    ``outcomes`` has a word per group that was tried: ``written``, ``planned`` in dry run, or what stopped it.
-    A group that was to be written after one that failed waits.
+    ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
+    failed waits.
     """
-    told = pool_json(pool)
-    for group, planned in zip(told["groups"], pool.groups, strict=True):
-        waits = "waits: an earlier write of its pool did not succeed" if planned.changes and outcomes else _LEFT_ALONE
-        group["outcome"] = outcomes.get(str(planned.group.key), waits)
-    return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": told}
+    document = pool_json(pool)
+    for group, plan in zip(document["groups"], pool.groups, strict=True):
+        untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
+        group |= outcome_json(outcomes.get(plan.group.key, untried))
+    return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": document}
+
+
+def outcome_json(outcome: Outcome) -> dict[str, str]:
+    """What came of one write: a sentence, and the result for programs."""
+    sentence = f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
+    return {"outcome": sentence, "result": outcome.result.value}
 
 
 def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:
@@ -117,7 +132,8 @@ def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping
 
 def _is_well(group: Mapping[str, Any]) -> bool:
     changes = any(group[name]["from"] != group[name]["to"] for name in ("requested", "min", "max"))
-    return not changes and group.get("outcome", _LEFT_ALONE) == _LEFT_ALONE and group["state"] == State.HEALTHY.value
+    left_alone = group.get("result", Result.LEFT_ALONE) == Result.LEFT_ALONE
+    return not changes and left_alone and group["state"] == State.HEALTHY.value
 
 
 def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:

@@ -1,64 +1,67 @@
 """Writing the numbers that an operator has agreed to (``validate`` with ``apply``)."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
 
 
-def mend(
-    record: ClusterRecord, planned: Plan, api: Cluster, late: Callable[[], bool], *, dry_run: bool
-) -> tuple[dict[str, list[dict[str, Any]]], tuple[FixEntry, ...]]:
-    """What became of each change, by pool, and the changes that there was no time for.
+@dataclass(frozen=True, kw_only=True)
+class Fixes:
+    """What became of each change that was tried, and the changes that there was no time for."""
+
+    outcomes: tuple[tuple[FixEntry, Outcome], ...]
+    postponed: tuple[FixEntry, ...]
+
+    @property
+    def written(self) -> int:
+        """How many patches were written."""
+        return sum(outcome.result is Result.WRITTEN for _, outcome in self.outcomes)
+
+
+def fix(record: ClusterRecord, plan: Plan, api: Cluster, is_late: Callable[[], bool], *, dry_run: bool) -> Fixes:
+    """Write the changes of the record.
 
     A change is written to an object that is as it was when the operator saw it, or not at all. Written twice is written
     once: after a crash, what stands there already is found done.
 
     Raises ConflictError, ClusterUnavailableError, AccessError: then everything is tried again.
     """
-    groups = {str(plan.group.key): plan.group for pool in planned.pools for plan in pool.groups}
-    told: dict[str, list[dict[str, Any]]] = {}
-    left: list[FixEntry] = []
+    groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
+    outcomes: list[tuple[FixEntry, Outcome]] = []
+    postponed: list[FixEntry] = []
     for entry in record.mending:
-        group = groups.get(entry.group)
-        why_not = "" if dry_run else _why_not(entry, group)
-        if dry_run:
-            outcome = "planned"
-        elif why_not:
-            outcome = why_not
-        elif late():
-            left.append(entry)
-            continue
+        outcome = Outcome(Result.PLANNED) if dry_run else _obstacle(entry, groups.get(entry.group))
+        if outcome is None and is_late():
+            postponed.append(entry)
         else:
-            try:
-                api.write_pool_maximum(GroupKey.read(entry.group), entry.after)
-                outcome = "written"
-            except RejectedError as error:
-                outcome = f"rejected: {error}"
-        told.setdefault(entry.pool, []).append(
-            {"object": entry.group or "record", "from": entry.before, "to": entry.after, "outcome": outcome}
-        )
-    return told, tuple(left)
+            outcomes.append((entry, outcome or _write(entry, api)))
+    return Fixes(outcomes=tuple(outcomes), postponed=tuple(postponed))
 
 
-def written(told: dict[str, list[dict[str, Any]]]) -> int:
-    """How many patches that were."""
-    return sum(change["outcome"] == "written" for changes in told.values() for change in changes)
+def _write(entry: FixEntry, api: Cluster) -> Outcome:
+    try:
+        api.write_pool_maximum(GroupKey.read(entry.group), entry.after)
+    except RejectedError as error:
+        return Outcome(Result.REJECTED, str(error))
+    return Outcome(Result.WRITTEN)
 
 
-def _why_not(entry: FixEntry, group: NodeGroup | None) -> str:
+def _obstacle(entry: FixEntry, group: NodeGroup | None) -> Outcome | None:
+    """Why a change is not to be written; None: it is."""
     if not entry.group:  # agreed to in dry run, when records are not written either
-        return "not written: it is a number of the record: validate again"
+        return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
-        return "not written: it is no node group any more"
+        return Outcome(Result.NOT_WRITTEN, "it is no node group any more")
     if group.pool_max == entry.after:
-        return "left alone: it is as it should be"
+        return Outcome(Result.LEFT_ALONE, "it is as it should be")
     if group.pool_max != entry.before or group.faults:
-        return f"not written: it has changed since, to {group.pool_max}: validate again"
+        return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {group.pool_max}: validate again")
     if group.frozen_because is not None:
-        return f"not written: {group.frozen_because}"
-    return ""
+        return Outcome(Result.NOT_WRITTEN, group.frozen_because)
+    return None

@@ -23,7 +23,7 @@ from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
-from evenkeel.application.rebalance import is_paused
+from evenkeel.application.rebalance import is_dry, is_paused
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
@@ -446,7 +446,7 @@ class Operate:
         return read_model(ClusterRecord, {**record.model_dump(), **fields}, f"record of cluster {record.id}")
 
     def _dry_run(self, record: ClusterRecord) -> bool:
-        return self.dry_run if record.dry_run is None else record.dry_run
+        return is_dry(record, self.dry_run)
 
 
 def said_by(error: Exception) -> dict[str, Any]:

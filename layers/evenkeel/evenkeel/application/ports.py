@@ -55,22 +55,14 @@ class Lease:
     expires: datetime
 
 
-class Store(Protocol):
-    """The table. Every write is conditional on the version that was read.
+class RunStore(Protocol):
+    """What a run needs of the table. Every write is conditional on the version that was read.
 
     All methods raise StateUnavailableError when the table does not answer.
     """
 
     def load(self, cluster: str) -> Remembered:
         """One consistent query. Raises UnknownClusterError; ConfigError where a record has a bad value."""
-        ...
-
-    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
-        """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
-        ...
-
-    def record_version(self, cluster: str) -> int | None:
-        """The version of a cluster's record, also of one that cannot be read; None: not registered."""
         ...
 
     def save_record(self, record: ClusterRecord, version: int | None) -> None:
@@ -85,20 +77,12 @@ class Store(Protocol):
         """Raises StateConflictError."""
         ...
 
-    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
-        """Raises StateConflictError."""
-        ...
-
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
         """Raises StateConflictError; for one without a version: it is known already."""
         ...
 
     def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
         """Raises StateConflictError."""
-        ...
-
-    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
-        """Raises StateConflictError: another event has asked for a look meanwhile."""
         ...
 
     def forget(self, cluster: str, sort_key: str, version: int) -> None:
@@ -115,6 +99,26 @@ class Store(Protocol):
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Decisions are only ever added; one that is too large for an item is cut."""
+        ...
+
+
+class Store(RunStore, Protocol):
+    """The table, as everybody else needs it too."""
+
+    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
+        """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
+        ...
+
+    def record_version(self, cluster: str) -> int | None:
+        """The version of a cluster's record, also of one that cannot be read; None: not registered."""
+        ...
+
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
+        """Raises StateConflictError."""
+        ...
+
+    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+        """Raises StateConflictError: another event has asked for a look meanwhile."""
         ...
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
-from evenkeel.application.ports import Cluster, Remembered, Store
+from evenkeel.application.ports import Cluster, Remembered, RunStore
 from evenkeel.config import ScaleRequestRecord
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId
 from evenkeel.domain.model.plans import PoolPlan
@@ -22,9 +22,10 @@ _log = logging.getLogger("evenkeel.rebalance")
 class RunState:
     """What is remembered of the cluster, kept as it is written, each write on the version of the one before."""
 
-    store: Store
+    store: RunStore
     remembered: Remembered
     groups: dict[GroupKey, GroupState]
+    pools: dict[PoolId, PoolState]
     ours: dict[str, int] = field(default_factory=dict)  # versions that this run has written
 
     def save_group(self, key: GroupKey, state: GroupState) -> None:
@@ -34,9 +35,12 @@ class RunState:
         self.groups[key] = state
 
     def save_pool(self, id: PoolId, state: PoolState) -> None:
-        """Raises StateConflictError."""
+        """What is remembered already is not written again. Raises StateConflictError."""
+        if state == self.pools.get(id, PoolState()):
+            return
         self.store.save_pool(self.remembered.record.id, id, state, self._version(f"POOL#{id}"))
         self._written(f"POOL#{id}")
+        self.pools[id] = state
 
     def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
         """A request is answered."""

@@ -13,6 +13,7 @@ class Result(StrEnum):
     REJECTED = "rejected"  # the API refuses it, and would again
     UNKNOWN = "unknown"  # it was sent, and its answer was lost
     NOT_TRIED = "not tried"
+    NOT_WRITTEN = "not written"  # it may not be, or is not what was agreed to any more
     WAITS = "waits"  # for another write, or for the owner of the bounds
     LEFT_ALONE = "left alone"  # nothing was to be written
 

@@ -1,0 +1,344 @@
+"""One plan of one cluster on its way to the cluster: lease, journal, writes, record."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from evenkeel.application.decisions import decision_json, outcome_json
+from evenkeel.application.errors import StateConflictError
+from evenkeel.application.fix import fix
+from evenkeel.application.ports import Bus, Clock, Cluster, Lease, Remaining, Remembered, RunStore, Together, in_turn
+from evenkeel.application.restoring import after_leaving, leaves
+from evenkeel.application.run_state import RunState, marked_and_staying, unmark
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.writing import Writer
+from evenkeel.config import ClusterRecord, ScaleRequestRecord
+from evenkeel.domain.journal import closed, opened
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.moves import counted
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.ulids import ulid
+
+_log = logging.getLogger("evenkeel.rebalance")
+
+# A decision is of interest while somebody may still ask about it.
+_DECISIONS_KEPT = timedelta(days=30)
+# Items that are over, deleted in one run: they do no harm, and a run has better things to do.
+_FORGOTTEN_AT_ONCE = 20
+# A patch takes up to 13 s (3 s to connect, 10 s to read); none is begun that the invocation could not see the end of.
+_PATCH_SECONDS = 14
+
+
+class DetailType(StrEnum):
+    """The events that a decision is published as."""
+
+    POOL_INVALID = "Pool Invalid"
+    POOL_STARVED = "Pool Starved"
+    WRITE_CONTESTED = "Write Contested"
+    NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
+    NODE_GROUP_FENCED = "Node Group Fenced"
+    NODE_GROUP_RECOVERED = "Node Group Recovered"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPorts:
+    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
+
+    store: RunStore
+    bus: Bus
+    clock: Clock
+    random_bytes: Callable[[int], bytes]
+    together: Together = in_turn
+
+    def new_id(self) -> str:
+        """A ULID of this moment."""
+        return ulid(self.clock.now(), self.random_bytes(10))
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One plan of one cluster on its way to the cluster.
+
+    ``refused`` are groups whose writes were refused lately, with the API's words; those of this run are added.
+    """
+
+    ports: RunPorts
+    summary: RunSummary
+    remembered: Remembered
+    api: Cluster
+    plan: Plan
+    why: str
+    remaining: Remaining
+    refused: dict[GroupKey, str]
+    lease: Lease | None = None
+    run_state: RunState = field(init=False)
+    writer: Writer = field(init=False)
+
+    def __post_init__(self) -> None:
+        state = self.remembered.state
+        self.run_state = RunState(
+            store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
+        )
+        self.writer = Writer(
+            api=self.api,
+            run_state=self.run_state,
+            summary=self.summary,
+            clock=self.ports.clock,
+            together=self.ports.together,
+            is_late=self._is_late,
+        )
+
+    @property
+    def record(self) -> ClusterRecord:
+        """The cluster's record."""
+        return self.remembered.record
+
+    def carry_out(self) -> bool:
+        """Write what the plan says, fences first, what grows last. True: look again, what was read has changed."""
+        for key, state in self.plan.states.items():
+            self.run_state.save_group(key, state)
+        conflict = False
+        try:
+            wet = [pool for pool in self.plan.pools if not self._is_dry(pool)]
+            marked = {pool.id: groups for pool in wet if (groups := marked_and_staying(pool, self.run_state))}
+            if marked or any(pool.changes for pool in wet):
+                self._take_lease()
+            for pool in self.plan.pools:
+                self._open_journal(pool)
+            if self.lease is not None:
+                for groups in marked.values():
+                    conflict |= unmark(groups, self.api, self.run_state)
+                conflict |= self._write(wet)
+            for pool in self.plan.pools:
+                self._close_journal(pool)
+            for refusal in self.plan.refusals:
+                self._refuse(refusal)
+            self._end_restore()
+            self._clean_up()
+        finally:
+            self._give_back_lease()
+        return conflict
+
+    def fix(self) -> None:
+        """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
+        dry_run = self.summary.dry_run
+        if not dry_run:
+            self._take_lease()
+        try:
+            fixes = fix(self.record, self.plan, self.api, self._is_late, dry_run=dry_run)
+            self.summary.writes += ["pool-max"] * fixes.written
+            record = self.record.model_copy(update={"mending": fixes.postponed})
+            self.ports.store.save_record(record, self.remembered.versions["META"])
+        finally:
+            self._give_back_lease()
+        for pool in self.plan.pools:
+            changes = [
+                {"object": entry.group or "record", "from": entry.before, "to": entry.after, **outcome_json(outcome)}
+                for entry, outcome in fixes.outcomes
+                if entry.pool == str(pool.id)
+            ]
+            if changes:
+                self._save_decision({**self._decision(pool, {}, dry_run=dry_run), "mended": changes})
+
+    # The right to write
+
+    def _take_lease(self) -> None:
+        now = self.ports.clock.now()
+        self.lease = self.ports.store.take_lease(
+            self.summary.cluster,
+            self.ports.new_id(),
+            self.remembered.fencing_token,
+            now,
+            now + timedelta(seconds=max(1.0, self.remaining())),
+        )
+
+    def _give_back_lease(self) -> None:
+        if self.lease is not None:
+            self.ports.store.give_back_lease(self.summary.cluster, self.lease, self.ports.clock.now())
+
+    def _is_late(self) -> bool:
+        expired = self.lease is None or self.ports.clock.now() >= self.lease.expires
+        return expired or self.remaining() < _PATCH_SECONDS
+
+    def _is_dry(self, pool: PoolPlan) -> bool:
+        return self.summary.dry_run and not leaves(self.record, pool.id)
+
+    # Journal and writes
+
+    def _open_journal(self, pool: PoolPlan) -> None:
+        """Remember what must not be lost, before the first patch."""
+        writes = self.lease is not None and not self._is_dry(pool)
+        # What is put back needs no journal; a move that is ended before does.
+        journalled = writes and (pool.moves or not leaves(self.record, pool.id))
+        self.run_state.save_pool(pool.id, opened(pool, self.ports.new_id()) if journalled else pool.remembered)
+        if pool.known_as is not None:
+            self.run_state.save_pool(pool.known_as, PoolState())
+
+    def _write(self, pools: Sequence[PoolPlan]) -> bool:
+        """Write the pools, and remember which groups refuse to be written, and which do so no more. True: a conflict"""
+        outcomes = self.writer.outcomes
+        try:
+            self.writer.write(pools)
+        finally:
+            # Also when the table has gone away meanwhile: whoever plans anew, plans around them.
+            self.refused |= {key: came.detail for key, came in outcomes.items() if came.result is Result.REJECTED}
+        self.summary.rejected = len(self.refused)
+        for key, outcome in outcomes.items():
+            state = self.run_state.groups.get(key, GroupState())
+            if outcome.result is Result.REJECTED:
+                now = self.ports.clock.now()
+                self.run_state.save_group(key, replace(state, write_refused_at=now, write_refused=outcome.detail))
+            elif outcome.result is Result.WRITTEN and state.write_refused_at is not None:
+                self.run_state.save_group(key, replace(state, write_refused_at=None, write_refused=""))
+        return any(outcome.result is Result.CONFLICT for outcome in outcomes.values())
+
+    def _close_journal(self, pool: PoolPlan) -> None:
+        """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""
+        outcomes = self._outcomes(pool)
+        state = self.run_state.pools.get(pool.id, PoolState())
+        done = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
+        digest, is_news = self._digest(pool, state)
+        answered = done and self._end_scale_request(pool)
+        # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
+        if is_news or answered or _wrote(outcomes):
+            self._decide(pool, outcomes)
+        if done and not self._is_dry(pool):
+            state = closed(pool, state)
+        self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=_in_trouble(pool, state)))
+
+    def _outcomes(self, pool: PoolPlan) -> dict[GroupKey, Outcome]:
+        """What came of the pool's groups, those included whose writes were refused in the rounds before."""
+        if self._is_dry(pool):
+            return {group.group.key: Outcome(Result.PLANNED) for group in pool.changes}
+        refused = {key: Outcome(Result.REJECTED, detail) for key, detail in self.refused.items()}
+        outcomes = {**refused, **self.writer.outcomes}
+        return {group.group.key: outcomes[group.group.key] for group in pool.groups if group.group.key in outcomes}
+
+    def _digest(self, pool: PoolPlan, state: PoolState) -> tuple[str, bool]:
+        """The fingerprint of what is told of the pool by now, and whether there is anything new in it."""
+        tried = {
+            key: self.writer.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.writer.outcomes
+        }
+        refused = {key: outcome.detail for key, outcome in tried.items() if outcome.result is Result.REJECTED}
+        if refused:
+            # Told once for each reason, however often it is tried. What becomes of the others is the next plan's news.
+            before = self.remembered.state.groups
+            news = any(before.get(key, GroupState()).write_refused != detail for key, detail in refused.items())
+            return state.digest, news
+        applied = bool(tried) and all(outcome.result is Result.WRITTEN for outcome in tried.values())
+        digest = pool.digest(applied=applied)
+        return digest, digest != state.digest
+
+    def _end_scale_request(self, pool: PoolPlan) -> bool:
+        """Answer a request that has been carried out. True: that is news."""
+        if pool.scale_request is None or not pool.valid:
+            return False
+        dry_run = self._is_dry(pool)
+        # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
+        request = self.remembered.scale_requests.get(pool.scale_request.id)
+        answered = request is None or request.done
+        if request is not None and not answered:
+            self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
+        return not (answered and dry_run)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if not refusal.waits:
+            _log.error("refused: %s", refusal.reason, extra={"cluster": self.summary.cluster})
+            request = self.remembered.scale_requests[refusal.scale_request.id]
+            self.run_state.end_scale_request(request, f"refused: {refusal.reason}")
+
+    def _end_restore(self) -> None:
+        """Pause what has been left, and forget what was remembered for it."""
+        restored = after_leaving(self.record, self.plan)
+        if restored is None:
+            return
+        record, sentence = restored
+        for id, state in list(self.run_state.pools.items()):
+            # Whoever comes back may find other bounds, and those are adopted then.
+            if state.adopted and leaves(self.record, id) and not leaves(record, id):
+                self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
+        self.ports.store.save_record(record, self.remembered.versions["META"])
+        self.summary.message = f"{self.summary.cluster}: {sentence}"
+
+    def _clean_up(self) -> None:
+        """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""
+        for key, version in list(self.remembered.over.items())[:_FORGOTTEN_AT_ONCE]:
+            try:
+                self.ports.store.forget(self.summary.cluster, key, version)
+            except StateConflictError:
+                continue  # it is news again
+
+    # Decisions
+
+    def _decide(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome]) -> None:
+        """One decision: into the table, the log, onto the bus, and beside the objects that were written."""
+        decision = self._decision(pool, outcomes, dry_run=self._is_dry(pool))
+        self._save_decision(decision)
+        state = self.run_state.pools.get(pool.id, PoolState())
+        for detail_type in _detail_types(pool, state, wrote=_wrote(outcomes)):
+            self.ports.bus.publish(detail_type.value, decision)
+        for group in pool.changes:
+            if self.writer.has(Result.WRITTEN, group):
+                self.api.emit_event(group, decision["id"])
+
+    def _decision(self, pool: PoolPlan, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> dict[str, Any]:
+        return decision_json(
+            pool,
+            id=self.ports.new_id(),
+            cluster=self.summary.cluster,
+            at=self.ports.clock.now(),
+            why=self.why,
+            dry_run=dry_run,
+            outcomes=outcomes,
+        )
+
+    def _save_decision(self, decision: Mapping[str, Any]) -> None:
+        cluster, expires = self.summary.cluster, self.ports.clock.now() + _DECISIONS_KEPT
+        self.ports.store.save_decision(cluster, decision["id"], decision, expires)
+        self.summary.decisions.append(decision["id"])
+        _log.info("decision", extra={"cluster": cluster, "decision": decision})
+
+
+def _wrote(outcomes: Mapping[GroupKey, Outcome]) -> bool:
+    return any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
+
+
+def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> str:
+    """What became of a whole request, also where it took several runs, for people who ask for the status."""
+    unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
+    missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
+    done = counted(abs(request.nodes) - pool.missing)
+    return f"{'dry run: ' if dry_run else ''}{done} in pool {pool.id}{missing}"
+
+
+def _in_trouble(pool: PoolPlan, state: PoolState) -> tuple[str, ...]:
+    """The groups that are told to be in trouble from now on; a frozen one is what it was."""
+    return tuple(
+        str(plan.group.key)
+        for plan in pool.groups
+        if plan.state in (State.FENCED, State.PROBING)
+        or (plan.state is State.FROZEN and str(plan.group.key) in state.in_trouble)
+    )
+
+
+def _detail_types(pool: PoolPlan, state: PoolState, *, wrote: bool) -> list[DetailType]:
+    """What a decision is published as; ``state`` is what was remembered of the pool before."""
+    in_trouble = set(state.in_trouble)
+    events = {
+        DetailType.POOL_INVALID: not pool.valid,
+        DetailType.POOL_STARVED: pool.starved > 0,
+        DetailType.WRITE_CONTESTED: bool(pool.contested),
+        DetailType.NODE_GROUPS_REBALANCED: wrote,
+        DetailType.NODE_GROUP_FENCED: any(
+            plan.state is State.FENCED and str(plan.group.key) not in in_trouble for plan in pool.groups
+        ),
+        DetailType.NODE_GROUP_RECOVERED: any(
+            plan.state is State.HEALTHY and str(plan.group.key) in in_trouble for plan in pool.groups
+        ),
+    }
+    return [detail_type for detail_type, is_so in events.items() if is_so]
