@@ -3,17 +3,18 @@
 Every number comes from the plan that is explained: the sentences are made from it, not beside it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from evenkeel.application.decisions import rfc3339
+from evenkeel.application.plan_documents import DecisionDocument, read_decisions, rfc3339
 from evenkeel.application.preview import Preview, ago
 from evenkeel.application.restoring import leaves
 from evenkeel.application.status import span
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import Pool, rule_of
 
@@ -141,26 +142,31 @@ def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
     """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
     wanted = set(names)
-    told: list[str] = []
-    for decision in decisions:
-        if "pool" not in decision and len(told) < _TOLD:
-            when = f"{decision['at']} ({ago(now - datetime.fromisoformat(decision['at']))})"
-            told.append(f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}.")
-        for group in (decision.get("pool") or {}).get("groups", []):
-            key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
-            if key not in wanted or group.get("outcome") == "left alone" or len(told) >= _TOLD:
-                continue
+    sentences: list[str] = []
+    for entry in decisions:
+        if "pool" in entry:
+            (decision,) = read_decisions([entry], f"decision {entry.get('id')}")
+            sentences += _decided(decision, wanted, now)
+        else:
+            when = f"{entry['at']} ({ago(now - datetime.fromisoformat(entry['at']))})"
+            sentences.append(f"At {when}: {entry['cause']}, asked for by {entry['by'] or 'nobody named'}.")
+        if len(sentences) >= _TOLD:
+            break
+    return sentences[:_TOLD]
+
+
+def _decided(decision: DecisionDocument, wanted: set[str], now: datetime) -> Iterator[str]:
+    when = f"{rfc3339(decision.at)} ({ago(now - decision.at)}, {decision.cause})"
+    for group in decision.pool.groups:
+        if group.key in wanted and group.result != Result.LEFT_ALONE:
+            changes = group.changes
             steps = ", ".join(
-                f"{name} {_step(group[name]['from'], group[name]['to'])}"
+                f"{name} {_step(changes[name].before, changes[name].after)}"
                 for name in ("requested", "max", "min")
-                if group[name]["from"] != group[name]["to"]
+                if name in changes
             )
-            at = datetime.fromisoformat(decision["at"])
-            told.append(
-                f"At {decision['at']} ({ago(now - at)}, {decision['cause']}): {group['name']}: {steps or 'no change'}: "
-                f"{'; '.join(group['reasons'])}: {group['outcome']}."
-            )
-    return told
+            reasons = "; ".join(group.reasons)
+            yield f"At {when}: {group.name}: {steps or 'no change'}: {reasons}: {group.outcome}."
 
 
 def _strategy_from(look: Preview, pool: Pool) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenkeel.application.decisions import plan_json, pool_json, rfc3339
+from evenkeel.application.decisions import plan_json, pool_json
 from evenkeel.application.errors import (
     AccessError,
     BadRequestError,
@@ -21,6 +21,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.events import ScaleRequestEvent, ZoneShift
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.observing import observe_cluster
+from evenkeel.application.plan_documents import rfc3339
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
 from evenkeel.application.rebalance import is_dry, is_paused

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.decisions import group_json, pool_json, rfc3339
+from evenkeel.application.decisions import group_json, pool_json
+from evenkeel.application.plan_documents import rfc3339
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview, ago
 from evenkeel.application.rebalance import is_paused

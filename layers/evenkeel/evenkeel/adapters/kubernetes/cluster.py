@@ -33,8 +33,8 @@ from evenkeel.adapters.kubernetes.readers import (
     with_autoscaler_status,
     with_machines,
 )
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
+from evenkeel.application.plan_documents import rfc3339
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
