@@ -37,14 +37,14 @@ _SECRET_KEPT_SECONDS = 300
 
 
 class SystemClock:
-    """The real time."""
+    """:class:`evenkeel.application.ports.Clock` on this machine's clock."""
 
     def now(self) -> datetime:
-        """UTC."""
+        """In UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Really waits."""
+        """Waits that many real seconds."""
         sleep(seconds)
 
 

@@ -72,7 +72,7 @@ def _group(plan: GroupPlan) -> GroupDocument:
 
 
 def _pool(pool: PoolPlan) -> PoolDocument:
-    asked = pool.scale_request
+    request = pool.scale_request
     return PoolDocument(
         name=pool.id.name,
         strategy=pool.strategy.value,
@@ -83,8 +83,8 @@ def _pool(pool: PoolPlan) -> PoolDocument:
         starved=pool.starved,
         overcommitted=pool.overcommitted,
         growth=None
-        if asked is None
-        else ScaleRequestDocument(request=asked.id, nodes=asked.nodes, missing=pool.missing),
+        if request is None
+        else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),
         groups=tuple(_group(group) for group in pool.groups),
     )
 
@@ -114,6 +114,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return document_json(document)
 
 
+# Seven arguments: what is known of a decision besides its plan, and each of them is named by its only caller.
 def decision_json(
     pool: PoolPlan,
     *,
