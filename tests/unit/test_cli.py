@@ -155,6 +155,16 @@ class TestContract:
         found = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old))
         assert list(found["state"]["pools"]) == ["cluster-api/demo/demo/others"]
 
+    def test_an_invalid_pool_that_is_renamed_takes_its_state_along(self, files: Files) -> None:
+        old = files.plan("-f", files.listed(*pool_of(1, 1, 1)))["state"]
+        renamed = pool_of(1, 1, 1)
+        for item in renamed:
+            item["metadata"]["labels"]["evenkeel.dev/pool"] = "others"
+            item["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "many"
+        found = files.plan("-f", files.listed(*renamed), "--state", files.write("state.json", old), code=3)
+        before, after = old["pools"]["cluster-api/demo/demo/workers"], found["state"]["pools"]
+        assert after == {"cluster-api/demo/demo/others": before}
+
     def test_a_state_file_fences_and_probes_and_impairs(self, files: Files) -> None:
         key = "cluster-api/demo/demo-workers-eu-central-1"
         state = {

@@ -14,6 +14,8 @@ from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, observ
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.states import ClusterState, GroupState
+from tests.builders import in_backoff, key
 from tests.fakes import FakeCluster, FakeClusters, plenty, record
 
 SECRET = "s3cr3t-t0ken"
@@ -97,3 +99,16 @@ def test_a_look_near_the_end_of_an_invocation_has_what_is_left() -> None:
     clusters = Slow(left=4.0, seconds=1.0, noted=[])
     observe_cluster(clusters, record(), lambda: clusters.left)
     assert clusters.noted == [4.0, 3.0]
+
+
+def test_groups_in_trouble_are_looked_at_closely() -> None:
+    asked: list[Collection[GroupKey]] = []
+
+    class Watched(FakeCluster):
+        def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+            asked.append(closely)
+            return super().observe(closely)
+
+    state = ClusterState(groups={key("a"): in_backoff(), key("b"): GroupState()})
+    observe_cluster(FakeClusters({"demo": Watched([])}), record(), plenty, state)
+    assert asked == [[key("a")]]

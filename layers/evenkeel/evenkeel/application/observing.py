@@ -1,6 +1,6 @@
 """Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import PurePath
 from types import TracebackType
 from typing import TypeVar
@@ -8,11 +8,12 @@ from typing import TypeVar
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Cluster, Clusters, Remaining
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.states import ClusterState
 
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
 LOOK_SECONDS = 8.0
+_NOTHING = ClusterState()
 _T = TypeVar("_T")
 
 
@@ -25,7 +26,7 @@ class UnexpectedError(ClusterUnavailableError):
 
 
 def observe_cluster(
-    clusters: Clusters, record: ClusterRecord, remaining: Remaining, closely: Collection[GroupKey] = ()
+    clusters: Clusters, record: ClusterRecord, remaining: Remaining, state: ClusterState = _NOTHING
 ) -> tuple[Cluster, Observation]:
     """The opened cluster and a complete look at it, within ``LOOK_SECONDS``; what comes after has all that remains.
 
@@ -38,14 +39,18 @@ def observe_cluster(
         return remaining() - kept_back
 
     cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left))
-    observation = contained(record.id, "it was read", lambda: cluster.observe(closely))
+    observation = read_cluster(record.id, cluster, state)
     kept_back = 0.0
     return cluster, observation
 
 
-def in_trouble(state: ClusterState) -> list[GroupKey]:
-    """The groups whose machines are looked at closely: whether one was launched since the last failure and runs."""
-    return [key for key, known in state.groups.items() if known.in_trouble]
+def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observation:
+    """A complete look. Machines of groups that are remembered to be in trouble are looked at closely.
+
+    So that one is seen that was launched since the last failure, and runs. Raises as :func:`observe_cluster`.
+    """
+    in_trouble = [key for key, group in state.groups.items() if group.in_trouble]
+    return contained(name, "it was read", lambda: cluster.observe(in_trouble))
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import contained, in_trouble, observe_cluster
+from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.config import ClusterRecord
@@ -38,7 +38,7 @@ class Preview:
 
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
-    _, observation = observe_cluster(clusters, remembered.record, remaining, in_trouble(remembered.state))
+    _, observation = observe_cluster(clusters, remembered.record, remaining, remembered.state)
     policy = remembered.record.policy()
     pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
     planned = contained(

@@ -20,7 +20,7 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.observing import contained, in_trouble, observe_cluster
+from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.run import Run, RunPorts
@@ -127,7 +127,7 @@ class _Rounds:
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         try:
-            api, observation = observe_cluster(self.ports.clusters, record, self.remaining, in_trouble(state))
+            api, observation = observe_cluster(self.ports.clusters, record, self.remaining, state)
             now = clock.now()
             self.refused = {**_refused_lately(state, now), **self.refused}
             observation = _without(observation, self.refused)

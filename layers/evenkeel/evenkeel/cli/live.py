@@ -8,16 +8,17 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CO
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.application.observing import contained
+from evenkeel.application.observing import read_cluster
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_yaml
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.states import ClusterState
 
 _PATIENCE_SECONDS = 120.0
 
 
-def observe(policy: ClusterPolicy, kubeconfig: str | None, context: str | None) -> Observation:
+def observe(policy: ClusterPolicy, state: ClusterState, kubeconfig: str | None, context: str | None) -> Observation:
     """A complete look.
 
     Raises:
@@ -30,7 +31,7 @@ def observe(policy: ClusterPolicy, kubeconfig: str | None, context: str | None) 
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
     api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
     cluster = KubernetesCluster(api, policy, lambda: deadline - clock.now().timestamp())
-    return contained(context or where, "it was read", cluster.observe)
+    return read_cluster(context or where, cluster, state)
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:

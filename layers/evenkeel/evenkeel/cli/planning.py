@@ -25,6 +25,7 @@ from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.restore import plan_leaving
 
 
@@ -60,11 +61,11 @@ def plan_command(
         return
     try:
         policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
-        known = read_json(StateFile, read_text(state), state) if state else StateFile()
+        before = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
-        remembered = replace(known.state(), scale_requests=tuple(scale_requests))
-        observation = _observe(file or [], policy, at, kubeconfig, context)
+        remembered = replace(before.state(), scale_requests=tuple(scale_requests))
+        observation = _observe(file or [], policy, remembered, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
@@ -73,7 +74,7 @@ def plan_command(
     if refused := [refusal.reason for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     if output is Output.JSON:
-        after = known.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        after = before.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
         say_json({**plan_json(planned), "state": after}, indent=2)
     else:
         print_plan(planned)
@@ -85,7 +86,12 @@ def plan_command(
 
 
 def _observe(
-    files: list[str], policy: ClusterFile, now: datetime, kubeconfig: str | None, context: str | None
+    files: list[str],
+    policy: ClusterFile,
+    state: ClusterState,
+    now: datetime,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> Observation:
     live = kubeconfig is not None or context is not None
     if bool(files) == live:
@@ -93,5 +99,5 @@ def _observe(
     if live:
         from evenkeel.cli.live import observe
 
-        return observe(policy, kubeconfig, context)
+        return observe(policy, state, kubeconfig, context)
     return read_objects([(name, read_text(name)) for name in files], policy, now)

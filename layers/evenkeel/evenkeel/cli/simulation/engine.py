@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
-from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, policy_of
+from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, record_of
 from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
 from evenkeel.domain.model.choices import Strategy
@@ -89,8 +89,8 @@ class Run:
         self.world = World(scenario, self.agenda)
         self.world.refused = self._refused
         self._autoscaler = ClusterAutoscaler(self.world, scenario.autoscaler)
-        policy = policy_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
-        self.evenkeel = Evenkeel(self.world, policy, self._look_in)
+        record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
+        self.evenkeel = Evenkeel(self.world, record, self._look_in)
         self.shots: list[Shot] = []
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:

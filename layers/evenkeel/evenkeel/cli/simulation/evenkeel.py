@@ -1,28 +1,33 @@
-"""Evenkeel in a simulation: the deployed plan, its order of writes and its journal, on groups that are numbers.
+"""Evenkeel in a simulation: the deployed run, on a table that is a few dictionaries and groups that are numbers.
 
 A look and its patches take no time. What is written is read back from the same annotations as on real objects.
 """
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+# ruff: noqa: ARG002  ports are given more than a simulation needs
 
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from evenkeel.application.ports import Lease, Remaining, Remembered
+from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
-from evenkeel.domain.annotations import write_adopted, write_decision
+from evenkeel.config import ClusterRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
-from evenkeel.domain.looks import Timer, next_timer
-from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.groups import MachineFailure, Observation
-from evenkeel.domain.model.moves import Move
-from evenkeel.domain.model.plans import Plan, PoolPlan
-from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.looks import Timer
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
-from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.plan import plan
-from evenkeel.domain.writes import in_safe_order, patches
+from evenkeel.domain.writes import Patch
+
+_CLUSTER = "simulated"
+_PLENTY = 60.0  # seconds: no run is short of time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,117 +39,197 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def policy_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool) -> Policy:
+def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool) -> ClusterRecord:
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
-    default = OnFailure.RELEASE if autoscaler else OnFailure.MOVE
-    return Policy(
-        autoscaler=autoscaler,
-        on_failure=default,
-        provision_timeout=timedelta(seconds=scenario.evenkeel.provision_timeout),
+    return ClusterRecord(
+        id=_CLUSTER,
+        flavours=("cluster-api",),
+        access=KubeconfigAccess(kind="kubeconfig", secret=_CLUSTER),
+        dry_run=False,
+        autoscaler="cluster-autoscaler" if autoscaler else "none",
+        provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
-            PoolRule(
+            PoolEntry(
                 name=pool.name,
                 min=pool.min,
                 max=pool.max,
                 strategy=strategy or pool.strategy,
-                on_failure=pool.on_failure or default,
+                on_failure=pool.on_failure,
             )
             for pool in scenario.pools
         ),
     )
 
 
-class Evenkeel:
-    """Its memory and its writes. ``look_again`` asks for a look after so many seconds."""
+@dataclass
+class _Table:
+    """The table of a cluster that has one run at a time: nothing is ever written by somebody else meanwhile."""
 
-    def __init__(self, world: World, policy: Policy, look_again: Callable[[int], None]) -> None:
-        self.state = ClusterState()
+    record: ClusterRecord
+    world: World
+    groups: dict[GroupKey, GroupState] = field(default_factory=dict)
+    pools: dict[PoolId, PoolState] = field(default_factory=dict)
+    zones: dict[str, datetime] = field(default_factory=dict)
+    timer: Timer | None = None
+    decisions: list[Decision] = field(default_factory=list)
+
+    def load(self, cluster: str) -> Remembered:
+        state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
+        return Remembered(
+            record=self.record,
+            state=state,
+            zones={},
+            scale_requests={},
+            versions={"META": 1},
+            fencing_token=0,
+            timer=self.timer,
+        )
+
+    def save_record(self, record: ClusterRecord, version: int | None) -> None:
+        self.record = record
+
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+        self.groups[key] = state
+
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+        self.pools[pool] = state
+
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
+        """Nobody asks for nodes in a scenario."""
+
+    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+        self.timer = timer
+
+    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+        """There is nothing to forget."""
+
+    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
+        return Lease(owner=owner, fencing_token=seen_fence + 1, expires=expires)
+
+    def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
+        """Nobody waits for it."""
+
+    def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
+        pool = decision["pool"]
+        reasons = [
+            f"{group['zone']}: {'; '.join(group['reasons'])}"
+            for group in pool["groups"]
+            if group["result"] == Result.WRITTEN
+        ]
+        self.decisions.append(Decision(at=self.world.now, pool=pool["name"], reasons=(*pool["problems"], *reasons)))
+
+
+@dataclass
+class _Cluster:
+    """The simulated groups as a run finds and writes them."""
+
+    world: World
+    groups: dict[GroupKey, Group]
+
+    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+        return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
+
+    def object_of(self, key: GroupKey) -> str:
+        return str(key)
+
+    def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
+        """Nothing needs a mark here: the world takes machines without a node first."""
+        return ()
+
+    def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
+        """See ``deletion_candidates``."""
+
+    def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        return True
+
+    def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
+        group = self.groups[patch.plan.group.key]
+        group.decision = decision
+        if patch.bounds is not None:
+            group.bounds = patch.bounds
+            group.adopted = group.adopted or adopted
+        if patch.requested is not None:
+            group.move = move or group.move
+            self.world.shrink(group, patch.requested)
+            self.world.order(group, patch.requested - group.requested)
+
+    def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
+        """Nobody agrees to other numbers in a scenario."""
+
+    def emit_event(self, plan: GroupPlan, decision: str) -> None:
+        """Nobody reads them."""
+
+
+class Evenkeel:
+    """The run with ports of its own. ``look_again`` asks for a look after so many seconds."""
+
+    def __init__(self, world: World, record: ClusterRecord, look_again: Callable[[int], None]) -> None:
         self.patches = 0
-        self.decisions: list[Decision] = []
         self._world = world
-        self._policy = policy
-        self._look_again = look_again
-        self._timer: Timer | None = None
+        self._table = _Table(record, world)
+        self._backoff = record.policy().backoff
         self._groups = {group.key: group for group in world.groups}
-        self._chance = random.Random(f"{world.scenario.seed}/ids")
+        self._look_again = look_again
+        self._rebalance = Rebalance(
+            store=self._table,
+            clusters=self,
+            queue=self,
+            bus=self,
+            clock=self,
+            random_bytes=random.Random(f"{world.scenario.seed}/ids").randbytes,
+            dry_run=False,
+        )
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Every decision so far."""
+        return self._table.decisions
 
     def hear(self, group: Group, failure: MachineFailure) -> None:
         """A failure event has arrived; a look follows it."""
         if failure.at is None:
             return
-        known = self.state.groups.get(group.key, GroupState())
+        state = self._table.groups.get(group.key, GroupState())
         kind = classify(failure.code, failure.message)
-        after = record_failure(
-            known, failure.at, kind, f"{failure.code}: {failure.message}", self._policy.backoff, now=self._world.time
+        self._table.groups[group.key] = record_failure(
+            state, failure.at, kind, f"{failure.code}: {failure.message}", self._backoff, now=self._world.time
         )
-        self.state = replace(self.state, groups={**self.state.groups, group.key: after})
 
     def fence_zone(self, zone: str, until: int) -> None:
         """An operator has fenced a zone."""
-        self.state = replace(self.state, zones={**self.state.zones, zone: self._world.moment(until)})
+        self._table.zones[zone] = self._world.moment(until)
 
     def look(self) -> Plan:
         """One run: observe, plan, write, remember."""
-        now = self._world.time
-        observation = Observation(groups=tuple(self._world.observe(group) for group in self._world.groups))
-        planned = plan(observation, self.state, self._policy, now)
-        self.state = replace(
-            self.state,
-            groups={**self.state.groups, **planned.states},
-            pools={**self.state.pools, **planned.pool_states},
-        )
-        written = self.patches
-        for pool in planned.pools:
-            known = self._write_down(pool)
-            for patch in [patch for change in in_safe_order(pool.changes) for patch in patches(change)]:
-                group = self._groups[patch.plan.group.key]
-                why = "; ".join(patch.plan.reasons)
-                if patch.bounds is not None:
-                    group.bounds = patch.bounds
-                    group.adopted = group.adopted or write_adopted(pool.adopted[str(group.key)])
-                before = patch.plan.group.requested
-                group.decision = write_decision(
-                    patch.plan.offer,
-                    now,
-                    why,
-                    group.bounds,
-                    requested=before if patch.requested is None else patch.requested,
-                    before=None if patch.requested is None else before,
-                )
-                if patch.requested is not None:
-                    group.move = known.move.id if known.move and patch.plan.journal_delta else group.move
-                    self._world.shrink(group, patch.requested)
-                    self._world.order(group, patch.requested - group.requested)
-                self.patches += 1
-            for group_plan in pool.groups:
-                self._groups[group_plan.group.key].state = group_plan.state
-            self._close(pool, known)
+        summary = self._rebalance(_CLUSTER, "a look", lambda: _PLENTY)
+        if summary.plan is None:
+            raise RuntimeError(summary.message)
+        for pool in summary.plan.pools:
+            for plan in pool.groups:
+                self._groups[plan.group.key].state = plan.state
+        self.patches += summary.written
         self._world.changed = True
-        wrote = self.patches > written
-        self._timer, seconds = next_timer(self._timer, now, wrote=wrote, doubtful=False, wanted=planned.look_at)
-        if seconds is not None:
-            self._look_again(seconds)
-        return planned
+        return summary.plan
 
-    def _write_down(self, pool: PoolPlan) -> PoolState:
-        """What must not be lost, before the first patch: the bounds before us, and a move that begins."""
-        known = self.state.pools.get(pool.id, PoolState())
-        if pool.changes:
-            known = replace(known, adopted={**pool.adopted, **known.adopted})
-        if pool.moves:
-            id = ulid(self._world.time, self._chance.randbytes(10))
-            known = replace(known, move=Move(id=id, carried=pool.carried, steps=pool.moves))
-        return known
+    # Ports
 
-    def _close(self, pool: PoolPlan, known: PoolState) -> None:
-        """Every step of a move is done: what is left of it is what found no place. News becomes a decision."""
-        move = known.move
-        if move is not None and pool.valid:
-            move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
-        digest = pool.digest(applied=bool(pool.changes))
-        if pool.changes or digest != known.digest:
-            reasons = [f"{change.group.zone}: {'; '.join(change.reasons)}" for change in pool.changes]
-            decision = Decision(at=self._world.now, pool=pool.id.name, reasons=(*pool.problems, *reasons))
-            self.decisions.append(decision)
-        known = replace(known, digest=digest, move=move)
-        self.state = replace(self.state, pools={**self.state.pools, pool.id: known})
+    def now(self) -> datetime:
+        """The clock."""
+        return self._world.time
+
+    def sleep(self, seconds: float) -> None:
+        """Nothing waits within a run."""
+
+    def open(self, record: ClusterRecord, remaining: Remaining) -> _Cluster:
+        """The cluster."""
+        return _Cluster(self._world, self._groups)
+
+    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+        """A run asks for looks with a delay only."""
+
+    def look_again(self, cluster: str, reason: str, seconds: int) -> None:
+        """The queue."""
+        self._look_again(seconds)
+
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
+        """Nobody listens."""

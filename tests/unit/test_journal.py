@@ -1,0 +1,55 @@
+"""The journal of a pool: written down before the first patch of a plan, closed after the last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from evenkeel.domain.journal import closed, opened
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.states import PoolState
+from tests.builders import NOW, group, key, numbers, pool_plan, zones
+
+ID = "01KF0000000000000000000000"
+MOVING = pool_plan(zones([5, 3], [2, 3]), numbers(0, 12, on_failure=OnFailure.MOVE), fenced="a")
+
+
+def test_a_move_that_begins_is_written_down_with_its_steps() -> None:
+    assert opened(MOVING, ID).move == Move(id=ID, steps={str(key("a")): -3, str(key("b")): 3})
+
+
+def test_the_bounds_before_us_are_written_down_and_those_that_are_known_stay() -> None:
+    remembered = PoolState(adopted={str(key("a")): Bounds(1, 2)})
+    pool = replace(MOVING, remembered=remembered)
+    before = {str(plan.group.key): plan.group.bounds for plan in MOVING.groups}
+    assert opened(pool, ID).adopted == {**before, str(key("a")): Bounds(1, 2)}
+
+
+def test_nodes_that_are_asked_for_are_all_carried_with_their_request() -> None:
+    asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
+    move = opened(replace(MOVING, scale_request=asked), ID).move
+    assert move is not None
+    assert (move.carried, move.request, move.only) == (4, "r1", frozenset({"b"}))
+
+
+def test_a_plan_that_writes_nothing_opens_nothing() -> None:
+    quiet = pool_plan([replace(plan.group, bounds=plan.bounds, requested=plan.requested) for plan in MOVING.groups])
+    assert not quiet.changes
+    assert opened(quiet, ID) is quiet.remembered
+
+
+def test_a_move_that_is_done_is_forgotten() -> None:
+    assert closed(MOVING, opened(MOVING, ID)).move is None
+
+
+def test_what_found_no_place_is_carried_to_the_next_plan() -> None:
+    state = closed(replace(MOVING, owed=2), opened(MOVING, ID))
+    assert state.move == Move(id=ID, carried=2)
+    assert state.move.owed([group("a", 2, move=ID), group("b", 6, move=ID)]) == 2
+
+
+def test_a_look_that_judges_nothing_closes_nothing() -> None:
+    state = opened(MOVING, ID)
+    assert closed(replace(MOVING, judged=False), state) is state
