@@ -21,8 +21,10 @@ from evenkeel.config import (
     read_json,
     read_model,
 )
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -92,7 +94,7 @@ class TestClusterRecord:
         found = read_model(ClusterRecord, RECORD, "here")
         assert (found.scan_interval, found.dry_run, found.paused) == (60, None, False)
         policy = found.policy()
-        assert (policy.strategy, policy.on_failure) == (Strategy.BALANCED, OnFailure.RELEASE)
+        assert (policy.strategy, policy.on_failure) == (BALANCED, OnFailure.RELEASE)
         assert policy.backoff == BackoffPolicy()
 
     def test_what_is_saved_is_what_is_read_again(self) -> None:
@@ -114,7 +116,7 @@ class TestClusterRecord:
         }
         record = read_model(ClusterRecord, full, "here")
         assert read_json(ClusterRecord, record.model_dump_json(exclude_none=True), "here") == record
-        assert record.strategy is Strategy.BACKWARD_COMPATIBLE
+        assert record.strategy is BACKWARD_COMPATIBLE
         assert record.policy().backoff.initial == timedelta(minutes=1)
 
     @pytest.mark.parametrize(

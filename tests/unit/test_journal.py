@@ -31,7 +31,7 @@ def test_nodes_that_are_asked_for_are_all_carried_with_their_request() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
     move = opened(replace(MOVING, scale_request=asked), ID).move
     assert move is not None
-    assert (move.carried, move.request, move.only) == (4, "r1", frozenset({"b"}))
+    assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
 
 
 def test_a_plan_that_writes_nothing_opens_nothing() -> None:
@@ -45,9 +45,9 @@ def test_a_move_that_is_done_is_forgotten() -> None:
 
 
 def test_what_found_no_place_is_carried_to_the_next_plan() -> None:
-    state = closed(replace(MOVING, owed=2), opened(MOVING, ID))
-    assert state.move == Move(id=ID, carried=2)
-    assert state.move.owed([group("a", 2, move=ID), group("b", 6, move=ID)]) == 2
+    state = closed(replace(MOVING, unplaced=2), opened(MOVING, ID))
+    assert state.move == Move(id=ID, unplaced=2)
+    assert state.move.still_unplaced([group("a", 2, move=ID), group("b", 6, move=ID)]) == 2
 
 
 def test_a_look_that_judges_nothing_closes_nothing() -> None:

@@ -23,7 +23,7 @@ from evenkeel.adapters.page.theme import PALETTES, Theme
 from evenkeel.adapters.page.widget import theme_of
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.decisions import plan_json
-from evenkeel.application.plan_documents import rfc3339
+from evenkeel.application.words import rfc3339
 from evenkeel.cli import reporting
 from evenkeel.cli.main import app
 from evenkeel.cli.remote import CannotAskError

@@ -90,13 +90,20 @@ def test_a_decision_has_the_names_of_the_contract_and_what_programs_read_beside_
     ]
     assert first["requested"] == {"from": 4, "to": 1}
     assert (first["outcome"], first["result"]) == ("written", "written")
+    assert all(len(group["rules"]) == len(group["reasons"]) for group in told["pool"]["groups"])
+    assert first["rules"][0]["rule"] == "in-backoff"
     assert (second["outcome"], second["result"]) == ("conflict: it has changed", "conflict")
     assert third["result"] == "waits", "it was to be written after one that failed"
 
 
 def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_it_is() -> None:
     pool = pool_plan(zones([1, 1, 1]), numbers(3, 12))
-    quiet = Plan(now=NOW, pools=(pool,), skipped=(Skipped(namespace="x", name="y", reason="z"),), states={})
+    quiet = Plan(
+        now=NOW,
+        pools=(pool,),
+        skipped=(Skipped(namespace="x", name="y", reason=because(Rule.SAID, text="z")),),
+        states={},
+    )
     told = plan_json(quiet)
     assert list(told) == ["now", "pools", "skipped"]
     assert told["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]

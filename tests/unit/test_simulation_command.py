@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from evenkeel.application.decisions import decision_json
-from evenkeel.application.plan_documents import rfc3339
+from evenkeel.application.words import rfc3339
 from evenkeel.cli import simulating
 from evenkeel.cli.main import app
 from evenkeel.cli.simulation.history import scenario_of

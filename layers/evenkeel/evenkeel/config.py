@@ -18,12 +18,16 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
+    PlainSerializer,
     Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.membership.discovery import Discovery
@@ -185,7 +189,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
 
 
 def _strategy(value: object) -> object:
-    return value if isinstance(value, Strategy) else Strategy.read(value)
+    return value if isinstance(value, Strategy) else read_strategy(value)
 
 
 def _on_failure(value: object) -> object:
@@ -205,7 +209,11 @@ Moment = Annotated[
     AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
-StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
+StrategyName = Annotated[
+    InstanceOf[Strategy],
+    BeforeValidator(_strategy, json_schema_input_type=str),
+    PlainSerializer(lambda strategy: strategy.name, return_type=str),
+]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
@@ -349,7 +357,7 @@ class ClusterPolicy(_Strict):
     flavours: tuple[FlavourName, ...] = ("gardener", "cluster-api", "openshift")
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
-    strategy: StrategyName = Strategy.BALANCED
+    strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
@@ -594,7 +602,7 @@ class MoveRecord(_Strict):
     """A move between zones, or growth on request, from before its first patch until after its last."""
 
     id: str
-    carried: int = 0
+    unplaced: int = Field(default=0, alias="carried")
     steps: dict[str, int] = {}
     request: str = ""
     only: tuple[str, ...] = ()
@@ -705,7 +713,7 @@ class StateFile(_Strict):
     def after(self, planned: Plan) -> Self:
         """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
         id = ulid(planned.now, bytes(10))  # no other move begins at that moment
-        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
+        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools if pool.valid}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
         kept = {id: record for id, record in self.pools.items() if id not in former}

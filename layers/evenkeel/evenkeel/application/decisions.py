@@ -15,11 +15,12 @@ from evenkeel.application.plan_documents import (
     ScaleRequestDocument,
     SkippedDocument,
     document_json,
-    rfc3339,
 )
+from evenkeel.application.words import outcome_words, problem_words, rfc3339, sentence, sentences
 from evenkeel.domain.model.groups import Bounds, GroupKey, State
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Fact, Reason
 
 # A table's item has 400 KB, its keys and a release that writes more about each group included.
@@ -36,20 +37,19 @@ def reason_json(reason: Reason) -> dict[str, Any]:
 def _fact_json(fact: Fact) -> Any:
     if isinstance(fact, Reason):
         return reason_json(fact)
-    if isinstance(fact, datetime):
-        return rfc3339(fact)
     if isinstance(fact, tuple):
-        return [reason_json(reason) for reason in fact]
-    return fact
+        return [_fact_json(part) for part in fact]
+    return rfc3339(fact) if isinstance(fact, datetime) else fact
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem for programs: its kind, and beside it the facts by name."""
+    return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
 
 
 def outcome_json(outcome: Outcome) -> dict[str, str]:
     """What came of one write: a sentence, and the result for programs."""
-    return {"outcome": _outcome_sentence(outcome), "result": outcome.result.value}
-
-
-def _outcome_sentence(outcome: Outcome) -> str:
-    return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
+    return {"outcome": outcome_words(outcome), "result": outcome.result.value}
 
 
 def _group(plan: GroupPlan) -> GroupDocument:
@@ -65,9 +65,8 @@ def _group(plan: GroupPlan) -> GroupDocument:
         requested=ReplicaChange(before=plan.group.requested, after=plan.requested),
         min=BoundChange(before=old.min if old else None, after=new.min if new else None),
         max=BoundChange(before=old.max if old else None, after=new.max if new else None),
-        reasons=plan.reasons,
-        # None until the rules give values and not sentences.
-        rules=tuple(reason_json(reason) for reason in plan.reasons if isinstance(reason, Reason)),
+        reasons=tuple(sentences(plan.reasons)),
+        rules=tuple(reason_json(reason) for reason in plan.reasons),
     )
 
 
@@ -75,11 +74,12 @@ def _pool(pool: PoolPlan) -> PoolDocument:
     request = pool.scale_request
     return PoolDocument(
         name=pool.id.name,
-        strategy=pool.strategy.value,
+        strategy=pool.strategy.name,
         min=pool.min,
         max=pool.max,
         valid=pool.valid,
-        problems=pool.problems,
+        problems=tuple(problem_words(problem) for problem in pool.problems),
+        problem_rules=tuple(problem_json(problem) for problem in pool.problems),
         starved=pool.starved,
         overcommitted=pool.overcommitted,
         growth=None
@@ -105,11 +105,11 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         now=plan.now,
         pools=tuple(_pool(pool) for pool in plan.pools),
         skipped=tuple(
-            SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=skipped.reason)
+            SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
             for skipped in plan.skipped
         ),
         look_at=plan.look_at,
-        refused=tuple(refusal.reason for refusal in plan.refusals),
+        refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
     )
     return document_json(document)
 
@@ -134,7 +134,7 @@ def decision_json(
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)
-        group.outcome, group.result = _outcome_sentence(outcome), outcome.result.value
+        group.outcome, group.result = outcome_words(outcome), outcome.result.value
     return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=why, dry_run=dry_run, pool=document))
 
 

@@ -21,13 +21,13 @@ from evenkeel.application.errors import (
 from evenkeel.application.events import ScaleRequestEvent, ZoneShift
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.observing import observe_cluster
-from evenkeel.application.plan_documents import rfc3339
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
 from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
 from evenkeel.application.rebalance import is_dry, is_paused
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
+from evenkeel.application.words import rfc3339
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.config import ClusterRecord, ConfigError, Moment, ScaleRequestRecord, read_model
 from evenkeel.domain.model.ulids import ulid

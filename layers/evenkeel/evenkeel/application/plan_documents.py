@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
 
+from evenkeel.application.words import rfc3339
 from evenkeel.config import Count, Moment, read_model
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
@@ -21,11 +21,6 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 _READ = ConfigDict(extra="ignore")
-
-
-def rfc3339(at: datetime) -> str:
-    """A moment as Kubernetes writes it: UTC, whole seconds, Z."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]

@@ -11,8 +11,8 @@ from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.events import EventOutcome, ScaleRequestEvent, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Store
 from evenkeel.application.rebalance import is_paused
+from evenkeel.application.words import counted
 from evenkeel.config import ConfigError, ScaleRequestRecord
-from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.values import shown
 from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT
 

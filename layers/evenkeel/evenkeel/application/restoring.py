@@ -1,25 +1,31 @@
-"""Which pools of a cluster are being left, and the record once nothing of ours is left in them."""
+"""Which pools of a cluster are being restored, and the record once nothing of ours is left in them."""
 
+from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.membership.pausing import is_called
 from evenkeel.domain.model.groups import Observation, PoolId
 from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.model.states import ClusterState
-from evenkeel.domain.restore import carries_ours, plan_leaving, plan_restore
+from evenkeel.domain.plan import plan
+from evenkeel.domain.restore import carries_ours, is_restored
+
+
+def policy_of(record: ClusterRecord) -> Policy:
+    """What a run plans by: the record's wishes, and what is being restored."""
+    return replace(record.policy(), restoring=record.leaving, restoring_pools=record.leaving_pools)
 
 
 def plan_for(record: ClusterRecord, observation: Observation, state: ClusterState, now: datetime) -> Plan:
-    """The plan of a run, and of whoever asks what a run would do: the usual one, but for what is being left."""
-    if record.leaving:
-        return plan_restore(observation, state, record.policy(), now)
-    return plan_leaving(observation, state, record.policy(), now, record.leaving_pools)
+    """The plan of a run, and of whoever asks what a run would do."""
+    return plan(observation, state, policy_of(record), now)
 
 
 def leaves(record: ClusterRecord, id: PoolId) -> bool:
     """Whether this pool is being left: by itself, or with the whole cluster."""
-    return record.leaving or is_called(id, record.leaving_pools)
+    return is_restored(id, policy_of(record))
 
 
 def after_leaving(record: ClusterRecord, planned: Plan) -> tuple[ClusterRecord, str] | None:

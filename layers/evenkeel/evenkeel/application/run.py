@@ -14,11 +14,11 @@ from evenkeel.application.ports import Bus, Clock, Cluster, Lease, Remaining, Re
 from evenkeel.application.restoring import after_leaving, leaves
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import GroupKey, State
-from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -248,9 +248,9 @@ class Run:
 
     def _refuse(self, refusal: Refusal) -> None:
         if not refusal.waits:
-            _log.error("refused: %s", refusal.reason, extra={"cluster": self.summary.cluster})
+            _log.error("refused: %s", problem_words(refusal.problem), extra={"cluster": self.summary.cluster})
             request = self.remembered.scale_requests[refusal.scale_request.id]
-            self.run_state.end_scale_request(request, f"refused: {refusal.reason}")
+            self.run_state.end_scale_request(request, f"refused: {problem_words(refusal.problem)}")
 
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""

@@ -14,6 +14,7 @@ from evenkeel.application.observing import contained
 from evenkeel.application.ports import Clock, Cluster, Together, in_turn
 from evenkeel.application.run_state import RunState, mark
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.words import sentences
 from evenkeel.domain.annotations import write_adopted, write_decision
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.outcomes import Outcome, Result
@@ -120,7 +121,7 @@ class Writer:
         decision = write_decision(
             plan.offer,
             self.clock.now(),
-            "; ".join(plan.reasons),
+            "; ".join(sentences(plan.reasons)),
             patch.bounds or group.bounds,
             requested=requested,
             before=group.requested if requested != group.requested else None,

@@ -19,10 +19,10 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     state = replace(state, adopted={**pool.adopted, **state.adopted})
     if not pool.moves:
         return state
-    move = Move(id=id, carried=pool.carried, steps=pool.moves)
+    move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
     request = pool.scale_request
     if request is not None:
-        move = replace(move, carried=request.nodes, request=request.id, only=request.only)
+        move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
     return replace(state, move=move)
 
 
@@ -30,4 +30,4 @@ def closed(pool: PoolPlan, state: PoolState) -> PoolState:
     """After every write of the plan is done: what is left of a move is what found no place."""
     if state.move is None or not pool.judged:
         return state
-    return replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
+    return replace(state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None)
