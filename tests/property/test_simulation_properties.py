@@ -1,4 +1,8 @@
-"""The simulation, whatever the scenario: what Evenkeel promises holds in it at every moment, and twice is the same."""
+"""The simulation, whatever the scenario: what Evenkeel promises holds in it at every moment, and twice is the same.
+
+An example is an hour of a cluster. What holds of every plan needs few: it is tried at full depth in
+test_plan_properties.py (bounds, running nodes), test_demand_properties.py (PoolMaximum) and test_move_properties.py.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +104,7 @@ def in_zone(zone: str, shot: Shot) -> int:
 names = st.sampled_from(["lax-greedy", "backward-compatible", "adaptive", "balanced", "static", ALONE])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(scenarios())
 def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Scenario) -> None:
     for shot in run(scenario, "balanced").shots:
@@ -108,7 +112,7 @@ def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Sc
             assert sum(group.requested for group in shot.of_pool(pool.name)) <= pool.max
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(scenarios(), names)
 def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move(scenario: Scenario, name: str) -> None:
     for shot in run(scenario, name).shots:
@@ -116,7 +120,7 @@ def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move
             assert 0 <= group.running <= group.requested
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(scenarios(disturbed=False), names.filter(lambda name: name != "static"))
 def test_every_bound_that_the_autoscaler_can_read_is_valid(scenario: Scenario, name: str) -> None:
     for shot in run(scenario, name).shots:

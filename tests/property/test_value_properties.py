@@ -81,7 +81,7 @@ def test_an_annotation_that_somebody_has_edited_is_no_offer_and_no_crash(text: s
     assert found is None or isinstance(found, Offer)
 
 
-@given(st.none() | bounds())
+@given(st.none() | bounds)
 def test_adopted_bounds_are_read_back_as_they_were_written(found) -> None:
     assert read_adopted(write_adopted(found)) == found
 

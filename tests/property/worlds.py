@@ -1,7 +1,10 @@
 """Random clusters for the properties: pools of every strategy, with groups in every state that a look can find."""
 
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
+from itertools import product, starmap
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,12 +13,12 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, Offer, State
+from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, State
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, after_backoff, group, in_backoff
+from tests.builders import NOW, after_backoff, group, in_backoff, offered
 
 counts = st.integers(0, 9)
 
@@ -61,25 +64,44 @@ class World:
         return found
 
 
-def bounds() -> st.SearchStrategy[Bounds]:
-    """Bounds as they should be: 0 <= min <= max."""
-    return st.tuples(counts, counts).map(lambda pair: Bounds(min(pair), max(pair)))
+def one_of(*lists: Iterable[Any]) -> st.SearchStrategy[Any]:
+    """An element of a list, each list as often as any other, in a single draw: Hypothesis's time goes by draws."""
+    found = [list(values) for values in lists]
+    size = max(map(len, found))
+    return st.sampled_from([value for values in found for value in values * (size // len(values))])
 
 
-offers = st.builds(Offer, max=counts, target=counts, state=st.sampled_from(State))
-backoffs = st.one_of(
-    st.none(),
-    st.builds(in_backoff, st.sampled_from(FailureClass)),
-    st.builds(after_backoff, st.sampled_from(FailureClass), running_seen=st.none() | counts),
+BOUNDS = [Bounds(min(pair), max(pair)) for pair in product(range(10), repeat=2)]
+#: Bounds as they should be: 0 <= min <= max.
+bounds = st.sampled_from(BOUNDS)
+maybe_bounds = one_of([None], BOUNDS)
+maybe_limits = one_of([None], [None], BOUNDS)
+maybe_counts = one_of([None], [None], range(10))
+offers = one_of([None], starmap(offered, product(range(10), range(10), State)))
+backoffs = one_of(
+    [None],
+    map(in_backoff, FailureClass),
+    [after_backoff(kind, running_seen=seen) for kind in FailureClass for seen in [*[None] * 10, *range(10)]],
 )
+flags = one_of(product([True, True, True, True, False], [False, True], [False, True]))
+extras = one_of(product([None, None, None, None, "rolling out"], [1, 1, 1, 2, 3, 7], [0, 0, 0, 1]))
+ages = st.integers(0, 30)
 
 
-@st.composite
-def machine_lists(draw: st.DrawFn, requested: int, running: int) -> tuple[Machine, ...] | None:
-    """Not listed; or the running machines, and others without a node: as many as are waited for, or fewer, or more."""
-    minutes = draw(st.none() | st.lists(st.integers(0, 30), max_size=max(0, requested - running) + 1))
-    if minutes is None:
-        return None
+@cache
+def running_of(requested: int) -> st.SearchStrategy[int]:
+    """As many as are requested, or fewer, or one more."""
+    return one_of([requested], range(requested + 1), range(requested + 2))
+
+
+@cache
+def listed_of(waiting: int) -> st.SearchStrategy[int | None]:
+    """Machines are not listed; or as many without a node as are waited for, or fewer, or one more."""
+    return one_of([None], range(waiting + 2))
+
+
+def _machines(running: int, minutes: Iterable[int]) -> tuple[Machine, ...]:
+    """The running machines, and others without a node."""
     ran = [Machine(name=f"run-{i}", has_node=True, created_at=NOW - timedelta(days=1)) for i in range(running)]
     new = [
         Machine(name=f"new-{i}", has_node=False, created_at=NOW - timedelta(minutes=age), deleting=age == 30)
@@ -88,35 +110,45 @@ def machine_lists(draw: st.DrawFn, requested: int, running: int) -> tuple[Machin
     return (*ran, *new)
 
 
+@cache
 @st.composite
 def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: bool = False) -> NodeGroup:
     """A node group; a plain one has no caps, floors, limits or weights and is not frozen."""
     requested = draw(counts)
-    running = draw(st.one_of(st.just(requested), st.integers(0, requested), st.integers(0, requested + 1)))
-    found = draw(st.none() | bounds())
-    offer = draw(st.none() | offers)
-    if found is not None and offer is not None and draw(st.booleans()):
+    running = draw(running_of(requested))
+    found, offer, listed = draw(maybe_bounds), draw(offers), draw(listed_of(max(0, requested - running)))
+    fence, two_objects, untouched = draw(flags)
+    if found is not None and offer is not None and untouched:
         offer = replace(offer, max=found.max)  # what we published and nobody has touched
-    made = replace(
-        group(zone, requested, running=running, pool=pool),
-        bounds=found,
+    frozen_because, weight, floor_max = (None, 1, 0) if plain else draw(extras)
+    return group(
+        zone,
+        requested,
+        running=running,
+        pool=pool,
+        bounds=found and (found.min, found.max),
         offer=offer,
-        machines=draw(machine_lists(requested, running)),
-        fencing_enabled=draw(st.integers(0, 4)) > 0,
-        two_objects=draw(st.booleans()),
-    )
-    if plain:
-        return made
-    return replace(
-        made,
-        frozen_because=draw(st.sampled_from([None, None, None, None, "rolling out"])),
-        weight=draw(st.sampled_from([1, 1, 1, 2, 3, 7])),
-        zone_max=draw(st.none() | st.none() | counts),
-        owner_min_max=draw(st.sampled_from([0, 0, 0, 1])),
-        worker_range=draw(st.none() | st.none() | st.none() | bounds()),
+        machines=None if listed is None else _machines(running, [draw(ages) for _ in range(listed)]),
+        fencing_enabled=fence,
+        two_objects=two_objects,
+        frozen_because=frozen_because,
+        weight=weight,
+        zone_max=None if plain else draw(maybe_counts),
+        owner_min_max=floor_max,
+        worker_range=None if plain else draw(maybe_limits),
     )
 
 
+pool_numbers = one_of(product(range(31), range(31)))
+
+
+@cache
+def rules_of(strategies: tuple[Strategy, ...]) -> st.SearchStrategy[tuple]:
+    """How a pool is kept, and whether it has a PoolMinimum."""
+    return one_of(product(strategies, OnFailure, [False, True]))
+
+
+@cache
 @st.composite
 def policies(
     draw: st.DrawFn, names: tuple[str, ...] = ("workers",), strategies: tuple[Strategy, ...] = tuple(STRATEGIES)
@@ -124,17 +156,16 @@ def policies(
     """PoolMinimum <= PoolMaximum for each pool."""
     rules = []
     for name in names:
-        least, most = sorted(draw(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-        rules.append(
-            PoolRule(
-                name=name,
-                min=draw(st.sampled_from([0, least])),
-                max=most,
-                strategy=draw(st.sampled_from(strategies)),
-                on_failure=draw(st.sampled_from(OnFailure)),
-            )
-        )
+        least, most = sorted(draw(pool_numbers))
+        strategy, on_failure, has_minimum = draw(rules_of(strategies))
+        rules.append(PoolRule(name=name, min=least * has_minimum, max=most, strategy=strategy, on_failure=on_failure))
     return Policy(strategy=BALANCED, pools=tuple(rules))
+
+
+@cache
+def impaired_of(zones: tuple[str, ...]) -> st.SearchStrategy[str | None]:
+    """No zone, or now and then one of them."""
+    return st.sampled_from([None, None, None, *zones])
 
 
 @st.composite
@@ -145,10 +176,11 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...]) -> ClusterState:
         backoff: GroupState | None = draw(backoffs)
         if backoff is not None:
             known[member.key] = backoff
-    impaired = draw(st.sampled_from([None, None, None, *sorted({member.zone or "" for member in found})]))
+    impaired = draw(impaired_of(tuple(sorted({member.zone or "" for member in found}))))
     return ClusterState(groups=known, zones={} if impaired is None else {impaired: NOW + timedelta(minutes=5)})
 
 
+@cache
 @st.composite
 def pools(
     draw: st.DrawFn, *, strategies: tuple[Strategy, ...] = tuple(STRATEGIES), plain: bool = False, most: int = 5

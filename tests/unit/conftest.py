@@ -1,8 +1,20 @@
-"""No test in here reaches the network: sockets are closed."""
+"""No test in here reaches the network: sockets are closed. The command line's commands are built once."""
+
+from collections.abc import Iterator
+from functools import cache
 
 import pytest
+from typer.main import get_command
 
 
 @pytest.fixture(autouse=True)
 def _sockets_closed(socket_disabled: None) -> None:
     """pytest-socket's own fixture, for every test; it opens them again afterwards."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_built_once() -> Iterator[None]:
+    """Typer's runner builds every command anew for every call, which takes longer than most calls do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
+        yield

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -716,52 +714,3 @@ class TestWhateverItIsGiven:
         name = files.write("odd.json", text.replace("workers", "w\\ud800").replace('"eu-central-1a"', '"z\\u0000"'))
         for output in ("json", "table"):
             assert files.run("-f", name, "-o", output).exit_code in (0, 2, 3)
-
-
-class TestAsAProcess:
-    """What a shell sees; a process costs half a second, so there are few."""
-
-    @staticmethod
-    def run(
-        *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-c", "from evenkeel.cli.main import main; main()", "plan", *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, check=False, env=env, timeout=60)
-
-    def test_exit_codes_reach_the_shell(self, files: Files) -> None:
-        good = pool_of(1, 1, 1)
-        bad = pool_of(1, 1, 1)
-        bad[0]["metadata"]["annotations"]["evenkeel.dev/pool-max"] = "many"
-        ends = [
-            self.run("-f", files.listed(*good)),
-            self.run("-f", "-", stdin=b"{"),
-            self.run("-f", files.listed(*bad, name="bad.json")),
-            self.run("--colour"),
-        ]
-        assert [end.returncode for end in ends] == [0, 2, 3, 2]
-        assert ends[1].stderr.count(b"\n") == 1
-        assert all(b"Traceback" not in end.stdout + end.stderr for end in ends)
-
-    def test_hundred_thousand_brackets_do_not_crash_the_interpreter(self) -> None:
-        for garbage in (b"[" * 100_000, b'{"a":' * 100_000):
-            end = self.run("-f", "-", stdin=garbage)
-            assert (end.returncode, end.stderr.count(b"\n")) == (2, 1), end.stderr[-300:]
-            assert b"Traceback" not in end.stderr
-
-    def test_an_object_that_multiplies_itself_does_not_fill_the_memory(self) -> None:
-        lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-        laughs = "\n".join(["apiVersion: cluster.x-k8s.io/v1beta1", "kind: MachineDeployment", *lines])
-        laughs += "\nmetadata: {name: a, labels: {evenkeel.dev/pool: p}}\nspec: {replicas: *a59}\n"
-        end = self.run("-f", "-", stdin=laughs.encode())
-        assert end.returncode in (2, 3)
-        assert b"Traceback" not in end.stderr
-
-    def test_a_reader_that_has_seen_enough_is_no_error(self, files: Files) -> None:
-        name = files.listed(*pool_of(1, 1, 1))
-        command = f"{sys.executable} -c 'from evenkeel.cli.main import main; main()' plan -f {name} -o json | true"
-        end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
-        assert b"Traceback" not in end.stderr
-
-    def test_a_terminal_without_unicode_gets_the_table_too(self, files: Files) -> None:
-        end = self.run("-f", files.listed(*pool_of(4, 1, 1)), env={"PYTHONIOENCODING": "ascii", "PATH": ""})
-        assert end.returncode == 0, end.stderr

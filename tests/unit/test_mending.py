@@ -67,7 +67,7 @@ def test_it_is_written_where_it_stands_and_nowhere_else(small: Small) -> None:
 
 
 def test_wherever_the_worker_dies_it_is_written_once_and_the_pool_is_as_it_should_be(small: Small) -> None:
-    hows = (How.BEFORE, How.AFTER, How.LOST)
+    hows = (How.AFTER, How.LOST)  # to die before a step is to die after the one before
     assert dying_at_every_step(small.scene, hows, lambda played: wrong(small, played)) == {}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan as plan_of
 from sandbox.kube.store import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
-from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters
+from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
 from tests.fakes import FakeQueue, plenty
 
 
@@ -27,14 +30,32 @@ def owner(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Stay:
-    """A scene before its trouble, with a picture of the objects from before Evenkeel came."""
+def picture(scene: Scene) -> dict[str, Object]:
+    """Everything that Evenkeel may write, without what the server counts and what controllers report."""
+    items = [
+        *scene.objects.list(scene.scalables),
+        *scene.objects.list("machineautoscalers.autoscaling.openshift.io"),
+        *(scene.objects.list("clusters.cluster.x-k8s.io") if scene.flavour == "cluster-api" else ()),
+    ]
+    pictures = {}
+    for item in items:
+        metadata = {
+            key: value
+            for key, value in item["metadata"].items()
+            if key not in ("resourceVersion", "managedFields", "generation")
+        }
+        if scene.cluster_class and item["kind"] == "MachineDeployment":
+            metadata.pop("annotations", None)  # copies that the topology controller makes
+        pictures[f"{item['kind']}/{item['metadata']['name']}"] = {"metadata": metadata, "spec": item["spec"]}
+    return pictures
 
-    def __init__(self, owner: str, *, bounds: bool = True, **fields: Any) -> None:
-        self.before: dict[str, Object] = {}
-        self.scene = Scene(owner, arrived=lambda scene: self._arrives(scene, bounds), trouble=False, **fields)
 
-    def _arrives(self, scene: Scene, bounds: bool) -> None:
+@cache
+def lived_in(owner: str, bounds: bool) -> tuple[Scene, dict[str, Object]]:
+    """A scene before its trouble, to be played again and again, and a picture of it from before Evenkeel came."""
+    before: dict[str, Object] = {}
+
+    def arrives(scene: Scene) -> None:
         if not bounds:
             for item in scene.objects.list(scene.scalables):
                 # The operator that takes a MachineAutoscaler away takes its bounds and its name off the MachineSet.
@@ -50,26 +71,17 @@ class Stay:
             for zone in (DEAD, BUSY, IDLE):
                 scene.set_bounds(zone, 0, 9)  # not what Evenkeel would make of it
             scene.troubled(Life(at=0))  # the owners' controllers pass them on
-        self.before = self.picture(scene)
+        before.update(picture(scene))
 
-    def picture(self, scene: Scene) -> dict[str, Object]:
-        """Everything that Evenkeel may write, without what the server counts and what controllers report."""
-        items = [
-            *scene.objects.list(scene.scalables),
-            *scene.objects.list("machineautoscalers.autoscaling.openshift.io"),
-            *(scene.objects.list("clusters.cluster.x-k8s.io") if scene.flavour == "cluster-api" else ()),
-        ]
-        pictures = {}
-        for item in items:
-            metadata = {
-                key: value
-                for key, value in item["metadata"].items()
-                if key not in ("resourceVersion", "managedFields", "generation")
-            }
-            if scene.cluster_class and item["kind"] == "MachineDeployment":
-                metadata.pop("annotations", None)  # copies that the topology controller makes
-            pictures[f"{item['kind']}/{item['metadata']['name']}"] = {"metadata": metadata, "spec": item["spec"]}
-        return pictures
+    return Scene(owner, arrived=arrives, trouble=False), before
+
+
+class Stay:
+    """A scene before its trouble, with a picture of the objects from before Evenkeel came."""
+
+    def __init__(self, owner: str, *, bounds: bool = True) -> None:
+        made, before = lived_in(owner, bounds)
+        self.scene, self.before = made.again(), copy.deepcopy(before)
 
     def ask(self, action: str, **event: Any) -> dict[str, Any]:
         clusters: Clusters = WirelessClusters(self.scene.api, Life(), self.scene.clock)
@@ -87,6 +99,19 @@ class Stay:
     def record(self) -> Any:
         return self.scene.memory.load("demo").record
 
+    def not_restored_after_harm(self, paused: Callable[[Any], object]) -> list[str]:
+        """The steps of the next run at which harm leaves something as it was not, also after three more runs."""
+        wrong = []
+        for how in (How.AFTER, How.LOST):  # to die before a step is to die after the one before
+            for at, step in enumerate(steps_of(self.scene)):
+                played = self.scene.again()
+                played.troubled(Life(at=at, how=how))
+                for _ in range(3):
+                    played.troubled(Life())
+                if picture(played) != self.before or not paused(played.memory.load("demo").record):
+                    wrong.append(f"{step}: {how}")
+        return wrong
+
     def leave(self) -> None:
         assert self.ask("restore")["ok"]
         self.scene.settle()
@@ -95,25 +120,25 @@ class Stay:
 class TestEverythingIsAsBefore:
     def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, owner: str) -> None:
         stay = Stay(owner)
-        assert stay.picture(stay.scene) != stay.before, "Evenkeel has written"
+        assert picture(stay.scene) != stay.before, "Evenkeel has written"
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
         assert (stay.record.paused, stay.record.leaving) == (True, False)
         assert stay.scene.run().message == "demo: paused, nothing looked at"
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift"])
     def test_groups_that_had_no_bounds_have_none_again(self, owner: str) -> None:
         stay = Stay(owner, bounds=False)
-        assert stay.picture(stay.scene) != stay.before
+        assert picture(stay.scene) != stay.before
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
 
     def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, owner: str) -> None:
         stay = Stay(owner)
         record = stay.record.model_copy(update={"dry_run": True})
         stay.scene.memory.save_record(record, stay.scene.memory.load("demo").versions["META"])
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
 
     def test_twice_is_once(self, owner: str) -> None:
         stay = Stay(owner)
@@ -121,7 +146,7 @@ class TestEverythingIsAsBefore:
         stay.ask("restore")
         outcome = stay.scene.run()
         assert outcome.written == 0
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
         assert stay.record.paused
 
     def test_what_the_user_annotated_meanwhile_stays(self, owner: str) -> None:
@@ -148,7 +173,7 @@ class TestEverythingIsAsBefore:
         stay.scene.change(IDLE, thaw[stay.scene.flavour])
         stay.scene.settle()
         assert stay.record.paused
-        now, before = stay.picture(stay.scene), stay.before
+        now, before = picture(stay.scene), stay.before
         for pictured in (now, before):
             for item in pictured.values():
                 for empty in ("paused", "authoritativeAPI"):
@@ -158,36 +183,25 @@ class TestEverythingIsAsBefore:
     def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
         stay = Stay(owner)
         assert stay.ask("restore")["ok"]
-        life = Life()
-        stay.scene.again().run(life)
-        wrong = []
-        for how in (How.BEFORE, How.AFTER, How.LOST):
-            for at, step in enumerate(life.steps):
-                played = stay.scene.again()
-                played.troubled(Life(at=at, how=how))
-                for _ in range(3):
-                    played.troubled(Life())
-                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused:
-                    wrong.append(f"{step}: {how}")
-        assert wrong == []
+        assert stay.not_restored_after_harm(lambda record: record.paused) == []
 
     def test_who_comes_back_adopts_what_stands_there_then(self, owner: str) -> None:
         stay = Stay(owner)
         stay.leave()
         stay.scene.set_bounds(IDLE, 1, 7)
         stay.scene.troubled(Life())
-        before = stay.picture(stay.scene)
+        before = picture(stay.scene)
         stay.ask("resume")
         stay.scene.settle()
-        assert stay.picture(stay.scene) != before
+        assert picture(stay.scene) != before
         stay.leave()
-        assert stay.picture(stay.scene) == before
+        assert picture(stay.scene) == before
 
     def test_a_group_that_left_its_pool_is_restored_too(self) -> None:
         stay = Stay("cluster-api")
         stay.scene.change(IDLE, {"metadata": {"labels": {"evenkeel.dev/pool": None}}})
         stay.leave()
-        now = stay.picture(stay.scene)
+        now = picture(stay.scene)
         for name, pictured in now.items():
             assert pictured["spec"] == stay.before[name]["spec"]
             assert pictured["metadata"].get("annotations") == stay.before[name]["metadata"].get("annotations")
@@ -197,10 +211,10 @@ class TestEverythingIsAsBefore:
 class TestOnePool:
     def test_it_is_as_before_and_paused_for_good_and_the_cluster_goes_on(self, owner: str) -> None:
         stay = Stay(owner)
-        assert stay.picture(stay.scene) != stay.before, "Evenkeel has written"
+        assert picture(stay.scene) != stay.before, "Evenkeel has written"
         assert stay.ask("restore", pool=POOL)["ok"]
         stay.scene.settle()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
         assert (stay.record.paused, stay.record.leaving_pools) == (False, ())
         assert stay.record.paused_pools == {POOL: None}
 
@@ -209,25 +223,14 @@ class TestOnePool:
         for _ in range(2):
             stay.ask("restore", pool=POOL)
             stay.scene.settle()
-            assert stay.picture(stay.scene) == stay.before
+            assert picture(stay.scene) == stay.before
         assert stay.record.paused_pools == {POOL: None}
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
     def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
         stay = Stay(owner)
         stay.ask("restore", pool=POOL)
-        life = Life()
-        stay.scene.again().run(life)
-        wrong = []
-        for how in (How.BEFORE, How.AFTER, How.LOST):
-            for at, step in enumerate(life.steps):
-                played = stay.scene.again()
-                played.troubled(Life(at=at, how=how))
-                for _ in range(3):
-                    played.troubled(Life())
-                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused_pools:
-                    wrong.append(f"{step}: {how}")
-        assert wrong == []
+        assert stay.not_restored_after_harm(lambda record: record.paused_pools) == []
 
     def test_who_comes_back_is_managed_again(self, owner: str) -> None:
         stay = Stay(owner)
@@ -235,7 +238,7 @@ class TestOnePool:
         stay.scene.settle()
         stay.ask("resume", pool=POOL)
         stay.scene.settle()
-        assert stay.picture(stay.scene) != stay.before
+        assert picture(stay.scene) != stay.before
 
 
 class TestAdoptedBoundsThatSomebodyEdited:
@@ -243,13 +246,13 @@ class TestAdoptedBoundsThatSomebodyEdited:
         stay = Stay(owner)
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "0,1"})
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
 
     def test_an_unreadable_one_is_mended_from_the_state(self, owner: str) -> None:
         stay = Stay(owner)
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
 
     def test_an_unreadable_one_that_nobody_remembers_is_left_alone_and_told(self) -> None:
         stay = Stay("cluster-api")
@@ -274,7 +277,7 @@ class TestAdoptedBoundsThatSomebodyEdited:
             bare = PoolState(digest=state.digest)
             stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
         stay.leave()
-        assert stay.picture(stay.scene) == stay.before
+        assert picture(stay.scene) == stay.before
 
 
 class TestPlans:

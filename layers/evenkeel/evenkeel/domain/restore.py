@@ -44,9 +44,8 @@ def with_left_groups(
     """
     plans = {pool.id: pool for pool in pools}
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
-    for group in observation.groups:
-        if group.key in planned or not carries_ours(group):
-            continue
+    left = [group for group in observation.groups if group.key not in planned and carries_ours(group)]
+    for group in sorted(left, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())

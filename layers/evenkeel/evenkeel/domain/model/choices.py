@@ -22,7 +22,7 @@ class Size(NamedTuple):
     why: Reason
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Strategy:
     """How a pool's numbers become bounds: all there is to know of it, in one object."""
 
@@ -35,7 +35,7 @@ class Strategy:
     sentence: str  # how it comes to a max, with the facts of Rule.STRATEGY
     sentence_of_min: str  # how it comes to a min, with {minimum}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.name
 
 
