@@ -17,7 +17,7 @@ from evenkeel.domain.restore import plan_restore
 from sandbox.kube.store import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters
-from tests.fakes import FakeQueue, plenty
+from tests.fakes import FakeQueue, plenty, register_again
 
 
 @pytest.fixture(params=OWNERS)
@@ -85,6 +85,10 @@ class Stay:
     def record(self) -> Any:
         return self.scene.memory.load("demo").record
 
+    @property
+    def control(self) -> Any:
+        return self.scene.memory.load("demo").control
+
     def leave(self) -> None:
         assert self.ask("restore")["ok"]
         self.scene.settle()
@@ -96,7 +100,7 @@ class TestEverythingIsAsBefore:
         assert stay.picture(stay.scene) != stay.before, "Evenkeel has written"
         stay.leave()
         assert stay.picture(stay.scene) == stay.before
-        assert (stay.record.paused, stay.record.leaving) == (True, False)
+        assert (stay.control.paused, stay.control.restoring) == (True, False)
         assert stay.scene.run().message == "demo: paused, nothing looked at"
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift"])
@@ -109,7 +113,7 @@ class TestEverythingIsAsBefore:
     def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, owner: str) -> None:
         stay = Stay(owner)
         record = stay.record.model_copy(update={"dry_run": True})
-        stay.scene.memory.save_record(record, stay.scene.memory.load("demo").versions["META"])
+        register_again(stay.scene.memory, record)
         stay.leave()
         assert stay.picture(stay.scene) == stay.before
 
@@ -120,7 +124,7 @@ class TestEverythingIsAsBefore:
         outcome = stay.scene.run()
         assert outcome.written == 0
         assert stay.picture(stay.scene) == stay.before
-        assert stay.record.paused
+        assert stay.control.paused
 
     def test_what_the_user_annotated_meanwhile_stays(self, owner: str) -> None:
         stay = Stay(owner)
@@ -136,8 +140,8 @@ class TestEverythingIsAsBefore:
         stay = Stay(owner)
         stay.scene.change(IDLE, PAUSED[stay.scene.flavour])
         stay.leave()
-        assert stay.record.leaving
-        assert not stay.record.paused
+        assert stay.control.restoring
+        assert not stay.control.paused
         thaw = {
             "gardener": {"spec": {"paused": None}},
             "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}},
@@ -145,7 +149,7 @@ class TestEverythingIsAsBefore:
         }
         stay.scene.change(IDLE, thaw[stay.scene.flavour])
         stay.scene.settle()
-        assert stay.record.paused
+        assert stay.control.paused
         now, before = stay.picture(stay.scene), stay.before
         for pictured in (now, before):
             for item in pictured.values():
@@ -165,7 +169,7 @@ class TestEverythingIsAsBefore:
                 played.troubled(Life(at=at, how=how))
                 for _ in range(3):
                     played.troubled(Life())
-                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused:
+                if stay.picture(played) != stay.before or not played.memory.load("demo").control.paused:
                     wrong.append(f"{step}: {how}")
         assert wrong == []
 
@@ -189,7 +193,7 @@ class TestEverythingIsAsBefore:
         for name, pictured in now.items():
             assert pictured["spec"] == stay.before[name]["spec"]
             assert pictured["metadata"].get("annotations") == stay.before[name]["metadata"].get("annotations")
-        assert stay.record.paused
+        assert stay.control.paused
 
 
 class TestOnePool:
@@ -199,8 +203,8 @@ class TestOnePool:
         assert stay.ask("restore", pool=POOL)["ok"]
         stay.scene.settle()
         assert stay.picture(stay.scene) == stay.before
-        assert (stay.record.paused, stay.record.leaving_pools) == (False, ())
-        assert stay.record.paused_pools == {POOL: None}
+        assert (stay.control.paused, stay.control.restoring_pools) == (False, ())
+        assert stay.control.paused_pools == {POOL: None}
 
     def test_twice_is_once(self, owner: str) -> None:
         stay = Stay(owner)
@@ -208,7 +212,7 @@ class TestOnePool:
             stay.ask("restore", pool=POOL)
             stay.scene.settle()
             assert stay.picture(stay.scene) == stay.before
-        assert stay.record.paused_pools == {POOL: None}
+        assert stay.control.paused_pools == {POOL: None}
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
     def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
@@ -223,7 +227,7 @@ class TestOnePool:
                 played.troubled(Life(at=at, how=how))
                 for _ in range(3):
                     played.troubled(Life())
-                if stay.picture(played) != stay.before or not played.memory.load("demo").record.paused_pools:
+                if stay.picture(played) != stay.before or not played.memory.load("demo").control.paused_pools:
                     wrong.append(f"{step}: {how}")
         assert wrong == []
 
@@ -254,10 +258,10 @@ class TestAdoptedBoundsThatSomebodyEdited:
         pools = stay.scene.memory.load("demo")
         for pool, state in pools.state.pools.items():
             bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
         stay.leave()
-        assert stay.record.leaving
+        assert stay.control.restoring
         plan = stay.scene.run().plan
         assert plan is not None
         told = [planned.reasons for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE]
@@ -268,7 +272,7 @@ class TestAdoptedBoundsThatSomebodyEdited:
         pools = stay.scene.memory.load("demo")
         for pool, state in pools.state.pools.items():
             bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
         stay.leave()
         assert stay.picture(stay.scene) == stay.before
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from evenkeel.application.decisions import rfc3339
 from evenkeel.application.preview import Preview, ago
-from evenkeel.application.restoring import leaves
 from evenkeel.application.status import span
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.choices import Strategy
@@ -90,7 +89,7 @@ def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
         if offered != planned.headroom:
             room += f", and the maxima of its zones leave room for {offered}"
         sentences.append(f"Its zones request {requested} of {planned.max}: {room}.")
-    if leaves(look.record, planned.id):
+    if look.remembered.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")

@@ -1,17 +1,17 @@
 """Writing the numbers that an operator has agreed to (``validate`` with ``apply``)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
-from evenkeel.config import ClusterRecord, FixEntry
+from evenkeel.config import FixEntry
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.plans import Plan
 
 
 def mend(
-    record: ClusterRecord, planned: Plan, api: Cluster, late: Callable[[], bool], *, dry_run: bool
+    fixes: Sequence[FixEntry], planned: Plan, api: Cluster, late: Callable[[], bool], *, dry_run: bool
 ) -> tuple[dict[str, list[dict[str, Any]]], tuple[FixEntry, ...]]:
     """What became of each change, by pool, and the changes that there was no time for.
 
@@ -23,7 +23,7 @@ def mend(
     groups = {str(plan.group.key): plan.group for pool in planned.pools for plan in pool.groups}
     told: dict[str, list[dict[str, Any]]] = {}
     left: list[FixEntry] = []
-    for entry in record.mending:
+    for entry in fixes:
         group = groups.get(entry.group)
         why_not = "" if dry_run else _why_not(entry, group)
         if dry_run:

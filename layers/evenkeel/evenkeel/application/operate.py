@@ -20,14 +20,13 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.explain import explain_group, explain_pool, history
 from evenkeel.application.observing import observe_cluster
-from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
+from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, check_pool, find_group, find_pool, preview_of
-from evenkeel.application.rebalance import is_paused
 from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
-from evenkeel.config import ClusterRecord, ConfigError, Moment, ScaleRequestRecord, read_model
+from evenkeel.config import ConfigError, ControlRecord, Moment, Registration, ScaleRequestRecord, read_model
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, shown
 
@@ -207,38 +206,31 @@ class Operate:
         given = event.get("record")
         if not isinstance(given, Mapping):
             raise BadRequestError("record is missing: give the cluster's record as an object")
-        version = self.store.record_version(cluster)
-        # What actions have said about single pools would be lost without a word: a pool that was left would come back.
-        kept = self._said_of_pools(cluster) if version else {}
-        record = read_model(ClusterRecord, {"id": cluster, **kept, **given}, f"record of cluster {cluster}")
-        if record.id != cluster:
-            raise BadRequestError(f"record.id is {record.id!r}: it must be {cluster!r}, or left out")
-        self.store.save_record(record, version)
-        self.queue.request(cluster, "registered", f"registered-{cluster}-{self.clock.now().timestamp()}")
-        dry_run = self._dry_run(record)
+        registration = read_model(Registration, {"id": cluster, **given}, f"record of cluster {cluster}")
+        if registration.id != cluster:
+            raise BadRequestError(f"record.id is {registration.id!r}: it must be {cluster!r}, or left out")
+        before, versions = self.store.registered(cluster) or (None, None)
+        record, control = registration.record, registration.control(before)
+        self.store.save_record(record, control, versions)
+        now = self.clock.now()
+        self.queue.request(cluster, "registered", f"registered-{cluster}-{now.timestamp()}")
+        dry_run = record.is_dry(self.dry_run)
         return {
             "dryRun": dry_run,
-            "message": f"{cluster} is {'updated' if version else 'registered'}"
+            "message": f"{cluster} is {'updated' if before else 'registered'}"
             + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
-            + _still_paused(record, self.clock.now()),
+            + _still_paused(control, now),
         }
-
-    def _said_of_pools(self, cluster: str) -> dict[str, Any]:
-        try:
-            known = self.store.load(cluster).record
-        except ConfigError:
-            return {}  # nobody can read it: that is why it is registered again
-        return {name: getattr(known, name) for name in ("paused_pools", "leaving_pools", "mending")}
 
     def _plan(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         look = self._look(cluster, remaining)
         invalid = sum(not pool.valid for pool in look.plan.pools)
         paused = f"; {cluster} is paused: none of this happens until it is resumed"
         return {
-            "dryRun": self._dry_run(look.record),
+            "dryRun": look.record.is_dry(self.dry_run),
             "plan": plan_json(look.plan),
             "message": f"pools: {len(look.plan.pools)}, invalid: {invalid}; node groups that would change: "
-            f"{len(look.plan.changes)}{paused if is_paused(look.record, look.now) else ''}",
+            f"{len(look.plan.changes)}{paused if look.remembered.control.is_paused(look.now) else ''}",
         }
 
     def _status(self, cluster: str, _event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
@@ -251,7 +243,7 @@ class Operate:
         except EvenkeelError as error:
             unread = str(error)
         decisions = self.store.decisions(cluster, _DECISIONS_SHOWN)
-        return status_json(remembered, look, unread, decisions, now, dry_run=self._dry_run(remembered.record))
+        return status_json(remembered, look, unread, decisions, now, dry_run=remembered.record.is_dry(self.dry_run))
 
     def _explain(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         group, pool = _name(event, "group"), _name(event, "pool")
@@ -264,7 +256,7 @@ class Operate:
         else:
             planned = find_pool(look, str(pool))
             plans = list(planned.groups)
-        about_pool = _held(look.record, look.now, self._dry_run(look.record)) + explain_pool(look, planned)
+        about_pool = _held(look, look.record.is_dry(self.dry_run)) + explain_pool(look, planned)
         about_groups = {str(plan.group.key): explain_group(look, planned, plan) for plan in plans}
         told = history(self.store.decisions(cluster, _DECISIONS_READ), about_groups, look.now)
         sentences = [*about_pool, *(text for texts in about_groups.values() for text in texts)]
@@ -293,7 +285,7 @@ class Operate:
         elif fix:
             message += f"; changes proposed: {len(findings.changes)}"
         return {
-            "dryRun": self._dry_run(look.record),
+            "dryRun": look.record.is_dry(self.dry_run),
             "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
             "diff": findings.diff if fix else [],
             "message": message,
@@ -301,13 +293,14 @@ class Operate:
 
     def _agree(self, look: Preview, findings: Findings) -> str:
         """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
-        cluster, dry_run = look.record.id, self._dry_run(look.record)
+        cluster, dry_run = look.record.id, look.record.is_dry(self.dry_run)
+        control = look.remembered.control
         record = look.record if dry_run else with_numbers(look.record, findings)
         wished = tuple(entry for entry in wishes(findings) if entry.group or dry_run)
         again = {(entry.pool, entry.group) for entry in wished}
-        waiting = tuple(entry for entry in record.mending if (entry.pool, entry.group) not in again)
-        record = record.model_copy(update={"mending": waiting + wished})
-        self.store.save_record(record, look.remembered.versions["META"])
+        waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in again)
+        control = control.model_copy(update={"fixes": waiting + wished})
+        self.store.save_record(record, control, look.remembered.versions)
         self.queue.request(cluster, "validate", f"validate-{cluster}-{look.now.timestamp()}")
         if dry_run:
             return f"{cluster} is in dry run: changes that the next look records, and does not write: {len(wished)}"
@@ -332,11 +325,11 @@ class Operate:
         if end is not None and end <= now:
             raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
         if pool is None:
-            record = self._changed(remembered.record, {"paused": True, "paused_until": end})
+            control = _changed(remembered, {"paused": True, "paused_until": end})
         else:
             check_pool(self.clusters, remembered, pool, now, remaining)
-            record = self._changed(remembered.record, {"paused_pools": {**remembered.record.paused_pools, pool: end}})
-        self.store.save_record(record, remembered.versions["META"])
+            control = _changed(remembered, {"paused_pools": {**remembered.control.paused_pools, pool: end}})
+        self.store.save_record(remembered.record, control, remembered.versions)
         how_long = f"until {rfc3339(end)}" if end else "until resumed"
         if pool is None:
             return {"message": f"{cluster} is paused {how_long}: nothing is read from it or written to it"}
@@ -345,42 +338,42 @@ class Operate:
     def _resume(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
         remembered = self.store.load(cluster)
-        pool, before = _name(event, "pool"), remembered.record
+        pool, before = _name(event, "pool"), remembered.control
         if pool is None:
-            record = self._changed(before, {"paused": False, "paused_until": None, "leaving": False})
+            control = _changed(remembered, {"paused": False, "paused_until": None, "restoring": False})
             what = f"{cluster} is"
         else:
             check_pool(self.clusters, remembered, pool, now, remaining)
-            record = self._changed(
-                before,
+            control = _changed(
+                remembered,
                 {
                     "paused_pools": {name: end for name, end in before.paused_pools.items() if name != pool},
-                    "leaving_pools": tuple(name for name in before.leaving_pools if name != pool),
+                    "restoring_pools": tuple(name for name in before.restoring_pools if name != pool),
                 },
             )
             what = f"pool {pool} of {cluster} is"
-        self.store.save_record(record, remembered.versions["META"])
+        self.store.save_record(remembered.record, control, remembered.versions)
         for key, group in remembered.state.groups.items():
             if group.contested_since is not None and pool is None:
                 again = replace(group, contested_since=None, contested_by="", reverts=())
-                self.store.save_group(cluster, key, again, remembered.versions.get(f"GROUP#{key}"))
+                self.store.save_group(cluster, key, again, remembered.versions)
         self.queue.request(cluster, "resumed", f"resumed-{cluster}-{now.timestamp()}")
-        return {"message": f"{what} resumed and looked at now{_still_paused(record, now)}"}
+        return {"message": f"{what} resumed and looked at now{_still_paused(control, now)}"}
 
     def _restore(self, cluster: str, event: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         now = self.clock.now()
         remembered = self.store.load(cluster)
-        pool, before = _name(event, "pool"), remembered.record
+        pool, before = _name(event, "pool"), remembered.control
         if pool is None:
-            fields: dict[str, object] = {"leaving": True, "paused": False, "paused_until": None}
+            fields: dict[str, object] = {"restoring": True, "paused": False, "paused_until": None}
             what, then = "every group", "the cluster is paused"
         else:
             check_pool(self.clusters, remembered, pool, now, remaining)
-            fields = {"leaving_pools": tuple(dict.fromkeys((*before.leaving_pools, pool)))}
+            fields = {"restoring_pools": tuple(dict.fromkeys((*before.restoring_pools, pool)))}
             what, then = f"every group of pool {pool}", "the pool is paused for good"
-        self.store.save_record(self._changed(before, fields), remembered.versions["META"])
+        self.store.save_record(remembered.record, _changed(remembered, fields), remembered.versions)
         self.queue.request(cluster, "restore", f"restore-{cluster}-{now.timestamp()}")
-        waits = is_paused(before, now) and pool is not None
+        waits = before.is_paused(now) and pool is not None
         return {
             "message": f"{cluster}: {what} gets its bounds from before Evenkeel back and loses its annotations; "
             f"then {then}. Ask for its status to see it done; asking twice does no harm"
@@ -440,13 +433,6 @@ class Operate:
     def _look(self, cluster: str, remaining: Remaining) -> Preview:
         return preview_of(self.clusters, self.store.load(cluster), self.clock.now(), remaining)
 
-    def _changed(self, record: ClusterRecord, fields: dict[str, object]) -> ClusterRecord:
-        # Read again rather than copied, so that what an event brings in is checked like any other record.
-        return read_model(ClusterRecord, {**record.model_dump(), **fields}, f"record of cluster {record.id}")
-
-    def _dry_run(self, record: ClusterRecord) -> bool:
-        return self.dry_run if record.dry_run is None else record.dry_run
-
 
 def said_by(error: Exception) -> dict[str, Any]:
     """The answer to an event that failed, one sentence. ``retry``: the same event may succeed later."""
@@ -480,16 +466,24 @@ def _flag(event: Mapping[str, Any], field: str) -> bool:
     return flag
 
 
-def _still_paused(record: ClusterRecord, now: datetime) -> str:
-    """What must not be overlooked when a cluster is switched on: its pools that stay as they are."""
-    paused = [name for name, end in record.paused_pools.items() if end is None or now < end]
-    leaving = [name for name in record.leaving_pools if name not in paused]
-    told = f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
-    return told + (f"; still being restored: pool {', '.join(sorted(leaving))}" if leaving else "")
+def _changed(remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
+    # Read again rather than copied, so that what an event brings in is checked like any other record.
+    where = f"record of cluster {remembered.record.id}"
+    return read_model(ControlRecord, {**remembered.control.model_dump(), **fields}, where)
 
 
-def _held(record: ClusterRecord, now: datetime, dry_run: bool) -> list[str]:
-    if is_paused(record, now):
-        return [f"Cluster {record.id} is paused: what follows would be so if it were not."]
-    said = f"Cluster {record.id} is in dry run: nothing of this is written, and numbers stay as they are."
-    return [said] if dry_run and not record.leaving else []
+def _still_paused(control: ControlRecord, now: datetime) -> str:
+    """What must not be overlooked when a cluster is switched on: that it, or pools of it, stay as they are."""
+    paused = control.pools_paused(now)
+    restoring = [name for name in control.restoring_pools if name not in paused]
+    told = "; it is still paused" if control.is_paused(now) else "; it is still being restored" * control.restoring
+    told += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
+    return told + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")
+
+
+def _held(look: Preview, dry_run: bool) -> list[str]:
+    cluster, control = look.record.id, look.remembered.control
+    if control.is_paused(look.now):
+        return [f"Cluster {cluster} is paused: what follows would be so if it were not."]
+    said = f"Cluster {cluster} is in dry run: nothing of this is written, and numbers stay as they are."
+    return [said] if dry_run and not control.restoring else []

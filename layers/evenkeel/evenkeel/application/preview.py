@@ -39,12 +39,12 @@ class Preview:
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
     _, observation = observe_cluster(clusters, remembered.record, remaining, in_trouble(remembered.state))
-    policy = remembered.record.policy()
+    policy = remembered.policy
     pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
     planned = contained(
         remembered.record.id,
         "it was planned",
-        lambda: plan_for(remembered.record, observation, remembered.state, now),
+        lambda: plan_for(remembered, observation, now),
     )
     known = {pool.id for pool in pools}
     pools += [_left(pool, policy) for pool in planned.pools if pool.id not in known]
@@ -101,7 +101,7 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
     """
     known = {rule.name for rule in remembered.record.policy().pools}
     known |= {text for id in remembered.state.pools for text in id.names}
-    known |= {*remembered.record.paused_pools, *remembered.record.leaving_pools}
+    known |= {*remembered.control.paused_pools, *remembered.control.restoring_pools}
     if name in known:
         return
     try:

@@ -40,9 +40,9 @@ from evenkeel.application.ports import (
     Together,
     in_turn,
 )
-from evenkeel.application.restoring import after_leaving, leaves, plan_for
+from evenkeel.application.restoring import after_leaving, plan_for
 from evenkeel.application.run_state import RunState, mark, marked_and_staying, unmark
-from evenkeel.config import ClusterRecord, ConfigError, ScaleRequestRecord
+from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.annotations import write_adopted, write_decision
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
@@ -150,10 +150,10 @@ class Rebalance:
             except ConfigError as error:
                 _not_looked_at(outcome, error)
                 return
-            record = remembered.record
+            record, control = remembered.record, remembered.control
             # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
-            outcome.dry_run = (self.dry_run if record.dry_run is None else record.dry_run) and not record.leaving
-            if is_paused(record, self.clock.now()):
+            outcome.dry_run = record.is_dry(self.dry_run) and not control.restoring
+            if control.is_paused(self.clock.now()):
                 outcome.message = f"{cluster}: paused, nothing looked at"
                 return
             try:
@@ -161,9 +161,7 @@ class Rebalance:
                 now = self.clock.now()
                 refused = {**_refused_lately(remembered.state, now), **refused}
                 observation = _without(observation, refused)
-                planned = contained(
-                    cluster, "it was planned", partial(plan_for, record, observation, remembered.state, now)
-                )
+                planned = contained(cluster, "it was planned", partial(plan_for, remembered, observation, now))
             except EvenkeelError as error:
                 _not_looked_at(outcome, error)
                 return
@@ -177,7 +175,7 @@ class Rebalance:
                 remaining=remaining,
                 refused=refused,
             )
-            if record.mending:
+            if control.fixes:
                 try:
                     run.mend(outcome.plan)
                 except (ConflictError, StateConflictError) as error:
@@ -215,7 +213,7 @@ class Rebalance:
             self.queue.look_again(outcome.cluster, reason, seconds)
         if remembered is not None and timer is not None and timer != before:
             try:
-                self.store.save_timer(outcome.cluster, timer, remembered.versions.get("LOOK"))
+                self.store.save_timer(outcome.cluster, timer, remembered.versions)
             except (StateConflictError, StateUnavailableError) as error:
                 _log.info("timer not remembered: %s", error, extra={"cluster": outcome.cluster})
 
@@ -304,36 +302,40 @@ class _Run:
 
     def _clean_up(self) -> None:
         """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""
-        for key, version in list(self.remembered.over.items())[:_FORGOTTEN_AT_ONCE]:
+        for expired in self.remembered.expired[:_FORGOTTEN_AT_ONCE]:
             try:
-                self.ports.store.forget(self.outcome.cluster, key, version)
+                self.ports.store.forget(self.outcome.cluster, expired, self.remembered.versions)
             except StateConflictError:
                 continue  # it is news again
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self.outcome.dry_run and not leaves(self.remembered.record, pool.id)
+        return self.outcome.dry_run and not self.remembered.control.restores(pool.id)
 
     def _after_leaving(self, planned: Plan) -> None:
-        left = after_leaving(self.remembered.record, planned)
+        before = self.remembered.control
+        left = after_leaving(before, planned)
         if left is None:
             return
-        record, sentence = left
+        control, sentence = left
         for id, state in self.known.items():
             # Whoever comes back may find other bounds, and those are adopted then.
-            if state.adopted and leaves(self.remembered.record, id) and not leaves(record, id):
+            if state.adopted and before.restores(id) and not control.restores(id):
                 self._remember(id, replace(state, adopted={}, seen=None, published=None))
-        self.ports.store.save_record(record, self.remembered.versions["META"])
+        self.ports.store.save_record(self.remembered.record, control, self.remembered.versions)
         self.outcome.message = f"{self.outcome.cluster}: {sentence}"
 
     def mend(self, planned: Plan) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        record, dry_run, store = self.remembered.record, self.outcome.dry_run, self.ports.store
+        record, control, store = self.remembered.record, self.remembered.control, self.ports.store
+        dry_run = self.outcome.dry_run
         if not dry_run:
             self._take_lease()
         try:
-            told, left = mend(record, planned, self.api, lambda: self.remaining() < _PATCH_SECONDS, dry_run=dry_run)
+            told, left = mend(
+                control.fixes, planned, self.api, lambda: self.remaining() < _PATCH_SECONDS, dry_run=dry_run
+            )
             self.outcome.writes += ["pool-max"] * written(told)
-            store.save_record(record.model_copy(update={"mending": left}), self.remembered.versions["META"])
+            store.save_record(record, control.model_copy(update={"fixes": left}), self.remembered.versions)
         finally:
             if self.lease is not None:
                 store.give_back_lease(record.id, self.lease, self.ports.clock.now())
@@ -359,7 +361,7 @@ class _Run:
     def _write_down(self, pool: PoolPlan) -> None:
         """Remember what must not be lost, before the first patch: the bounds before us, and a move that begins."""
         state = pool.remembered
-        leaving = leaves(self.remembered.record, pool.id)
+        leaving = self.remembered.control.restores(pool.id)
         if self.lease is not None and pool.changes and not self._is_dry(pool) and (pool.moves or not leaving):
             if not set(pool.adopted) <= set(state.adopted):
                 state = replace(state, adopted={**pool.adopted, **state.adopted})
@@ -593,11 +595,6 @@ def _detail_types(pool: PoolPlan, known: PoolState, wrote: bool) -> list[str]:
     if any(plan.state is State.HEALTHY and str(plan.group.key) in told for plan in pool.groups):
         types.append("Node Group Recovered")
     return types
-
-
-def is_paused(record: ClusterRecord, now: datetime) -> bool:
-    """Whether the cluster is paused: for good, or until a moment that has not come yet."""
-    return record.paused and (record.paused_until is None or now < record.paused_until)
 
 
 def _sentence(outcome: Outcome) -> str:

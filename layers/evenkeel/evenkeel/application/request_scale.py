@@ -10,7 +10,6 @@ from datetime import timedelta
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.failure import EventOutcome, Sender, Verdict, foreign
 from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.application.rebalance import is_paused
 from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.values import shown
@@ -71,7 +70,8 @@ class RequestScale:
             return EventOutcome(verdict=Verdict.KNOWN, message=f"request {record.id} is known and done: {known.result}")
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
-        held = "being left" if remembered.record.leaving else "paused" if is_paused(remembered.record, now) else None
+        control = remembered.control
+        held = "being left" if control.restoring else "paused" if control.is_paused(now) else None
         then = f"{held}: it waits, for an hour at most" if held else "looked at now"
         message = f"request {record.id}: {_what(record)}: {cluster} is {then}"
         return EventOutcome(verdict=Verdict.RECORDED, message=message)

@@ -1,40 +1,35 @@
-"""Which pools of a cluster are being left, and the record once nothing of ours is left in them."""
+"""The plan while something is being restored, and what is paused once nothing of ours is left in it."""
 
 from datetime import datetime
 
-from evenkeel.config import ClusterRecord
+from evenkeel.application.ports import Remembered
+from evenkeel.config import ControlRecord
 from evenkeel.domain.membership.pausing import is_called
-from evenkeel.domain.model.groups import Observation, PoolId
+from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
-from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.restore import carries_ours, plan_leaving, plan_restore
 
 
-def plan_for(record: ClusterRecord, observation: Observation, state: ClusterState, now: datetime) -> Plan:
+def plan_for(remembered: Remembered, observation: Observation, now: datetime) -> Plan:
     """The plan of a run, and of whoever asks what a run would do: the usual one, but for what is being left."""
-    if record.leaving:
-        return plan_restore(observation, state, record.policy(), now)
-    return plan_leaving(observation, state, record.policy(), now, record.leaving_pools)
+    if remembered.control.restoring:
+        return plan_restore(observation, remembered.state, remembered.policy, now)
+    return plan_leaving(observation, remembered.state, remembered.policy, now, remembered.control.restoring_pools)
 
 
-def leaves(record: ClusterRecord, id: PoolId) -> bool:
-    """Whether this pool is being left: by itself, or with the whole cluster."""
-    return record.leaving or is_called(id, record.leaving_pools)
-
-
-def after_leaving(record: ClusterRecord, planned: Plan) -> tuple[ClusterRecord, str] | None:
-    """The record with what has been left paused for good, and a sentence for people; None: nothing has been."""
+def after_leaving(control: ControlRecord, planned: Plan) -> tuple[ControlRecord, str] | None:
+    """With what has been restored paused for good, and a sentence for people; None: nothing has been."""
     full = [pool.id for pool in planned.pools if any(_ours(pool))]
-    if record.leaving and not full:
-        gone = record.model_copy(update={"leaving": False, "paused": True, "paused_until": None, "leaving_pools": ()})
-        return gone, "restored, and paused: nothing of ours is left in it"
-    done = [name for name in record.leaving_pools if not any(is_called(id, [name]) for id in full)]
-    if not done or record.leaving:
+    if control.restoring and not full:
+        pause = {"restoring": False, "paused": True, "paused_until": None, "restoring_pools": ()}
+        return control.model_copy(update=pause), "restored, and paused: nothing of ours is left in it"
+    done = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in full)]
+    if not done or control.restoring:
         return None
-    still = tuple(name for name in record.leaving_pools if name not in done)
-    paused = {**record.paused_pools, **dict.fromkeys(done)}
-    gone = record.model_copy(update={"leaving_pools": still, "paused_pools": paused})
-    return gone, f"restored, and paused: pool {', '.join(done)}: nothing of ours is left in it"
+    still = tuple(name for name in control.restoring_pools if name not in done)
+    paused = {**control.paused_pools, **dict.fromkeys(done)}
+    after = control.model_copy(update={"restoring_pools": still, "paused_pools": paused})
+    return after, f"restored, and paused: pool {', '.join(done)}: nothing of ours is left in it"
 
 
 def _ours(pool: PoolPlan) -> list[bool]:

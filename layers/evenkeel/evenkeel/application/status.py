@@ -7,8 +7,7 @@ from typing import Any
 from evenkeel.application.decisions import group_json, pool_json, rfc3339
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview, ago
-from evenkeel.application.rebalance import is_paused
-from evenkeel.config import ClusterRecord, ZoneRecord
+from evenkeel.config import ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -29,9 +28,9 @@ def status_json(
     dry_run: bool,
 ) -> dict[str, Any]:
     """The answer; ``unread`` says why there is no look."""
-    record = remembered.record
+    record, control = remembered.record, remembered.control
     policy = record.policy()
-    paused = is_paused(record, now)
+    paused = control.is_paused(now)
     made = [decision for decision in decisions if "pool" in decision]
     planned = {plan.group.key: plan for pool in look.plan.pools for plan in pool.groups} if look else {}
     told = {**remembered.state.groups, **(look.plan.states if look else {})}
@@ -51,17 +50,17 @@ def status_json(
         [plan.state for plan in planned.values()] if look else [State(str(one["state"])) for one in groups.values()]
     )
     trouble, frozen = sum(state in (State.FENCED, State.PROBING) for state in states), states.count(State.FROZEN)
-    mode = "paused" if paused else "being restored" if record.leaving else "dry run" if dry_run else "on"
-    if paused and record.paused_until is not None:
-        mode += f" until {rfc3339(record.paused_until)}"
+    mode = "paused" if paused else "being restored" if control.restoring else "dry run" if dry_run else "on"
+    if paused and control.paused_until is not None:
+        mode += f" until {rfc3339(control.paused_until)}"
     return {
         "now": rfc3339(now),
         "dryRun": dry_run,
         "paused": paused,
-        "leaving": record.leaving,
-        "pausedUntil": _moment(record.paused_until) if paused else None,
-        "pausedPools": {name: _moment(until) for name, until in _paused_pools(record, now).items()},
-        "leavingPools": list(record.leaving_pools),
+        "leaving": control.restoring,
+        "pausedUntil": _moment(control.paused_until) if paused else None,
+        "pausedPools": {name: _moment(until) for name, until in control.pools_paused(now).items()},
+        "leavingPools": list(control.restoring_pools),
         "groups": groups,
         "zones": {
             zone: {
@@ -101,7 +100,7 @@ def status_json(
         "message": f"{record.id}: {mode}, {trouble} node group{'' if trouble == 1 else 's'} in trouble"
         + (f", {frozen} frozen" if frozen else "")
         + _last(made, now)
-        + (f"; being restored: pool {', '.join(record.leaving_pools)}" if record.leaving_pools else "")
+        + (f"; being restored: pool {', '.join(control.restoring_pools)}" if control.restoring_pools else "")
         + ("" if unread is None else f"; not read: {unread}"),
     }
 
@@ -177,10 +176,6 @@ def _state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Pol
     pool = next((id for id, known in remembered.state.pools.items() if str(key) in known.adopted), None)
     rule = rule_of(pool, policy) if pool is not None else None
     return state_at(group, now, None, (rule.backoff if rule else None) or policy.backoff)
-
-
-def _paused_pools(record: ClusterRecord, now: datetime) -> dict[str, datetime | None]:
-    return {name: until for name, until in record.paused_pools.items() if until is None or now < until}
 
 
 def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:

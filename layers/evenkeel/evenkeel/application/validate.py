@@ -55,7 +55,7 @@ def validate(look: Preview, name: str | None = None) -> Findings:
 
 
 def wishes(findings: Findings) -> tuple[FixEntry, ...]:
-    """The changes as the record carries them to the next run."""
+    """The changes as the control record carries them to the next run."""
     return tuple(
         FixEntry(
             pool=str(pool.id),

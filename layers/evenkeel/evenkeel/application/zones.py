@@ -96,8 +96,7 @@ class RecordZoneShift:
             try:
                 if news:
                     words = {**(record.words if record else {}), shift.by: word}
-                    version = remembered.versions.get(f"ZONE#{region}/{zone}")
-                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), version)
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), remembered.versions)
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
