@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -41,6 +42,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from sandbox.aws import Deployment
+from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
 
@@ -779,3 +781,12 @@ def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: K
     registered.forget("demo", found.expired[0], found.versions)
     assert list(registered.load("demo").expired) == []
     registered.save_group("demo", KEY, FAILED, None)
+
+
+def test_sort_keys_stand_in_the_stores_alone() -> None:
+    """A second store is two files: the store, and the records that it keeps."""
+    spelled = re.compile(r'"(META|HEARD|LOOK)"|(GROUP|POOL|GROWTH|ZONE|META)#')
+    stores = {ROOT / "layers/evenkeel/evenkeel/adapters/aws" / name for name in ("store.py", "records.py")}
+    files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
+    assert stores <= files
+    assert {file for file in files if spelled.search(file.read_text(encoding="utf-8"))} == stores
