@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test check build build-host bench test-localstack lock clean
+.PHONY: help setup demo test quick check build build-host bench test-localstack lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ demo: setup ## three simulated clusters, kept even while machines come and go (u
 test: check ## everything: linters, types, arrows, template, every suite
 	$(BIN)/pytest -n 2 --dist loadfile
 
-check: setup .venv-sam/.ready
+quick: setup ## the suites without a socket: unit and property (a minute and a half)
+	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/property
+
+check: setup .venv-sam/.ready ## linters, types, arrows, template (ten seconds)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict layers/evenkeel

@@ -81,7 +81,7 @@ class BigOutage:
             queue=FakeQueue(),
             bus=FakeBus(),
             clock=self.clock,
-            chance=random.Random(7).randbytes,
+            random_bytes=random.Random(7).randbytes,
             dry_run=False,
             together=Workers(self.clock, workers),
         )

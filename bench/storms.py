@@ -69,7 +69,7 @@ class Hours:
             queue=self.queue,
             bus=FakeBus(),
             clock=self.clock,
-            chance=random.Random(7).randbytes,
+            random_bytes=random.Random(7).randbytes,
             dry_run=False,
         )
 

@@ -7,7 +7,7 @@ AWS_ENDPOINT_URL (and AWS_ENDPOINT_URL_DYNAMODB or any other service's) uses tha
         environment = deployment.environment("RebalanceFunction")   # exactly the variables of the deployment
         aws.client("sqs").send_message(QueueUrl=environment["EVENKEEL_REBALANCE_QUEUE_URL"], ...)
 
-Nothing global is changed: no environment variable, no default session.
+No environment variable is changed. Clients come from localstack-client's session, for moto as for LocalStack.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 from botocore.config import Config
+from localstack_client.session import Session
 
 from sandbox.template import TEMPLATE, Function, Template
 
 REGION = "eu-central-1"
+_OWN_ENDPOINT = "AWS_ENDPOINT_URL_"
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "host.docker.internal", "localhost.localstack.cloud"}
 
 
@@ -66,21 +67,21 @@ class Schedule:
 class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
     """Endpoints that answer like AWS. `region` and `account` are what they believe to be in."""
 
-    def __init__(self, *, region: str = REGION, endpoint: str | None = None) -> None:
+    def __init__(self, *, region: str = REGION) -> None:
         self.region = region
-        self._given = endpoint or os.environ.get("AWS_ENDPOINT_URL")
         self._stack = ExitStack()
         self._clients: dict[str, Any] = {}
         self.url = ""
         self.account = ""
 
     def __enter__(self) -> AwsEndpoints:
-        self.url = self._given or self._stack.enter_context(_moto_server())
+        self.url = os.environ.get("AWS_ENDPOINT_URL") or self._stack.enter_context(_moto_server())
         if urlsplit(self.url).hostname not in _LOOPBACK and not os.environ.get("EVENKEEL_SANDBOX_REMOTE"):
             raise ValueError(
                 f"AWS_ENDPOINT_URL is {self.url}: the sandbox makes and deletes tables and queues, so it only talks "
                 "to this machine; set EVENKEEL_SANDBOX_REMOTE=1 for an emulator elsewhere"
             )
+        self._session = _open_session(self.url, self.region)
         self.account = self.client("sts").get_caller_identity()["Account"]
         return self
 
@@ -90,24 +91,18 @@ class AwsEndpoints(AbstractContextManager["AwsEndpoints"]):
         self._clients.clear()
         self._stack.close()
 
-    def session(self) -> boto3.Session:
-        """A boto3 session with made-up credentials."""
-        return boto3.Session(aws_access_key_id="sandbox", aws_secret_access_key="sandbox", region_name=self.region)
-
     def client(self, service: str) -> Any:
         """A boto3 client for one service at these endpoints; made once."""
         if service not in self._clients:
-            self._clients[service] = self.session().client(
+            self._clients[service] = self._session.client(
                 service,
-                endpoint_url=os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}", self.url),
                 config=Config(retries={"mode": "standard", "max_attempts": 2}, connect_timeout=3, read_timeout=30),
             )
         return self._clients[service]
 
     def environment(self) -> dict[str, str]:
         """The variables with which a process, or our own code in this one, ends up at these endpoints."""
-        own = {name: value for name, value in os.environ.items() if name.startswith("AWS_ENDPOINT_URL_")}
-        return own | {
+        return {f"{_OWN_ENDPOINT}{service.upper()}": url for service, url in _own_endpoints().items()} | {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "sandbox",
             "AWS_SECRET_ACCESS_KEY": "sandbox",
@@ -314,6 +309,23 @@ class Deployment:
         events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": "queue", "Arn": arn}])
         self._rules.append((bus, name))
         return url
+
+
+def _open_session(url: str, region: str) -> Session:
+    """A session with made-up credentials that asks `url`, and a service with an endpoint of its own there."""
+    session = Session("sandbox", "sandbox", region_name=region, localstack_host=urlsplit(url).netloc)
+    # The library leads all services to one endpoint and has no argument for another.
+    session._service_endpoint_mapping |= _own_endpoints()
+    return session
+
+
+def _own_endpoints() -> dict[str, str]:
+    """Services to the URLs that AWS_ENDPOINT_URL_DYNAMODB and its like name."""
+    return {
+        name.removeprefix(_OWN_ENDPOINT).lower(): url
+        for name, url in os.environ.items()
+        if name.startswith(_OWN_ENDPOINT)
+    }
 
 
 @contextmanager

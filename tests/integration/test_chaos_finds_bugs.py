@@ -181,7 +181,7 @@ BUGS = {
         in_place_of(restore, "adopted_bounds", lambda *_: None), the_operator_leaves, ".*left with"
     ),
     "an answered request stays open": Bug(
-        in_place_of(RunState, "end_growth", lambda *_: None), nodes_are_asked_for, ".*begun of 2 asked for"
+        in_place_of(RunState, "end_scale_request", lambda *_: None), nodes_are_asked_for, ".*begun of 2 asked for"
     ),
     "a fenced zone grows": Bug(
         in_place_of(plan, "state_at", lambda state, now, _, policy: state_at(state, now, None, policy)),

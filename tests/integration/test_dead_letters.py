@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import boto3
+import botocore.session
 import pytest
 from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
@@ -180,7 +181,7 @@ def test_the_queues_of_the_page_are_those_of_the_template(stage: Stage) -> None:
 def called(command: str) -> tuple[str, dict[str, Any]]:
     """A command of the AWS CLI as the operation and parameters that botocore knows."""
     _, service, operation, *words = shlex.split(command)
-    model = boto3.Session(region_name="eu-central-1").client(service).meta.service_model
+    model = botocore.session.Session().get_service_model(service)
     found = next(name for name in model.operation_names if xform_name(name, "-") == operation)
     members = model.operation_model(found).input_shape.members
     given: dict[str, Any] = {}

@@ -152,9 +152,22 @@ def test_waiting_for_what_never_happens_ends_with_an_error(toy: Toy) -> None:
         toy.triggers.drain(until=lambda: False, seconds=0)
 
 
-def test_an_emulator_elsewhere_needs_a_word_of_consent() -> None:
-    with pytest.raises(ValueError, match="only talks to this machine"), AwsEndpoints(endpoint="https://example.com"):
+def test_an_emulator_elsewhere_needs_a_word_of_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://example.com")
+    with pytest.raises(ValueError, match="only talks to this machine"), AwsEndpoints():
         pass
+
+
+def test_a_service_with_an_endpoint_of_its_own_is_asked_there_and_the_others_at_the_common_one(
+    aws: AwsEndpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", aws.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")
+    with AwsEndpoints() as endpoints:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")  # what comes later leads no client astray
+        assert endpoints.client("dynamodb").meta.endpoint_url == "http://127.0.0.1:1"
+        assert endpoints.client("sqs").meta.endpoint_url == aws.url
+        assert endpoints.environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:1"
 
 
 def test_a_parameter_or_a_function_that_the_template_lacks_is_named(tmp_path: Path) -> None:

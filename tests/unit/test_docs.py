@@ -50,7 +50,7 @@ from tests.builders import (
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [*DOCS, ROOT / "README.md"]
+PAGES = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 SOURCES = [*(ROOT / "layers" / "evenkeel").rglob("*.py"), *(ROOT / "functions").rglob("*.py"), ROOT / "template.yaml"]
 CODE = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
 ALL_DOCS = "\n".join(path.read_text(encoding="utf-8") for path in DOCS)
