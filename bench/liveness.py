@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.model.choices import Strategy
 from tests.liveness.cases import Case, Demand, drawn
 from tests.liveness.simulation import Result, simulate
@@ -19,7 +21,7 @@ WORLDS = 10_000
 RUNS = 60  # per cell of a table
 PODS = 100
 LOOPS = (10, 30, 60)
-STRATEGIES = (Strategy.BALANCED, Strategy.LAX_GREEDY, Strategy.BACKWARD_COMPATIBLE)
+STRATEGIES = (BALANCED, LAX_GREEDY, BACKWARD_COMPATIBLE)
 # A quiet pool first, then the demand at any moment between two scans and two loops of the autoscaler.
 _QUIET, _WITHIN = 600, 300
 
@@ -89,7 +91,7 @@ def _burst_tables(pool: ProcessPoolExecutor) -> None:
     cells = [bursts(Case(maximum=most, loop=loop, strategy=strategy)) for most in maxima for strategy, loop in columns]
     results = iter(_simulate_all(pool, cells))
     rows = [[str(most), *[_times(next(results)) for _ in columns]] for most in maxima]
-    _table(["M", *[f"{strategy.value}, loop {loop} s" for strategy, loop in columns]], rows)
+    _table(["M", *[f"{strategy.name}, loop {loop} s" for strategy, loop in columns]], rows)
 
     print("The same with M=120 and a loop of 10 s, when other pools of the cluster cause looks as well.\n")
     often = (None, 15, 5, 2)
@@ -104,7 +106,7 @@ _SHAPES = (("all at once", 1, 0), ("6 waves, a minute apart", 6, 60), ("one by o
 def _unevenness_table(pool: ProcessPoolExecutor) -> None:
     print("58 pods that run in any of three zones, M=60, a loop of 10 s. Nodes of the fullest zone less those of the")
     print(f"emptiest, of {RUNS} runs: mean / worst.\n")
-    strategies = (Strategy.BALANCED, Strategy.BACKWARD_COMPATIBLE, Strategy.LAX_GREEDY, None)
+    strategies = (BALANCED, BACKWARD_COMPATIBLE, LAX_GREEDY, None)
     keys = [
         (shape, balancing, expander)
         for shape in _SHAPES
@@ -121,7 +123,7 @@ def _unevenness_table(pool: ProcessPoolExecutor) -> None:
         [shape, "on" if balancing else "off", expander, *[_unevenness(next(results)) for _ in strategies]]
         for (shape, _, _), balancing, expander in keys
     ]
-    names = [strategy.value if strategy else "autoscaler alone" for strategy in strategies]
+    names = [strategy.name if strategy else "autoscaler alone" for strategy in strategies]
     _table(["pods come", "balancing", "expander", *names], rows)
 
 
@@ -151,14 +153,14 @@ def _worlds(pool: ProcessPoolExecutor, strategy: Strategy, worlds: int) -> list[
     first = ", ".join(str(seed) for seed, bad in enumerate(zip(unmet, passed, removed, strict=True)) if any(bad)) or "-"
     waited = sorted(verdict[4] for verdict in found)
     return [
-        strategy.value,
+        strategy.name,
         f"{worlds:,}",
         f"{sum(unmet):,}",
         f"{sum(passed):,}",
         f"{sum(unsafe):,}",
         f"{sum(removed):,}",
         f"{waited[len(waited) // 2]:.0f} / {waited[int(0.99 * (len(waited) - 1))]:.0f} / {waited[-1]:.0f}",
-        first if strategy is Strategy.BALANCED else "",
+        first if strategy is BALANCED else "",
     ]
 
 
@@ -169,10 +171,7 @@ def main(worlds: int = WORLDS) -> None:
         _unevenness_table(pool)
         _trade_table(pool)
         print("Random worlds: 2 to 6 zones, M from tight to wide, demand up to what M, caps and capacity allow.\n")
-        rows = [
-            _worlds(pool, strategy, worlds if strategy is Strategy.BALANCED else worlds // 10)
-            for strategy in STRATEGIES
-        ]
+        rows = [_worlds(pool, strategy, worlds if strategy is BALANCED else worlds // 10) for strategy in STRATEGIES]
         head = ["strategy", "worlds", "unmet", "M passed", "Σ max > M", "running nodes removed"]
         _table([*head, "seconds to be met: median / 99th percentile / worst", "seeds"], rows)
 

@@ -5,8 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from evenkeel.application.words import problem_words, sentences
 from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.health.states import assess
+from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
@@ -21,7 +26,9 @@ from evenkeel.domain.model.groups import (
 )
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.problems import Problem
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
 from evenkeel.domain.plan import plan
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
@@ -78,11 +85,21 @@ def zones(
 def numbers(
     minimum: int | None = None,
     maximum: int | None = None,
-    strategy: Strategy = Strategy.BALANCED,
+    strategy: Strategy = BALANCED,
     on_failure: OnFailure = OnFailure.RELEASE,
 ) -> Policy:
     """A cluster record that gives the pool its numbers."""
-    return Policy(pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),))
+    return Policy(
+        strategy=BALANCED,
+        pools=(PoolRule(name=POOL, min=minimum, max=maximum, strategy=strategy, on_failure=on_failure),),
+    )
+
+
+def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | None = None) -> PoolDraft:
+    """The draft of the one pool of these groups, before any step."""
+    (pool,), _ = find_pools(groups, policy, {})
+    assert isinstance(pool, Pool)
+    return PoolDraft(pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), seen=Sighting(since=NOW))
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
@@ -150,7 +167,7 @@ def plan_of(
     known.update({found.key: in_backoff() for found in groups if found.zone in fenced})
     known.update({found.key: after_backoff() for found in groups if found.zone in probing})
     state = ClusterState(groups=known, pools=adopted or {}, zones=dict.fromkeys(impaired, NOW + 30 * MINUTE))
-    return plan(Observation(groups=tuple(groups)), state, policy or Policy(), NOW)
+    return plan(Observation(groups=tuple(groups)), state, policy or Policy(strategy=BALANCED), NOW)
 
 
 def pool_plan(groups: Iterable[NodeGroup], policy: Policy | None = None, **state: Any) -> PoolPlan:
@@ -177,7 +194,7 @@ def requested(found: PoolPlan) -> tuple[int, ...]:
 
 def reasons(found: PoolPlan, zone: str) -> str:
     """All reasons of one zone's group, as one text to look into."""
-    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in plan.reasons)
+    return "\n".join(text for plan in found.groups if plan.group.zone == zone for text in sentences(plan.reasons))
 
 
 def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW) -> NodeGroup:
@@ -196,7 +213,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
     decision = write_decision(
         planned.offer,
         now,
-        "; ".join(planned.reasons),
+        "; ".join(sentences(planned.reasons)),
         planned.bounds,
         requested=planned.requested,
         before=before.requested if planned.requested != before.requested else None,
@@ -261,3 +278,8 @@ class Played:
         """In how many seconds time alone may change something, after the last look."""
         moment = self.seen.look_at if self.seen else None
         return None if moment is None else (moment - self.now).total_seconds()
+
+
+def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
+    """Problems in the words that people read."""
+    return tuple(map(problem_words, problems))

@@ -36,6 +36,7 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.ports import Cluster, Remaining
 from evenkeel.application.rebalance import Outcome, Rebalance
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
@@ -328,7 +329,7 @@ class TestObserving:
         stage.put(*three("cluster-api", (1, 1, 1)), objects.cluster_api(ZONES[0], 1, pool="others"))
         observation = stage.open().observe()
         assert len(observation.groups) == 3
-        assert [(skipped.name, skipped.reason) for skipped in observation.skipped] == [
+        assert [(skipped.name, sentence(skipped.reason)) for skipped in observation.skipped] == [
             ("demo-others-eu-central-1a", "not matched by the record's discovery")
         ]
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.words import sentence
 from evenkeel.domain.model.groups import NodeGroup
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
@@ -166,8 +167,8 @@ class TestSimilarity:
             outcome = stage.run()
         assert outcome.plan is not None
         assert outcome.plan.pools == ()
-        assert [skipped.reason.partition(": ")[0] for skipped in outcome.plan.skipped] == ["in no pool"] * 2
-        assert all("annotate capacity.cluster" in skipped.reason for skipped in outcome.plan.skipped)
+        assert [sentence(skipped.reason).partition(": ")[0] for skipped in outcome.plan.skipped] == ["in no pool"] * 2
+        assert all("annotate capacity.cluster" in sentence(skipped.reason) for skipped in outcome.plan.skipped)
 
     def test_machines_of_such_pools_are_listed_where_nodes_are_missing(self) -> None:
         with simulated() as api:

@@ -218,7 +218,7 @@ class WatchedStore(InMemoryStore):
         total = 0
         for state in self._pools(cluster):
             if state.move is not None:
-                total += state.move.carried
+                total += state.move.unplaced
                 total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
         return total
 
@@ -479,7 +479,7 @@ class Vessel:
 
     def grows(self, move: Move, before: Move | None) -> None:
         """Nodes that somebody asked for are about to be added: so many more are requested, once."""
-        more = move.carried
+        more = move.unplaced
         if before is not None and before.request == move.request:  # a worker died in the middle
             more -= self._undone(before)
         self.ledger += more
@@ -499,7 +499,7 @@ class Vessel:
     def _undone(self, move: Move) -> int:
         key = f"{self.name}/{self.cluster.namespace}/{{}}"
         done = sum(move.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == move.id)
-        return move.carried - done
+        return move.unplaced - done
 
     def step(self) -> None:
         """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
@@ -620,7 +620,7 @@ class Vessel:
     def _requested_or_owed(self) -> int:
         groups = self.groups()
         carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
-        return sum(group.requested for group in groups) + self.sea.store.owed(self.name, carried.get)
+        return sum(group.requested for group in groups) + self.sea.store.still_unplaced(self.name, carried.get)
 
     def check_ledger(self) -> None:
         """A move takes as much as it gives: what is requested and what is still owed add up."""

@@ -118,7 +118,7 @@ def _leased_to_everybody(self: Any) -> None:
 
 def _what_was_taken_on_is_forgotten(self: Move, groups: Any) -> int:
     given = (min(0, self.steps.get(str(group.key), 0)) for group in groups if group.move == self.id)
-    return max(0, self.carried - sum(given))
+    return max(0, self.unplaced - sum(given))
 
 
 def _unreadable_is_empty(*arguments: Any) -> Any:
@@ -155,7 +155,7 @@ BUGS = {
         in_place_of(Rebalance, "_look_again", lambda *_: None), stuck_replicas_are_moved, ".*nobody takes a second look"
     ),
     "a move is carried out twice": Bug(
-        in_place_of(Move, "owed", _what_was_taken_on_is_forgotten),
+        in_place_of(Move, "still_unplaced", _what_was_taken_on_is_forgotten),
         a_worker_dies_between_giving_and_taking,
         "gardener: .* requested or owed",
         second="gardener",

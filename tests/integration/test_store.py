@@ -163,7 +163,7 @@ def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registe
 
 
 def test_the_journal_of_a_request_comes_back_as_it_was(registered: Store) -> None:
-    move = Move(id="01", carried=-3, steps={str(KEY): -3}, request="r1", only=frozenset({"a", "b"}))
+    move = Move(id="01", unplaced=-3, steps={str(KEY): -3}, request="r1", only=frozenset({"a", "b"}))
     registered.save_pool("demo", POOL, PoolState(move=move), None)
     assert registered.load("demo").state.pools[POOL].move == move
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields, replace
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.model.choices import Strategy
 
 ZONES = "abcdef"
@@ -47,7 +49,7 @@ class Case:
     maximum: int
     zones: int = 3
     minimum: int = 0
-    strategy: Strategy | None = Strategy.BALANCED
+    strategy: Strategy | None = BALANCED
     nodes: tuple[int, ...] = ()  # at the start, per zone; empty: none
     room: tuple[int, ...] = ()  # max of each group above its nodes before Evenkeel's first look; empty: none
     demand: tuple[Demand, ...] = ()
@@ -95,7 +97,7 @@ def caps(case: Case) -> list[float]:
     """Most nodes that each zone can have in the end."""
     limits = case.zone_max or (None,) * case.zones
     most = [float("inf") if limit is None else float(limit) for limit in limits]
-    if case.strategy is Strategy.BACKWARD_COMPATIBLE:
+    if case.strategy is BACKWARD_COMPATIBLE:
         share, more = divmod(case.maximum, case.zones)
         most = [min(most[i], share + (i < more)) for i in range(case.zones)]
     for zone in _frozen_for_good(case):
@@ -135,14 +137,14 @@ def can_be_met(case: Case, free: int, bound: tuple[int, ...]) -> bool:
     return pods <= case.maximum - reserved and pods <= sum(most)
 
 
-def drawn(seed: int, strategy: Strategy = Strategy.BALANCED) -> Case:
+def drawn(seed: int, strategy: Strategy = BALANCED) -> Case:
     """A case of this number: the same each time."""
-    chance = random.Random(f"{strategy.value}/{seed}")
+    chance = random.Random(f"{strategy.name}/{seed}")
     zones = chance.randint(2, 6)
     maximum = chance.choice(
         [chance.randint(zones, 3 * zones), chance.randint(zones, 30), chance.randint(20, 60), chance.randint(60, 150)]
     )
-    if chance.random() < 0.05 and strategy is Strategy.BALANCED:
+    if chance.random() < 0.05 and strategy is BALANCED:
         maximum = chance.randint(1, zones)
     case = Case(
         seed=seed,

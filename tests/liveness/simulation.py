@@ -21,6 +21,7 @@ from functools import partial
 from itertools import count
 
 from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer, next_timer
 from evenkeel.domain.model.failures import FailureClass
@@ -172,7 +173,7 @@ class Simulation:
         self.result = Result(case=case)
         self._agenda: list[tuple[int, float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self.policy = Policy()
+        self.policy = Policy(strategy=BALANCED)
         if case.strategy is not None:
             loop = timedelta(seconds=case.autoscaler_loop)
             self.policy = replace(numbers(case.minimum, case.maximum, case.strategy), autoscaler_loop=loop)

@@ -6,14 +6,14 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import NodeGroup, Observation, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import Played, applied, group, numbers
 from tests.property.worlds import World, pools, states
 
-BALANCED = (Strategy.BALANCED,)
+BALANCED = (BALANCED,)
 
 
 def _room(member: NodeGroup) -> int:

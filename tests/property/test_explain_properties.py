@@ -7,9 +7,10 @@ from hypothesis import given
 from evenkeel.application.explain import explain_group, explain_pool, rule_of_reason
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
+from evenkeel.application.words import sentences
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from tests.builders import NOW
+from tests.builders import NOW, problems_of
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
 
@@ -55,7 +56,7 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
 def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
     look = look_of(world)
     for pool in look.plan.pools:
-        told = without(" ".join(explain_pool(look, pool)), pool.problems)
+        told = without(" ".join(explain_pool(look, pool)), problems_of(pool.problems))
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
             text = " ".join(explain_group(look, pool, plan))
@@ -63,7 +64,7 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
             assert f" Requested {step(plan.group.requested, plan.requested)}, running {plan.group.running}" in text
             assert f" Max {step(old.max if old else None, new.max if new else None)}" in text
             assert f" Min {step(old.min if old else None, new.min if new else None)}" in text
-            told = _MOMENT.sub("", without(text, plan.reasons))
+            told = _MOMENT.sub("", without(text, sentences(plan.reasons)))
             assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, plan), told
 
 
@@ -71,10 +72,10 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
 def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
     look = look_of(world)
     for pool in look.plan.pools:
-        assert all(problem in " ".join(explain_pool(look, pool)) for problem in pool.problems)
+        assert all(problem in " ".join(explain_pool(look, pool)) for problem in problems_of(pool.problems))
         for plan in pool.groups:
             text = " ".join(explain_group(look, pool, plan)).lower()
-            for reason in plan.reasons:
+            for reason in sentences(plan.reasons):
                 assert reason.lower() in text
 
 
@@ -82,11 +83,11 @@ def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
 def test_a_changed_number_is_explained_by_a_rule_about_that_number(world: World) -> None:
     for pool in world.plan().pools:
         for plan in pool.groups:
-            about = {rule_of_reason(reason).about for reason in plan.reasons}
+            about = {rule_of_reason(reason).about for reason in sentences(plan.reasons)}
             if plan.requested != plan.group.requested:
-                assert "replicas" in about, plan.reasons
+                assert "replicas" in about, sentences(plan.reasons)
             if plan.bounds != plan.group.bounds:
-                assert "max" in about, plan.reasons
+                assert "max" in about, sentences(plan.reasons)
 
 
 @given(pools())

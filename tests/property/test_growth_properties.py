@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, State
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
@@ -74,7 +74,7 @@ def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: W
         return
     sizes = dict(before)
     takers = {planned.group.key.name: planned.group for planned in pool.groups if planned.state is State.HEALTHY}
-    kept = _kept(pool) if pool.strategy is Strategy.BALANCED else 0
+    kept = _kept(pool) if pool.strategy is BALANCED else 0
     for _ in range(wanted):
         open_ones = [name for name, member in takers.items() if sizes[name] < _cap(member)]
         if not open_ones or sum(sizes.values()) >= pool.max - kept:
@@ -90,7 +90,7 @@ def _kept(pool: PoolPlan) -> int:
     return sum(max(0, member.bounds.max - member.requested) for member in frozen if member.bounds is not None)
 
 
-@given(pools(strategies=(Strategy.BALANCED,)), nodes)
+@given(pools(strategies=(BALANCED,)), nodes)
 def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World, wanted: int) -> None:
     """The one node that the owner of the bounds insists on aside, as without growth (test_plan_properties.py)."""
     first, *others = world.observation.groups
@@ -144,7 +144,7 @@ def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int
     if pool.scale_request is None or not pool.moves:
         return
     id = ulid(NOW, b"0123456789")
-    move = Move(id=id, carried=sum(pool.moves.values()), steps=pool.moves, request="r")
+    move = Move(id=id, unplaced=sum(pool.moves.values()), steps=pool.moves, request="r")
     done = tuple(
         replace(
             planned.group,

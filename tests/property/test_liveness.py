@@ -5,6 +5,7 @@ The worlds of :mod:`tests.liveness`. A few hundred here; 10,000 of them with ``p
 
 import pytest
 
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE, LAX_GREEDY
 from evenkeel.domain.model.choices import Strategy
 from tests.liveness.cases import Case, Demand, Span, drawn
 from tests.liveness.simulation import Result, simulate
@@ -39,7 +40,7 @@ def test_demand_is_met_and_the_maximum_is_not_passed(first: int) -> None:
 
 
 # Static shares reach less, and Lax-Greedy may pass PoolMaximum between two looks; but neither leaves anybody waiting.
-@pytest.mark.parametrize("strategy", [Strategy.LAX_GREEDY, Strategy.BACKWARD_COMPATIBLE])
+@pytest.mark.parametrize("strategy", [LAX_GREEDY, BACKWARD_COMPATIBLE])
 def test_the_other_strategies_leave_no_demand_waiting_either(strategy: Strategy) -> None:
     for seed in range(60):
         result = simulate(drawn(seed, strategy))
@@ -127,5 +128,5 @@ def test_without_room_in_the_maxima_a_pool_asked_for_more_is_not_passed() -> Non
 def test_the_simulation_would_notice_a_strategy_that_passes_the_maximum() -> None:
     # Lax-Greedy offers the same headroom to every zone at once: what Balanced is there to avoid.
     demand = (Demand(at=600, free=90, bound=(0, 0, 0)),)
-    result = simulate(Case(maximum=30, strategy=Strategy.LAX_GREEDY, demand=demand, beyond=60))
+    result = simulate(Case(maximum=30, strategy=LAX_GREEDY, demand=demand, beyond=60))
     assert result.passed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup, Observation, State
@@ -119,7 +120,7 @@ def test_what_a_move_says_each_zone_gives_and_takes_adds_up(world: World) -> Non
 def _owing(world: World, owed: int) -> World:
     """The same world after a move that gave up ``owed`` replicas and was interrupted before anybody took one."""
     (pool,) = world.plan().pools
-    move = Move(id="interrupted", carried=owed, steps={})
+    move = Move(id="interrupted", unplaced=owed, steps={})
     state = replace(world.state, pools={pool.id: replace(pool.remembered, move=move)})
     return replace(world, state=state)
 
@@ -135,13 +136,13 @@ def test_what_an_interrupted_move_owes_is_placed_by_the_next_plan_or_stays_owed(
     wanted = min(owed, max(0, pool.max - before(pool)))
     takes = sum(planned.journal_delta for planned in pool.groups if planned.journal_delta > 0)
     gives = -sum(planned.journal_delta for planned in pool.groups if planned.journal_delta < 0)
-    assert takes + pool.owed >= wanted
-    assert pool.owed <= wanted
-    assert pool.starved >= pool.owed
+    assert takes + pool.unplaced >= wanted
+    assert pool.unplaced <= wanted
+    assert pool.starved >= pool.unplaced
     if now_set_to is not OnFailure.RELEASE and before(pool) <= pool.max:
-        assert after(pool) + pool.owed == before(pool) + wanted
+        assert after(pool) + pool.unplaced == before(pool) + wanted
     if now_set_to is not OnFailure.MOVE:
-        assert takes == wanted - pool.owed
+        assert takes == wanted - pool.unplaced
         assert gives == 0
 
 
@@ -171,22 +172,22 @@ def test_wherever_it_stops_and_however_often_the_sum_in_the_end_is_the_same(worl
         if not pool.moves:
             break
         known = pool.remembered.move
-        owed = known.owed(planned.group for planned in pool.groups) if known else 0
-        now = _stopped(now, pool, done, Move(id=f"move-{number}", carried=owed, steps=pool.moves))
+        owed = known.still_unplaced(planned.group for planned in pool.groups) if known else 0
+        now = _stopped(now, pool, done, Move(id=f"move-{number}", unplaced=owed, steps=pool.moves))
     (last,) = now.plan().pools
-    assert after(last) + last.owed == total
+    assert after(last) + last.unplaced == total
     assert last.max is not None
     assert after(last) <= last.max
     for planned in last.groups:
         assert planned.requested >= min(running[planned.group.key], planned.group.requested)
     # The step that ends it all: carried out whole, nothing is owed any more and the next plan moves nothing.
-    if last.owed == 0:
+    if last.unplaced == 0:
         known = last.remembered.move
-        owed = known.owed(planned.group for planned in last.groups) if known else 0
-        end = _stopped(now, last, 99, Move(id="last", carried=owed, steps=last.moves))
+        owed = known.still_unplaced(planned.group for planned in last.groups) if known else 0
+        end = _stopped(now, last, 99, Move(id="last", unplaced=owed, steps=last.moves))
         assert sum(group.requested for group in end.observation.groups) == total
         (quiet,) = end.plan().pools
-        assert quiet.owed == 0
+        assert quiet.unplaced == 0
         assert quiet.moves == {}
 
 
@@ -201,4 +202,4 @@ def test_a_frozen_zone_neither_gives_nor_takes(world: World) -> None:
 @given(pools(), st.sampled_from([OnFailure.RELEASE, OnFailure.HOLD]))
 def test_a_pool_that_does_not_move_writes_no_move_down(world: World, on_failure: OnFailure) -> None:
     rules = tuple(replace(rule, on_failure=on_failure) for rule in world.policy.pools)
-    assert replace(world, policy=Policy(pools=rules)).pool().moves == {}
+    assert replace(world, policy=Policy(strategy=BALANCED, pools=rules)).pool().moves == {}

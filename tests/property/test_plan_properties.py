@@ -6,12 +6,13 @@ from dataclasses import replace
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.application.words import sentences
 from evenkeel.domain.annotations import read_offer, write_decision
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Observation, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.writes import in_safe_order, patches
-from tests.builders import NOW, applied
+from tests.builders import NOW, applied, problems_of
 from tests.property.worlds import World, clusters, pools
 
 
@@ -101,7 +102,7 @@ def test_replicas_stay_within_what_their_owner_lets_stand(world: World) -> None:
             assert planned.requested >= min(planned.group.requested, limits.min)
 
 
-@given(pools(strategies=(Strategy.BALANCED,)))
+@given(pools(strategies=(BALANCED,)))
 def test_balanced_maxima_never_pass_the_pool_maximum(world: World) -> None:
     """Exactly: PoolMaximum, or what stands already where that is more.
 
@@ -127,7 +128,7 @@ def test_balanced_maxima_never_pass_the_pool_maximum(world: World) -> None:
         assert total == max(found.max, targets + kept + insisted)
 
 
-@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+@given(pools(strategies=(BALANCED,), plain=True))
 def test_balanced_hands_out_exactly_the_pool_maximum(world: World) -> None:
     found = world.pool()
     assert found.max is not None
@@ -138,7 +139,7 @@ def test_balanced_hands_out_exactly_the_pool_maximum(world: World) -> None:
     assert sum(planned.bounds.max for planned in found.groups if planned.bounds is not None) == found.max
 
 
-@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+@given(pools(strategies=(BALANCED,), plain=True))
 def test_balanced_minima_are_the_pool_minimum_as_far_as_there_are_nodes_to_count(world: World) -> None:
     found = world.pool()
     assert found.min is not None
@@ -151,7 +152,7 @@ def test_balanced_minima_are_the_pool_minimum_as_far_as_there_are_nodes_to_count
     assert sum(planned.bounds.min for planned in found.groups if planned.bounds) == min(found.min, sum(solid))
 
 
-@given(pools(strategies=(Strategy.BALANCED,), plain=True))
+@given(pools(strategies=(BALANCED,), plain=True))
 def test_balanced_leaves_no_healthy_zone_without_room_while_there_is_enough_for_all(world: World) -> None:
     found = world.pool()
     assert found.max is not None
@@ -184,8 +185,8 @@ def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) ->
     placed += Counter((skipped.namespace, skipped.name) for skipped in found.skipped)
     assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
     for pool in found.pools:
-        assert all(planned.reasons and all(planned.reasons) for planned in pool.groups)
-        assert pool.valid or (pool.problems and not pool.changes)
+        assert all(sentences(planned.reasons) and all(sentences(planned.reasons)) for planned in pool.groups)
+        assert pool.valid or (problems_of(pool.problems) and not pool.changes)
     assert all(skipped.reason for skipped in found.skipped)
 
 
@@ -196,7 +197,7 @@ def test_a_quiet_world_is_never_patched(world: World) -> None:
         found = world.plan()
         if not found.changes:
             break
-        assert rounds < 3, [(str(g.group.key), g.group.bounds, g.bounds, g.reasons) for g in found.changes]
+        assert rounds < 3, [(str(g.group.key), g.group.bounds, g.bounds, sentences(g.reasons)) for g in found.changes]
         observation, state = applied(found, world.state)
         world = replace(world, observation=observation, state=state)
     event(f"{rounds} rounds")
@@ -247,7 +248,7 @@ def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_th
 @given(pools())
 def test_what_the_annotation_remembers_is_what_was_planned(world: World) -> None:
     for planned in world.pool().groups:
-        text = write_decision(planned.offer, NOW, "; ".join(planned.reasons))
+        text = write_decision(planned.offer, NOW, "; ".join(sentences(planned.reasons)))
         assert read_offer(text) == planned.offer
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from evenkeel.domain.annotations import read_adopted, read_offer, write_adopted, write_decision
 from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.health.failures import classify
-from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, Offer, State
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count, shown
@@ -66,7 +66,7 @@ def test_the_shares_of_all_zones_add_up_and_differ_by_one_at_most(size: int, zon
 
 @given(st.text())
 def test_a_strategy_or_percentage_that_is_none_is_refused_by_a_sentence(value: str) -> None:
-    assert _read_or_refuse(Strategy.read, value) in (None, *Strategy)
+    assert _read_or_refuse(read_strategy, value) in (None, *STRATEGIES)
     assert isinstance(_read_or_refuse(read_int_or_percent, value), int | str | None)
 
 

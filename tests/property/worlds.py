@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, Offer, State
@@ -117,7 +119,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
 
 @st.composite
 def policies(
-    draw: st.DrawFn, names: tuple[str, ...] = ("workers",), strategies: tuple[Strategy, ...] = tuple(Strategy)
+    draw: st.DrawFn, names: tuple[str, ...] = ("workers",), strategies: tuple[Strategy, ...] = tuple(STRATEGIES)
 ) -> Policy:
     """PoolMinimum <= PoolMaximum for each pool."""
     rules = []
@@ -132,7 +134,7 @@ def policies(
                 on_failure=draw(st.sampled_from(OnFailure)),
             )
         )
-    return Policy(pools=tuple(rules))
+    return Policy(strategy=BALANCED, pools=tuple(rules))
 
 
 @st.composite
@@ -149,7 +151,7 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...]) -> ClusterState:
 
 @st.composite
 def pools(
-    draw: st.DrawFn, *, strategies: tuple[Strategy, ...] = tuple(Strategy), plain: bool = False, most: int = 5
+    draw: st.DrawFn, *, strategies: tuple[Strategy, ...] = tuple(STRATEGIES), plain: bool = False, most: int = 5
 ) -> World:
     """One pool that existed before, so that it is valid whatever its PoolMaximum."""
     zones = "abcdefgh"[: draw(st.integers(1, most))]

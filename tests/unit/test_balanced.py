@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.states import ClusterState
@@ -20,6 +20,7 @@ from tests.builders import (
     numbers,
     offered,
     pool_plan,
+    problems_of,
     reasons,
     requested,
     zones,
@@ -192,7 +193,7 @@ def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
     assert found.overcommitted
-    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in found.problems)
+    assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
 
 
 def test_an_empty_fenced_zone_gets_max_0_and_never_1() -> None:
@@ -212,13 +213,13 @@ def test_a_probing_zone_gets_room_for_one_machine() -> None:
     assert "probing" in reasons(found, "a")
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_probe_on_its_way_is_not_followed_by_a_second_under_any_strategy(strategy) -> None:
     found = pool_plan(zones((3, 3, 3), running=(2, 3, 3)), numbers(0, 12, strategy), probing=("a",))
     assert maxima(found)[0] == 3
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((0, 1, 1)), numbers(0, 12, strategy), probing=("a",))
     assert maxima(found)[0] == 1

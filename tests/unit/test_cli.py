@@ -20,8 +20,12 @@ from tests import objects
 from tests.objects import ZONES, Object, machine
 
 NOW = "2026-01-15T12:00:00Z"
-POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "starved", "overcommitted", "groups"}
-GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons"}
+POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "problemRules"} | {
+    "starved",
+    "overcommitted",
+    "groups",
+}
+GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons", "rules"}
 
 
 def in_namespace(*items: Object) -> list[Object]:

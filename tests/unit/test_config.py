@@ -20,8 +20,10 @@ from evenkeel.config import (
     read_json,
     read_model,
 )
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -91,7 +93,7 @@ class TestClusterRecord:
         found = read_model(Registration, RECORD, "here")
         assert (found.scan_interval, found.dry_run) == (60, None)
         policy = found.policy()
-        assert (policy.strategy, policy.on_failure) == (Strategy.BALANCED, OnFailure.RELEASE)
+        assert (policy.strategy, policy.on_failure) == (BALANCED, OnFailure.RELEASE)
         assert policy.backoff == BackoffPolicy()
 
     def test_what_is_saved_is_what_is_read_again(self) -> None:
@@ -113,7 +115,7 @@ class TestClusterRecord:
         }
         record = read_model(Registration, full, "here")
         assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
-        assert record.strategy is Strategy.BACKWARD_COMPATIBLE
+        assert record.strategy is BACKWARD_COMPATIBLE
         assert record.policy().backoff.initial == timedelta(minutes=1)
 
     @pytest.mark.parametrize(

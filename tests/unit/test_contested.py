@@ -10,7 +10,9 @@ from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
+from evenkeel.application.words import sentences
 from evenkeel.domain.annotations import read_publication, write_decision
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.observed import see
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, Publication, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
@@ -71,7 +73,7 @@ def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() ->
     assert (first.state, first.requested) == (State.FENCED, 4)
     assert first.bounds is not None
     assert first.bounds.max == 4
-    assert "replicas stay as they are: argocd put them back 3 times" in "; ".join(first.reasons)
+    assert "replicas stay as they are: argocd put them back 3 times" in "; ".join(sentences(first.reasons))
     assert pool.contested == (str(key("a")),)
 
 
@@ -91,12 +93,12 @@ def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
     contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
     state = ClusterState(groups={key("a"): contested})
     members = (replace(group("a", 2, bounds=(0, 4)), pool_max=9), group("b", 2, bounds=(0, 4)))
-    pool = plan(Observation(groups=members), state, Policy(), NOW).pools[0]
+    pool = plan(Observation(groups=members), state, Policy(strategy=BALANCED), NOW).pools[0]
     first = next(planned for planned in pool.groups if planned.group.key == key("a"))
     assert first.state is State.FROZEN
     assert first.bounds == first.group.bounds
-    assert "argocd put our bounds back 3 times" in first.reasons[0]
-    assert "resume" in first.reasons[0]
+    assert "argocd put our bounds back 3 times" in sentences(first.reasons)[0]
+    assert "resume" in sentences(first.reasons)[0]
     assert pool.contested == (str(key("a")),)
     assert pool.digest(applied=True) != ""
 
@@ -117,7 +119,9 @@ def test_resume_tries_again() -> None:
 def test_what_we_publish_is_read_back_and_garbage_is_no_publication() -> None:
     offer = replace(group("a", 2), bounds=Bounds(1, 8))
     text = write_decision(
-        plan(Observation(groups=(replace(offer, pool_max=8, zone="a"),)), ClusterState(), Policy(), NOW)
+        plan(
+            Observation(groups=(replace(offer, pool_max=8, zone="a"),)), ClusterState(), Policy(strategy=BALANCED), NOW
+        )
         .pools[0]
         .groups[0]
         .offer,

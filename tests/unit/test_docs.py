@@ -23,10 +23,11 @@ from evenkeel.application.rebalance import Outcome
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ConfigError, Registration, read_model
 from evenkeel.domain.annotations import read_offer, read_publication
-from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.membership.discovery import Discovery
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
@@ -44,9 +45,11 @@ from tests.builders import (
     minima,
     numbers,
     pool_plan,
+    problems_of,
     requested,
     zones,
 )
+from tests.unit.test_safety import published
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -255,7 +258,7 @@ def test_the_worked_examples_come_out_as_printed(row: list[str]) -> None:
         states[key("a")] = in_backoff()
     if "probing" in says:
         states[key("a")] = after_backoff()
-    policy = numbers(int(minimum), int(maximum), Strategy.read(strategy))
+    policy = numbers(int(minimum), int(maximum), read_strategy(strategy))
     if "at its bound" in says:
         found = grown_to_its_bound(before[0], policy)
     else:
@@ -268,7 +271,7 @@ def test_the_worked_examples_come_out_as_printed(row: list[str]) -> None:
 def test_the_moves_shown_come_out_as_printed(row: list[str]) -> None:
     maximum, wanted, running, *expected = row
     before, nodes = [[int(word) for word in text.split()] for text in (wanted, running)]
-    policy = numbers(0, int(maximum), Strategy.BALANCED, OnFailure.MOVE)
+    policy = numbers(0, int(maximum), BALANCED, OnFailure.MOVE)
     alone, beside = [
         pool_plan(zones(before, nodes), replace(policy, autoscaler=runs), fenced=("a",)) for runs in (False, True)
     ]
@@ -313,7 +316,7 @@ def test_bad_annotations_lead_to_the_printed_line(row: list[str]) -> None:
     listing = Listing(flavour=FLAVOURS["cluster-api"], objects={"MachineDeployment": [item]})
     found = pool_plan([one.group for one in read_groups(listing)[0]])
     assert not found.valid
-    assert found.problems[0].endswith(line)
+    assert problems_of(found.problems)[0].endswith(line)
 
 
 @pytest.mark.parametrize("row", list(rows("errors.md", "record")), ids=lambda row: row[0])
@@ -364,10 +367,10 @@ def test_resources_that_are_described_are_those_that_the_role_grants() -> None:
 def test_reasons_of_the_safety_pass_are_worded_as_printed() -> None:
     text = (ROOT / "docs" / "bounds.md").read_text(encoding="utf-8").partition("## One patch")[0]
     given = [
-        *safe_bounds(0, 9, target=1, zone_max=4)[1],
-        *safe_bounds(0, 2, target=3)[1],
-        *safe_bounds(0, 0, target=0, owner_min_max=1)[1],
-        *safe_bounds(2, 4, target=1)[1],
+        *published(0, 9, 1, zone_max=4)[1],
+        *published(0, 2, 3)[1],
+        *published(0, 0, 0, owner_min_max=1)[1],
+        *published(2, 4, 1)[1],
     ]
     assert re.findall(r"^\| [^|]+ \| `(.+)` \|$", text, re.M) == given
 
@@ -384,7 +387,7 @@ def test_operator_events_that_are_shown_ask_for_actions_that_exist() -> None:
 def test_backoff_constants_are_the_policys() -> None:
     text = (ROOT / "docs" / "backoff.md").read_text(encoding="utf-8").partition("## Constants")[2]
     numbers_shown = [int(number) for number in re.findall(r"^\| [a-z][^|]+ \| (\d+) (?:min|h) \|", text, re.M)]
-    policy = Policy()
+    policy = Policy(strategy=BALANCED)
     assert numbers_shown == [
         policy.backoff.initial // MINUTE,
         policy.backoff.longest // MINUTE,

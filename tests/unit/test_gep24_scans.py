@@ -2,14 +2,14 @@
 
 import pytest
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
 from tests.builders import maxima, minima, numbers, pool_plan, requested, zones
 
-LAX = numbers(3, 4, Strategy.LAX_GREEDY)
-COMPATIBLE = numbers(3, 4, Strategy.BACKWARD_COMPATIBLE)
-ADAPTIVE = numbers(3, 4, Strategy.ADAPTIVE)
+LAX = numbers(3, 4, LAX_GREEDY)
+COMPATIBLE = numbers(3, 4, BACKWARD_COMPATIBLE)
+SHARED = numbers(3, 4, ADAPTIVE)
 # PoolMinimum would raise replicas before the formula is published; 0 shows the formula alone.
-LAX_WITHOUT_MINIMUM = numbers(0, 4, Strategy.LAX_GREEDY)
+LAX_WITHOUT_MINIMUM = numbers(0, 4, LAX_GREEDY)
 
 
 @pytest.mark.parametrize("policy", [LAX, LAX_WITHOUT_MINIMUM], ids=["minimum 3", "minimum 0"])
@@ -38,9 +38,7 @@ def test_backward_compatible_splits_statically_whatever_was_launched(launched) -
 @pytest.mark.parametrize("fenced", [(), ("a",)], ids=["good", "zone a in backoff"])
 def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itself(fenced) -> None:
     launched = (0, 1) if fenced else (0, 0)
-    found = pool_plan(
-        zones(launched, fencing_enabled=False), numbers(0, 2, Strategy.BACKWARD_COMPATIBLE), fenced=fenced
-    )
+    found = pool_plan(zones(launched, fencing_enabled=False), numbers(0, 2, BACKWARD_COMPATIBLE), fenced=fenced)
     assert minima(found) == (0, 0)
     assert maxima(found) == (1, 1)
 
@@ -55,7 +53,7 @@ def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itsel
     ],
 )
 def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected) -> None:
-    found = pool_plan(zones(launched), ADAPTIVE)
+    found = pool_plan(zones(launched), SHARED)
     assert maxima(found) == expected
     assert minima(found) == (1, 1, 1)
 
@@ -71,12 +69,12 @@ def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected) -> N
     ],
 )
 def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launched, expected_maxima) -> None:
-    found = pool_plan(zones(launched, fencing_enabled=False), ADAPTIVE, fenced=("a",))
+    found = pool_plan(zones(launched, fencing_enabled=False), SHARED, fenced=("a",))
     assert maxima(found) == expected_maxima
     assert minima(found) == (0, 2, 1)
 
 
-@pytest.mark.parametrize("policy", [LAX, ADAPTIVE, COMPATIBLE, numbers(3, 4)], ids=lambda p: p.pools[0].strategy.value)
+@pytest.mark.parametrize("policy", [LAX, SHARED, COMPATIBLE, numbers(3, 4)], ids=lambda p: p.pools[0].strategy.name)
 @pytest.mark.parametrize("launched", [(0, 1, 0), (0, 2, 1), (1, 2, 1)])
 def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(policy, launched) -> None:
     found = pool_plan(zones(launched), policy, fenced=("a",))
@@ -84,19 +82,19 @@ def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(poli
 
 
 @pytest.mark.parametrize("launched", [(0, 0, 0), (0, 1, 0), (1, 0, 1), (2, 0, 0)])
-@pytest.mark.parametrize("policy", [ADAPTIVE, COMPATIBLE], ids=["Adaptive", "Backward-Compatible"])
+@pytest.mark.parametrize("policy", [SHARED, COMPATIBLE], ids=["Adaptive", "Backward-Compatible"])
 def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, launched) -> None:
     found = pool_plan(zones(launched), policy)
     assert requested(found) == tuple(max(nodes, 1) for nodes in launched)
 
 
 def test_adaptive_counts_nodes_that_run_in_a_fenced_zone_towards_the_minimum() -> None:
-    found = pool_plan(zones((2, 1, 0), fencing_enabled=False), ADAPTIVE, fenced=("a",))
+    found = pool_plan(zones((2, 1, 0), fencing_enabled=False), SHARED, fenced=("a",))
     assert minima(found) == (0, 1, 1)
 
 
 def test_adaptive_never_asks_for_more_than_there_is_room_for() -> None:
-    found = pool_plan(zones((4, 0, 0)), ADAPTIVE)
+    found = pool_plan(zones((4, 0, 0)), SHARED)
     assert minima(found) == (3, 0, 0)
     assert maxima(found) == (4, 0, 0)
 
@@ -104,12 +102,12 @@ def test_adaptive_never_asks_for_more_than_there_is_room_for() -> None:
 def test_adaptive_keeps_the_last_bounds_where_every_zone_is_fenced() -> None:
     found = pool_plan(
         zones((1, 2), bounds=[(1, 3), (0, 3)], fencing_enabled=False),
-        numbers(1, 4, Strategy.ADAPTIVE),
+        numbers(1, 4, ADAPTIVE),
         fenced=("a", "b"),
     )
     assert not found.changes
 
 
 def test_a_zone_in_backoff_costs_no_node_beyond_the_pool_minimum() -> None:
-    found = pool_plan(zones((0, 1, 0)), ADAPTIVE, fenced=("a",))
+    found = pool_plan(zones((0, 1, 0)), SHARED, fenced=("a",))
     assert requested(found) == (0, 2, 1)

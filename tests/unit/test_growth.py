@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from evenkeel.application.words import problem_words, sentences
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
@@ -18,7 +21,20 @@ from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
 from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
-from tests.builders import MINUTE, NOW, POOL, after_backoff, group, in_backoff, key, maxima, numbers, requested, zones
+from tests.builders import (
+    MINUTE,
+    NOW,
+    POOL,
+    after_backoff,
+    group,
+    in_backoff,
+    key,
+    maxima,
+    numbers,
+    problems_of,
+    requested,
+    zones,
+)
 
 #: the journal of what was begun a minute ago
 BEGUN = ulid(NOW - MINUTE, b"0123456789")
@@ -46,7 +62,7 @@ def grown(
 
 
 def said(pool: PoolPlan, zone: str) -> str:
-    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in one.reasons)
+    return "; ".join(text for one in pool.groups if one.group.zone == zone for text in sentences(one.reasons))
 
 
 class TestTheProposalsExamples:
@@ -76,7 +92,7 @@ class TestWhoMayGrow:
         pool = grown(zones((1, 3, 6)), asked(9), policy=numbers(0, 14))
         assert sum(requested(pool)) == 14
         assert pool.missing == 5
-        assert "growth: 5 of 9 nodes asked for (request r9) find no room" in pool.problems
+        assert "growth: 5 of 9 nodes asked for (request r9) find no room" in problems_of(pool.problems)
 
     def test_only_groups_that_the_pods_fit_are_raised(self) -> None:
         pool = grown(zones((0, 3, 6)), asked(3, f"{POOL}-b", str(key("c"))))
@@ -128,7 +144,7 @@ class TestGivingBack:
         pool = grown(zones((2, 6)), asked(-8), policy=numbers(3, 20))
         assert sum(requested(pool)) == 3
         assert pool.missing == 3
-        assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in pool.problems
+        assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in problems_of(pool.problems)
 
     def test_a_fenced_zones_nodes_come_last(self) -> None:
         pool = grown(zones((6, 3)), asked(-2), groups={key("a"): in_backoff()})
@@ -138,9 +154,7 @@ class TestGivingBack:
 
     def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
-        pool = grown(
-            zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, Strategy.BACKWARD_COMPATIBLE)
-        )
+        pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))
         assert not any(one.journal_delta and one.requested == one.group.requested for one in pool.groups)
         unseen = replace(group("b", 0), invisible_at_zero=True)
         pool = grown([group("a", 0), unseen], asked(-1), groups={key("b"): after_backoff()})
@@ -161,11 +175,13 @@ class TestRequests:
     def test_whoever_waits_is_told_so(self) -> None:
         (refusal,) = planned(zones((0, 0)), asked(2), asked(4, at=-2 * MINUTE)).refusals
         assert refusal.waits
-        assert refusal.reason == "2 nodes asked for (request r2): it waits for request r4 of the same pool"
+        assert (
+            problem_words(refusal.problem) == "2 nodes asked for (request r2): it waits for request r4 of the same pool"
+        )
 
     def test_two_pools_are_served_in_one_look(self) -> None:
         both = [*zones((0, 0)), *zones((0, 0), pool="gpu")]
-        rules = Policy(pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
+        rules = Policy(strategy=BALANCED, pools=(*numbers(0, 9).pools, replace(numbers(0, 9).pools[0], name="gpu")))
         found = planned(both, asked(2), asked(3, pool="gpu"), policy=rules)
         assert [sum(requested(pool)) for pool in found.pools] == [3, 2]
 
@@ -186,32 +202,36 @@ class TestRequests:
         found = planned(zones((0, 0)), scale_request)
         assert sum(requested(found.pools[0])) == 0
         (refusal,) = found.refusals
-        assert why in refusal.reason
+        assert why in problem_words(refusal.problem)
         assert not refusal.waits
 
     def test_a_name_that_two_pools_have_is_refused_and_both_are_named(self) -> None:
         twin = replace(group("a", 0), key=replace(key("a"), namespace="other"))
         (refusal,) = planned([*zones((0, 0)), twin], asked(2)).refusals
-        assert "cluster-api/default/workers, cluster-api/other/workers" in refusal.reason
+        assert "cluster-api/default/workers, cluster-api/other/workers" in problem_words(refusal.problem)
 
     def test_for_an_invalid_pool_it_waits(self) -> None:
-        found = planned(zones((0, 0)), asked(2), policy=Policy(pools=(replace(numbers(9, 9).pools[0], max=8),)))
+        found = planned(
+            zones((0, 0)), asked(2), policy=Policy(strategy=BALANCED, pools=(replace(numbers(9, 9).pools[0], max=8),))
+        )
         (refusal,) = found.refusals
         assert refusal.waits
 
     def test_a_move_goes_first_and_growth_waits(self) -> None:
-        policy = numbers(0, 20, Strategy.BALANCED, OnFailure.MOVE)
+        policy = numbers(0, 20, BALANCED, OnFailure.MOVE)
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.scale_request is None
-        assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in pool.problems
+        assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in problems_of(
+            pool.problems
+        )
 
 
 class TestAfterACrash:
     """What was begun stands in the pool's journal, and on the groups."""
 
     def begun(self, carried: int, steps: dict[str, int], *only: str) -> dict[PoolId, PoolState]:
-        move = Move(id=BEGUN, carried=carried, request="r", only=frozenset(only), steps=steps)
+        move = Move(id=BEGUN, unplaced=carried, request="r", only=frozenset(only), steps=steps)
         return {ID: PoolState(move=move)}
 
     def test_only_what_is_missing_is_placed_and_only_where_it_fits(self) -> None:
@@ -246,7 +266,9 @@ class TestAfterACrash:
         )
         assert requested(later.pools[0]) == (0, 0)
         assert later.pools[0].missing == 4
-        assert "growth: 4 nodes asked for (request r): older than an hour: ask again" in later.pools[0].problems
+        assert "growth: 4 nodes asked for (request r): older than an hour: ask again" in problems_of(
+            later.pools[0].problems
+        )
 
     def test_its_hour_begins_when_it_was_asked_for_however_often_it_was_begun(self) -> None:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
@@ -256,12 +278,12 @@ class TestAfterACrash:
         assert pool.missing == 4
 
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
-        pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, carried=4, request="r"))}
+        pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}
         request = ScaleRequest(id="r", nodes=4, at=NOW, group=str(key("a")))
         found = planned(zones((2, 2)), request, pools=pools)
         assert requested(found.pools[0]) == (2, 2)
         (refusal,) = found.refusals
-        assert "begun in pool cluster-api/default/old, which is not here any more" in refusal.reason
+        assert "begun in pool cluster-api/default/old, which is not here any more" in problem_words(refusal.problem)
         assert not refusal.waits
 
 

@@ -168,7 +168,7 @@ class TestTheOrderOfWrites:
         assert sum(one.requested for one in cluster.groups.values()) == 5
         (pool,) = store.load("demo").state.pools.values()
         assert pool.move is not None
-        assert pool.move.owed(cluster.groups.values()) == 1
+        assert pool.move.still_unplaced(cluster.groups.values()) == 1
         cluster.before_apply = lambda patch: None
         clock.at += 2 * MINUTE
         run("demo", "test", plenty)
@@ -180,45 +180,45 @@ class TestTheOrderOfWrites:
 class TestWhatIsOwed:
     def test_nothing_before_the_first_patch(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.owed(zones([5, 3], [2, 3])) == 0
+        assert move.still_unplaced(zones([5, 3], [2, 3])) == 0
 
     def test_what_was_given_and_not_taken(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 2, str(key("c")): 1})
         after = [group("a", 2, move="m"), group("b", 5, move="m"), group("c", 0)]
-        assert move.owed(after) == 1
+        assert move.still_unplaced(after) == 1
 
     def test_nothing_when_all_was_taken(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.owed([group("a", 2, move="m"), group("b", 6, move="m")]) == 0
+        assert move.still_unplaced([group("a", 2, move="m"), group("b", 6, move="m")]) == 0
 
     def test_nothing_when_more_was_taken_than_given_and_never_less_than_nothing(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.owed([group("a", 5), group("b", 6, move="m")]) == 0
+        assert move.still_unplaced([group("a", 5), group("b", 6, move="m")]) == 0
 
     def test_nothing_when_more_was_given_back_than_asked_for(self) -> None:
-        move = Move(id="m", carried=-2, steps={str(key("a")): -3}, request="r")
-        assert move.owed([group("a", 5)]) == -2
-        assert move.owed([group("a", 2, move="m")]) == 0
+        move = Move(id="m", unplaced=-2, steps={str(key("a")): -3}, request="r")
+        assert move.still_unplaced([group("a", 5)]) == -2
+        assert move.still_unplaced([group("a", 2, move="m")]) == 0
 
     def test_marks_of_another_move_do_not_count(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.owed([group("a", 2, move="older"), group("b", 6, move="older")]) == 0
+        assert move.still_unplaced([group("a", 2, move="older"), group("b", 6, move="older")]) == 0
 
     def test_what_the_move_before_left_owed_is_carried(self) -> None:
-        move = Move(id="m", carried=2, steps={str(key("b")): 2})
-        assert move.owed([group("a", 2), group("b", 3)]) == 2
-        assert move.owed([group("a", 2), group("b", 5, move="m")]) == 0
+        move = Move(id="m", unplaced=2, steps={str(key("b")): 2})
+        assert move.still_unplaced([group("a", 2), group("b", 3)]) == 2
+        assert move.still_unplaced([group("a", 2), group("b", 5, move="m")]) == 0
 
     def test_what_an_autoscaler_adds_meanwhile_changes_nothing(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.owed([group("a", 4, running=2, move="m"), group("b", 9)]) == 3
+        assert move.still_unplaced([group("a", 4, running=2, move="m"), group("b", 9)]) == 3
 
     def test_the_next_plan_places_it(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 3), group("c", 0)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3, str(key("b")): 3}), fenced="a")
         assert sum(requested(found)) == 8
         assert requested(found)[0] == 2
-        assert found.owed == 0
+        assert found.unplaced == 0
 
     def test_it_is_placed_also_where_the_pool_is_on_release_now(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 3)]
@@ -229,19 +229,19 @@ class TestWhatIsOwed:
         groups = [group("a", 2, move="m"), group("b", 3, zone_max=4)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
         assert requested(found) == (2, 4)
-        assert (found.owed, found.starved) == (2, 2)
+        assert (found.unplaced, found.starved) == (2, 2)
 
     def test_what_pool_maximum_no_longer_allows_is_no_longer_owed(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 9)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="a")
         assert requested(found) == (2, 10)
-        assert found.owed == 0
+        assert found.unplaced == 0
 
     def test_it_comes_before_what_is_stuck_now(self) -> None:
         groups = [group("a", 2, move="m"), group("b", 4, running=1), group("c", 0, zone_max=4)]
         found = owing(groups, Move(id="m", steps={str(key("a")): -3}), fenced="ab")
         assert requested(found) == (2, 3, 4)
-        assert (found.owed, found.starved) == (0, 2)
+        assert (found.unplaced, found.starved) == (0, 2)
 
 
 class TestWhileItIsUnderWay:

@@ -26,8 +26,8 @@ from evenkeel.application.operate import READING, Operate, said_by
 from evenkeel.application.rebalance import Outcome, Rebalance
 from evenkeel.cli.answers import print_answer
 from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
+from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, Publication
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -750,7 +750,7 @@ class TestValidate:
         assert house.cluster.groups[key("a")].pool_max == 3
 
     def test_lax_greedy_is_warned_about(self) -> None:
-        house = House([replace(one, strategy=Strategy.LAX_GREEDY) for one in zones((1, 1))])
+        house = House([replace(one, strategy=LAX_GREEDY) for one in zones((1, 1))])
         (pool,) = house.ask("validate")["pools"]
         assert pool["valid"] is True
         assert "can pass PoolMaximum 12 between two looks" in pool["warnings"][0]

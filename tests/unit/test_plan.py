@@ -5,9 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.application.words import sentences
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import LAX_GREEDY
+from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.groups import Observation, Skipped, State
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 from tests.builders import (
@@ -28,13 +32,15 @@ from tests.builders import (
 
 
 def test_a_look_at_nothing_plans_nothing() -> None:
-    found = plan(Observation(groups=()), ClusterState(), Policy(), NOW)
+    found = plan(Observation(groups=()), ClusterState(), Policy(strategy=BALANCED), NOW)
     assert (found.pools, found.skipped, found.changes, dict(found.states)) == ((), (), (), {})
 
 
 def test_what_the_look_skipped_stays_skipped_with_its_reason() -> None:
-    gone = Skipped(namespace="default", name="x", reason="not ours")
-    assert plan(Observation(groups=(), skipped=(gone,)), ClusterState(), Policy(), NOW).skipped == (gone,)
+    gone = Skipped(namespace="default", name="x", reason=because(Rule.SAID, text="not ours"))
+    assert plan(Observation(groups=(), skipped=(gone,)), ClusterState(), Policy(strategy=BALANCED), NOW).skipped == (
+        gone,
+    )
 
 
 def test_a_group_that_is_as_it_should_be_says_so() -> None:
@@ -97,21 +103,21 @@ def test_trouble_stays_news_until_it_changes(trouble) -> None:
     assert first.digest(applied=True) not in others
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_one_zone_alone_may_have_the_whole_pool(strategy) -> None:
     found = pool_plan([group("a", 2)], numbers(1, 5, strategy))
     bounds = found.groups[0].bounds
     assert bounds is not None
-    assert (bounds.min, bounds.max) == (0 if strategy is Strategy.LAX_GREEDY else 1, 5)
+    assert (bounds.min, bounds.max) == (0 if strategy is LAX_GREEDY else 1, 5)
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_pool_of_nothing_is_nothing(strategy) -> None:
     found = pool_plan(zones((0, 0), bounds=[(0, 1)] * 2), numbers(0, 0, strategy))
     assert all(planned.bounds is not None and planned.bounds.max == 0 for planned in found.groups)
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_numbers_as_large_as_they_come_are_planned(strategy) -> None:
     most = 2**31 - 1
     found = pool_plan(zones((0, 0, 0)), numbers(most, most, strategy))
@@ -186,7 +192,9 @@ class TestHalfAList:
         pool = self.pool()
         found = pool.look(10)
         assert not found.changes
-        assert all("no more than half of the pool's groups" in planned.reasons[-1] for planned in found.groups)
+        assert all(
+            "no more than half of the pool's groups" in sentences(planned.reasons)[-1] for planned in found.groups
+        )
         assert pool.next_look() == 60
         assert not pool.look(59).changes
 

@@ -23,7 +23,7 @@ from evenkeel.adapters.kubernetes.readers import (
     with_autoscaler_status,
     with_machines,
 )
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
 from tests.fakes import NOW
@@ -129,7 +129,7 @@ class TestPools:
             "evenkeel.dev/zone-max": "5",
         }
         group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations=annotations))
-        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, Strategy.LAX_GREEDY)
+        assert (group.pool_min, group.pool_max, group.strategy) == (3, 12, LAX_GREEDY)
         assert (group.fencing_enabled, group.weight, group.zone_max) == (False, 3, 5)
         assert group.faults == ()
 

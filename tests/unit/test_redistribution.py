@@ -5,7 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
 from tests.builders import (
@@ -16,6 +18,7 @@ from tests.builders import (
     maxima,
     numbers,
     pool_plan,
+    problems_of,
     reasons,
     refused,
     requested,
@@ -92,7 +95,7 @@ def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation
     assert requested(found) == (5, 3)
     assert found.starved == 4
     assert "3 stuck replicas stay: no healthy zone can take them" in reasons(found, "a")
-    assert any(problem.startswith("starved: 4") for problem in found.problems)
+    assert any(problem.startswith("starved: 4") for problem in problems_of(found.problems))
 
 
 def test_healthy_zones_at_their_own_cap_take_nothing() -> None:
@@ -220,7 +223,7 @@ def test_what_was_released_is_not_said_to_be_taken_back() -> None:
     assert "took back 1" in reasons(found, "b")
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_overshoot_is_taken_back_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((4, 4, 4), running=(1, 1, 1)), numbers(0, 4, strategy))
     assert sum(requested(found)) == 4
@@ -319,7 +322,7 @@ def test_what_a_fenced_zone_gives_up_below_the_minimum_is_raised_elsewhere() -> 
 
 
 def test_a_zone_below_its_own_minimum_is_raised_while_the_pool_may_grow() -> None:
-    found = pool_plan(zones((3, 0, 0)), numbers(3, 4, Strategy.BACKWARD_COMPATIBLE))
+    found = pool_plan(zones((3, 0, 0)), numbers(3, 4, BACKWARD_COMPATIBLE))
     assert sum(requested(found)) == 4
     assert requested(found)[0] == 3
     assert "raised by 1 to its own min 1" in reasons(found, "b") + reasons(found, "c")

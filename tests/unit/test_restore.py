@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clusters
+from evenkeel.application.words import sentences
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState, PoolState
-from evenkeel.domain.restore import plan_restore
+from evenkeel.domain.plan import plan as plan_of
 from sandbox.kube.store import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters
@@ -264,8 +266,10 @@ class TestAdoptedBoundsThatSomebodyEdited:
         assert stay.control.restoring
         plan = stay.scene.run().plan
         assert plan is not None
-        told = [planned.reasons for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE]
-        assert told == [("not restored: its adopted-bounds annotation has been edited beyond reading",)]
+        told = [
+            sentences(planned.reasons) for pool in plan.pools for planned in pool.groups if planned.group.zone == IDLE
+        ]
+        assert told == [["not restored: its adopted-bounds annotation has been edited beyond reading"]]
 
     def test_without_the_state_the_annotation_says_it(self, owner: str) -> None:
         stay = Stay(owner)
@@ -305,7 +309,7 @@ class TestPlans:
         move = Move(id="m", steps={str(give.key): -3})
         found = _restored([give], move=move)
         assert all(planned.leaves for planned in found.groups)
-        assert found.owed == 3
+        assert found.unplaced == 3
 
     def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
@@ -317,5 +321,5 @@ def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool
     policy = numbers(0, 12)
     remembered = {pool_plan(groups, policy).id: PoolState(move=move)}
     state = ClusterState(pools=remembered, groups={one.key: in_backoff() for one in groups} if fenced else {})
-    (pool,) = plan_restore(Observation(groups=tuple(groups)), state, policy, NOW).pools
+    (pool,) = plan_of(Observation(groups=tuple(groups)), state, replace(policy, restoring=True), NOW).pools
     return pool

@@ -1,35 +1,51 @@
-"""The safety pass: whatever a formula said, what is published can be read and obeyed."""
+"""What is published: whatever a strategy said, it can be read and obeyed, and no cap on growth is passed."""
+
+from typing import Any
 
 import pytest
 
-from evenkeel.domain.bounds.safety import safe_bounds
+from evenkeel.application.words import sentences
+from evenkeel.domain.bounds.safety import publish
+from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.reasons import Rule, because
+from tests.builders import drafted, group, numbers
+
+
+def published(minimum: int, maximum: int, requested: int, **fields: Any) -> tuple[Bounds | None, list[str]]:
+    """What becomes of a strategy's numbers for one group, and what is said of it besides the strategy's own word."""
+    pool = drafted([group("a", requested, **fields)], numbers(0, 9))
+    pool.sizes = [Size(minimum, maximum, because(Rule.SAID, text="so says the strategy"))]
+    publish(pool)
+    (draft,) = pool.groups
+    return draft.bounds, sentences(draft.reasons)[1:]
 
 
 def test_good_bounds_pass_unchanged_and_without_a_word() -> None:
-    assert safe_bounds(1, 4, target=2) == (Bounds(1, 4), [])
+    assert published(1, 4, 2) == (Bounds(1, 4), [])
 
 
 @pytest.mark.parametrize(
-    ("minimum", "maximum", "limits", "expected", "reason"),
+    ("minimum", "maximum", "requested", "fields", "expected", "reason"),
     [
-        (0, 1, {"target": 3}, Bounds(0, 3), "max raised from 1 to the 3 requested"),
-        (0, -4, {"target": 0}, Bounds(0, 0), "max raised from -4 to the 0 requested"),
-        (3, 4, {"target": 2}, Bounds(2, 4), "min lowered from 3 to the 2 requested"),
-        (0, 9, {"target": 2, "zone_max": 4}, Bounds(0, 4), "max cut to 4: evenkeel.dev/zone-max is 4"),
-        (0, 9, {"target": 6, "zone_max": 4}, Bounds(0, 6), "max cut to 6"),
-        (0, 0, {"target": 0, "owner_min_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
-        (0, 4, {"target": 0, "owner_min_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 1, 3, {}, Bounds(0, 3), "max raised from 1 to the 3 requested"),
+        (0, -4, 0, {}, Bounds(0, 0), "max raised from -4 to the 0 requested"),
+        (3, 4, 2, {}, Bounds(2, 4), "min lowered from 3 to the 2 requested"),
+        (0, 9, 2, {"zone_max": 4}, Bounds(0, 4), "max cut to 4: evenkeel.dev/zone-max is 4"),
+        (0, 9, 6, {"zone_max": 4}, Bounds(0, 6), "max cut to 6"),
+        (0, 9, 2, {"worker_range": Bounds(0, 4)}, Bounds(0, 4), "max cut to 4: the Worker's share of the zone is 4"),
+        (0, 0, 0, {"owner_min_max": 1}, Bounds(0, 1), "max raised from 0 to 1"),
+        (0, 4, 0, {"owner_min_max": 1, "zone_max": 0}, Bounds(0, 1), "max raised from 0 to 1"),
     ],
 )
-def test_what_the_pass_changes_it_gives_a_reason_for(minimum, maximum, limits, expected, reason) -> None:
-    found, told = safe_bounds(minimum, maximum, **limits)
-    assert found == expected
-    assert any(reason in text for text in told)
+def test_what_is_changed_on_the_way_has_a_reason(minimum, maximum, requested, fields, expected, reason) -> None:
+    bounds, reasons = published(minimum, maximum, requested, **fields)
+    assert bounds == expected
+    assert any(reason in text for text in reasons)
 
 
 def test_a_negative_min_is_none() -> None:
-    assert safe_bounds(-2, 4, target=1)[0] == Bounds(0, 4)
+    assert published(-2, 4, 1)[0] == Bounds(0, 4)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 2), (3, 2)])

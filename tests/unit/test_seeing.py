@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.failure import Failure, RecordFailure, Verdict
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure, state_at
 from evenkeel.domain.health.observed import see
 from evenkeel.domain.model.choices import OnFailure
@@ -541,7 +542,7 @@ class TestWhatEventsToldOfAMachineSet:
     def planned(self, state: ClusterState, minute: float = 0) -> Plan:
         numbers = {"pool_min": 0, "pool_max": 9}
         groups = (group("a", 2, sets=("workers-a-5b6f7",), **numbers), group("b", 2, **numbers))
-        return plan(Observation(groups=groups), state, Policy(), NOW + minute * MINUTE)
+        return plan(Observation(groups=groups), state, Policy(strategy=BALANCED), NOW + minute * MINUTE)
 
     def told(self, *minutes: int) -> ClusterState:
         state = GroupState()

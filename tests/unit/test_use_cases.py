@@ -796,7 +796,7 @@ class TestAnOpenMove:
         house = House(zones((2, 2, 2), bounds=[(1, 9)] * 3), autoscaler="none")
         house.run()
         remembered = house.store.load("demo")
-        owes = replace(remembered.state.pools[self.POOL], move=Move(id="interrupted", carried=2))
+        owes = replace(remembered.state.pools[self.POOL], move=Move(id="interrupted", unplaced=2))
         house.store.save_pool("demo", self.POOL, owes, remembered.versions)
         return house
 

@@ -2,7 +2,10 @@
 
 import pytest
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
+from evenkeel.domain.bounds.strategies import read_strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, Fault, read_count, read_flag, read_weight, shown
 
@@ -85,22 +88,22 @@ def test_a_weight_outside_that_is_refused(value) -> None:
 @pytest.mark.parametrize(
     ("name", "strategy"),
     [
-        ("balanced", Strategy.BALANCED),
-        ("Lax-Greedy", Strategy.LAX_GREEDY),
-        ("laxgreedy", Strategy.LAX_GREEDY),
-        ("BACKWARD_COMPATIBLE", Strategy.BACKWARD_COMPATIBLE),
-        ("Equitable", Strategy.BACKWARD_COMPATIBLE),
-        ("aDaPtIvE", Strategy.ADAPTIVE),
+        ("balanced", BALANCED),
+        ("Lax-Greedy", LAX_GREEDY),
+        ("laxgreedy", LAX_GREEDY),
+        ("BACKWARD_COMPATIBLE", BACKWARD_COMPATIBLE),
+        ("Equitable", BACKWARD_COMPATIBLE),
+        ("aDaPtIvE", ADAPTIVE),
     ],
 )
 def test_a_strategy_is_named_in_any_case_with_or_without_hyphens(name, strategy) -> None:
-    assert Strategy.read(name) is strategy
+    assert read_strategy(name) is strategy
 
 
 @pytest.mark.parametrize("name", ["", "greedy", "Balanced!", None, 3])
 def test_a_strategy_that_there_is_not_is_answered_with_those_that_there_are(name) -> None:
     with pytest.raises(BadValueError, match="Lax-Greedy, Backward-Compatible, Adaptive, Balanced"):
-        Strategy.read(name)
+        read_strategy(name)
 
 
 def test_a_treatment_of_failures_is_named_in_any_case() -> None:

@@ -20,6 +20,7 @@ from evenkeel.application.errors import (
 from evenkeel.application.failure import EventOutcome, Verdict
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remembered
+from evenkeel.application.words import sentences
 from evenkeel.application.zones import LONGEST, RecordZoneShift, ZoneShift
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
@@ -477,7 +478,7 @@ class TestAFencedZonesGroups:
         fenced.fence(fenced.scene.clock.at + 10 * MINUTE)
         planned = fenced.planned()
         assert planned.state is State.FENCED
-        assert "is impaired until" in planned.reasons[0]
+        assert "is impaired until" in sentences(planned.reasons)[0]
         assert planned.requested == planned.group.running == 2
         assert fenced.scene.bounds(BUSY)[1] == 2
         fenced.scene.troubled(Life())

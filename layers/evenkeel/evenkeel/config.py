@@ -18,20 +18,25 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
+    PlainSerializer,
     Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery
-from evenkeel.domain.membership.pausing import is_called, lasts, still_paused
+from evenkeel.domain.membership.pausing import lasts, still_paused
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, near, shown
+from evenkeel.domain.restore import is_restored
 
 FlavourName = Literal["gardener", "cluster-api", "openshift"]
 
@@ -121,7 +126,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
 
 
 def _strategy(value: object) -> object:
-    return value if isinstance(value, Strategy) else Strategy.read(value)
+    return value if isinstance(value, Strategy) else read_strategy(value)
 
 
 def _on_failure(value: object) -> object:
@@ -141,7 +146,11 @@ Moment = Annotated[
     AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
-StrategyName = Annotated[Strategy, BeforeValidator(_strategy)]
+StrategyName = Annotated[
+    InstanceOf[Strategy],
+    BeforeValidator(_strategy, json_schema_input_type=str),
+    PlainSerializer(lambda strategy: strategy.name, return_type=str),
+]
 OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
@@ -285,7 +294,7 @@ class ClusterPolicy(Strict):
     flavours: tuple[FlavourName, ...] = ("gardener", "cluster-api", "openshift")
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
-    strategy: StrategyName = Strategy.BALANCED
+    strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
@@ -355,7 +364,11 @@ class ControlRecord(Strict):
 
     def restores(self, pool: PoolId) -> bool:
         """Whether this pool is being restored: by itself, or with the whole cluster."""
-        return self.restoring or is_called(pool, self.restoring_pools)
+        return is_restored(pool, self)
+
+    def applied_to(self, policy: Policy) -> Policy:
+        """The policy with what is paused and what is being restored."""
+        return replace(policy, paused=self.paused_pools, restoring=self.restoring, restoring_pools=self.restoring_pools)
 
 
 class ClusterRecord(ClusterPolicy):

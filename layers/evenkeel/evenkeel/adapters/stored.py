@@ -138,7 +138,7 @@ class MoveRecord(Strict):
     def move(self) -> Move:
         """The same in the domain's words."""
         only = frozenset(self.only)
-        return Move(id=self.id, carried=self.unplaced, steps=self.steps, request=self.request, only=only)
+        return Move(id=self.id, unplaced=self.unplaced, steps=self.steps, request=self.request, only=only)
 
 
 class SightingRecord(Strict):
@@ -254,7 +254,9 @@ class StateFile(Strict):
                 state = replace(state, adopted={**pool.adopted, **state.adopted})
             if pool.judged and state.move is not None:
                 # Every step is done: what is left of it is what found no place.
-                state = replace(state, move=replace(state.move, carried=pool.owed, steps={}) if pool.owed else None)
+                state = replace(
+                    state, move=replace(state.move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None
+                )
             pools[pool.id] = state
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}

@@ -2,21 +2,19 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from evenkeel.application.words import problem_words, rfc3339, sentence, sentences
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.problems import Problem
+from evenkeel.domain.model.reasons import Fact, Reason
 
 # A table's item has 400 KB, its keys and a release that writes more about each group included.
 LARGEST_DECISION = 350_000
 _LEFT_ALONE = "left alone"
-
-
-def rfc3339(at: datetime) -> str:
-    """A moment as Kubernetes writes it: UTC, whole seconds, Z."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _span(before: int | None, after: int | None) -> dict[str, int | None]:
@@ -36,19 +34,39 @@ def group_json(plan: GroupPlan) -> dict[str, Any]:
         "requested": _span(plan.group.requested, plan.requested),
         "min": _span(old.min if old else None, new.min if new else None),
         "max": _span(old.max if old else None, new.max if new else None),
-        "reasons": list(plan.reasons),
+        "reasons": sentences(plan.reasons),
+        "rules": [reason_json(reason) for reason in plan.reasons],
     }
+
+
+def reason_json(reason: Reason) -> dict[str, Any]:
+    """A reason as values: its rule, and the facts by name."""
+    return {"rule": reason.rule.value, **{name: _fact_json(fact) for name, fact in reason.facts.items()}}
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem as values: its kind, and the facts by name."""
+    return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
+
+
+def _fact_json(fact: Fact) -> Any:
+    if isinstance(fact, Reason):
+        return reason_json(fact)
+    if isinstance(fact, tuple):
+        return [_fact_json(part) for part in fact]
+    return rfc3339(fact) if isinstance(fact, datetime) else fact
 
 
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
     """One pool of a plan; the names are a contract."""
     return {
         "name": pool.id.name,
-        "strategy": pool.strategy.value,
+        "strategy": pool.strategy.name,
         "min": pool.min,
         "max": pool.max,
         "valid": pool.valid,
-        "problems": list(pool.problems),
+        "problems": [problem_words(problem) for problem in pool.problems],
+        "problemRules": [problem_json(problem) for problem in pool.problems],
         "starved": pool.starved,
         "overcommitted": pool.overcommitted,
         **({} if pool.scale_request is None else {"growth": _request_json(pool.scale_request, pool.missing)}),
@@ -67,10 +85,11 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "now": rfc3339(plan.now),
         "pools": [pool_json(pool) for pool in plan.pools],
         "skipped": [
-            {"namespace": skipped.namespace, "name": skipped.name, "reason": skipped.reason} for skipped in plan.skipped
+            {"namespace": skipped.namespace, "name": skipped.name, "reason": sentence(skipped.reason)}
+            for skipped in plan.skipped
         ],
         **({} if plan.look_at is None else {"lookAt": rfc3339(plan.look_at)}),
-        **({"refused": [refusal.reason for refusal in plan.refusals]} if plan.refusals else {}),
+        **({"refused": [problem_words(refusal.problem) for refusal in plan.refusals]} if plan.refusals else {}),
     }
 
 

@@ -5,66 +5,41 @@ Every number comes from the plan that is explained: the sentences are made from 
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.preview import Preview, ago
 from evenkeel.application.status import span
+from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
-from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.pools import Pool, rule_of
+from evenkeel.domain.model.pools import AnyPool, rule_of
+from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
 
 _TOLD = 3  # decisions
 
 
-class _Rule(NamedTuple):
-    """Which rule a reason of the plan is an outcome of, and which number it set."""
-
-    begins: str
-    about: str
-    name: str
-
-
-# The first that fits.
-_RULES = (
-    _Rule("frozen:", "state", "frozen"),
-    _Rule("fenced:", "state", "fence"),
-    _Rule("probing:", "state", "fence"),
-    _Rule("max is the ", "max", "fence"),
-    _Rule("max is what is requested", "max", "move"),
-    _Rule("max ", "max", "safety pass"),
-    _Rule("min ", "min", "safety pass"),
-    *(_Rule(f"{strategy.value}:", "max", "strategy") for strategy in Strategy),
-    _Rule("restored:", "max", "restore"),
-    _Rule("not restored", "state", "restore"),
-    _Rule("rolling update:", "note", "rolling update"),
-    _Rule("left alone:", "note", "quiet"),
-    _Rule("takes on", "replicas", "move"),
-    _Rule("moved", "replicas", "move"),
-    _Rule("released", "replicas", "release"),
-    _Rule("took back", "replicas", "take-back"),
-    _Rule("raised to 1 to probe", "replicas", "probe"),
-    _Rule("raised by", "replicas", "raise"),
-    _Rule("gives back", "replicas", "request"),
-)
-_HELD = _Rule("", "replicas", "held")
-_MINIMA = {
-    Strategy.BALANCED: "PoolMinimum {} levelled over the zones, each at most what it requests",
-    Strategy.LAX_GREEDY: "Lax-Greedy leaves PoolMinimum {} out of the bounds",
-    Strategy.BACKWARD_COMPATIBLE: "its zone's share of PoolMinimum {}",
-    Strategy.ADAPTIVE: "its zone's share of PoolMinimum {}, and of what fenced zones cannot hold of it",
+# The name of the rule that has set a number, before its reason.
+_NAMES: Mapping[Rule, str] = {
+    **dict.fromkeys((Rule.FENCE, Rule.PROBE), "fence"),
+    **dict.fromkeys((Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY), "move"),
+    **dict.fromkeys((*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO), "held"),
+    **dict.fromkeys((Rule.STRATEGY, Rule.LAST_BOUNDS_STAY, Rule.NO_LAST_BOUNDS), "strategy"),
+    **dict.fromkeys((Rule.WORKER_SHARE, Rule.ZONE_MAX, Rule.MAX_BELOW_REQUESTED), "safety pass"),
+    **dict.fromkeys((Rule.OWNER_MIN_MAX, Rule.MIN_ABOVE_REQUESTED), "safety pass"),
+    **dict.fromkeys((Rule.RESTORED, Rule.RESTORED_TO_NONE), "restore"),
+    **dict.fromkeys((Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM), "raise"),
+    **dict.fromkeys((Rule.REQUEST_SHARE, Rule.GIVES_BACK), "request"),
+    Rule.RELEASED: "release",
+    Rule.TAKEN_BACK: "take-back",
+    Rule.PROBE_UNSEEN: "probe",
 }
 
 
-def rule_of_reason(reason: str) -> _Rule:
-    """The rule that a reason of the plan belongs to. What none fits is about replicas that stay."""
-    if reason.startswith("max cut") and "a probing zone" in reason:
-        return _Rule("max cut", "max", "fence")
-    if reason.startswith("raised by") and "its share of" in reason:
-        return _Rule("raised by", "replicas", "request")
-    return next((rule for rule in _RULES if reason.startswith(rule.begins)), _HELD)
+def named(reason: Reason) -> str:
+    """A reason in words, after the name of its rule where it has set a number."""
+    set_a_number = reason.rule.topic not in (Topic.STATE, Topic.NOTE)
+    return f"{_NAMES[reason.rule]}: {sentence(reason)}" if set_a_number else sentence(reason)
 
 
 def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
@@ -72,9 +47,9 @@ def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
     pool, policy = look.pool(planned.id), look.record.policy()
     requested = sum(plan.requested for plan in planned.groups)
     sentences = [
-        f"Pool {planned.id} is sized by {planned.strategy.value} ({_strategy_from(look, pool)}).",
+        f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(look, pool)}).",
         *(
-            f"{word} is {number}: {origin(pool, policy, field).sentence}."
+            f"{word} is {number}: {origin_words(origin(pool, policy, field))}."
             for word, number, field in (
                 ("PoolMinimum", planned.min, POOL_MIN),
                 ("PoolMaximum", planned.max, POOL_MAX),
@@ -93,7 +68,7 @@ def explain_pool(look: Preview, planned: PoolPlan) -> list[str]:
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    return sentences + [f"Problem: {problem}." for problem in planned.problems]
+    return sentences + [f"Problem: {problem_words(problem)}." for problem in planned.problems]
 
 
 def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
@@ -102,22 +77,24 @@ def explain_group(look: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
     state = {**look.remembered.state.groups, **look.plan.states}.get(group.key)
     zone = look.remembered.zones.get(group.zone or "")
     since, until = span(plan, state, zone, look.pool(pool.id).backoff, look.now)
-    about: dict[str, list[str]] = {}
+    about: dict[Topic, list[str]] = {}
     for reason in plan.reasons:
-        rule = rule_of_reason(reason)
-        about.setdefault(rule.about, []).append(reason if rule.about in ("state", "note") else f"{rule.name}: {reason}")
+        about.setdefault(reason.rule.topic, []).append(named(reason))
     age = "" if since is None else f" since {rfc3339(since)} ({ago(look.now - since)})"
     end = "" if until is None else f", until {rfc3339(until)}"
     old, new = group.bounds, plan.bounds
-    own = [] if not pool.valid else about.get("min", [])
+    own = [] if not pool.valid else about.get(Topic.MIN, [])
     sentences = [
         _said(
-            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{age}{end}", about.get("state")
+            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{age}{end}",
+            about.get(Topic.STATE),
         ),
-        _said(f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get("replicas")),
-        _said(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get("max")),
+        _said(
+            f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about.get(Topic.REQUESTED)
+        ),
+        _said(f"Max {_step(old.max if old else None, new.max if new else None)}", about.get(Topic.MAX)),
         _said(f"Min {_step(old.min if old else None, new.min if new else None)}", _minimum(pool, plan) + own),
-        *(f"{note[:1].upper()}{note[1:]}." for note in about.get("note", [])),
+        *(f"{note[:1].upper()}{note[1:]}." for note in about.get(Topic.NOTE, [])),
         _growth(pool, plan, until),
     ]
     if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
@@ -162,7 +139,7 @@ def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: d
     return told
 
 
-def _strategy_from(look: Preview, pool: Pool) -> str:
+def _strategy_from(look: Preview, pool: AnyPool) -> str:
     said = [group for group in pool.groups if group.strategy is not None]
     rule = rule_of(pool.id, look.record.policy())
     if said:
@@ -175,7 +152,7 @@ def _strategy_from(look: Preview, pool: Pool) -> str:
 def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
     if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
         return []
-    return [f"strategy: {_MINIMA[pool.strategy].format(pool.min)}"]
+    return [f"strategy: {pool.strategy.sentence_of_min.format(minimum=pool.min)}"]
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
@@ -227,7 +204,7 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
 
 def _spent(plan: GroupPlan) -> str:
     """Why max is no more than what is requested, where nothing else says so."""
-    if any(reason.startswith("max is what is requested") for reason in plan.reasons):
+    if any(reason.rule is Rule.MOVE_UNDER_WAY for reason in plan.reasons):
         return "its max rises again once what is on its way has come"
     if plan.leaves:
         return "its bounds from before Evenkeel allow no more"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from evenkeel.application.decisions import plan_json, pool_json, rfc3339
+from evenkeel.application.decisions import plan_json, pool_json
 from evenkeel.application.errors import (
     AccessError,
     BadRequestError,
@@ -25,6 +25,7 @@ from evenkeel.application.preview import Preview, check_pool, find_group, find_p
 from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
 from evenkeel.application.status import status_json
 from evenkeel.application.validate import Findings, validate, wishes, with_numbers
+from evenkeel.application.words import rfc3339
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
 from evenkeel.config import ConfigError, ControlRecord, Moment, Registration, ScaleRequestRecord, read_model
 from evenkeel.domain.model.ulids import ulid

@@ -1,7 +1,7 @@
 """What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -64,8 +64,8 @@ class Remembered:
 
     @property
     def policy(self) -> Policy:
-        """What plans are made from: what the record says, with the pools that are paused."""
-        return replace(self.record.policy(), paused=self.control.paused_pools)
+        """What plans are made from: what the record says, with what is paused and what is being restored."""
+        return self.control.applied_to(self.record.policy())
 
 
 @dataclass(frozen=True, kw_only=True)

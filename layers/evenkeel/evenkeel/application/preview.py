@@ -7,13 +7,14 @@ from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.observing import contained, in_trouble, observe_cluster
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.membership.pausing import hold
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
 from evenkeel.domain.model.values import near, shown
 
 
@@ -23,7 +24,7 @@ class Preview:
 
     remembered: Remembered
     plan: Plan
-    pools: tuple[Pool, ...]  # as the plan found them
+    pools: tuple[AnyPool, ...]  # as the plan found them
     now: datetime
 
     @property
@@ -31,7 +32,7 @@ class Preview:
         """The cluster's record."""
         return self.remembered.record
 
-    def pool(self, id: PoolId) -> Pool:
+    def pool(self, id: PoolId) -> AnyPool:
         """A pool of the plan, with all its numbers."""
         return next(pool for pool in self.pools if pool.id == id)
 
@@ -56,9 +57,9 @@ def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remain
     )
 
 
-def _left(planned: PoolPlan, policy: Policy) -> Pool:
+def _left(planned: PoolPlan, policy: Policy) -> InvalidPool:
     """What a restore finds of a pool that has no members any more."""
-    return Pool(
+    return InvalidPool(
         id=planned.id,
         groups=tuple(plan.group for plan in planned.groups),
         min=None,
@@ -68,6 +69,7 @@ def _left(planned: PoolPlan, policy: Policy) -> Pool:
         backoff=policy.backoff,
         provision_timeout=policy.provision_timeout,
         autoscaler=policy.autoscaler,
+        problems=(),
     )
 
 
@@ -88,7 +90,7 @@ def find_group(look: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     for skipped in look.plan.skipped:
         if not found and name.rpartition("/")[2] == skipped.name:
             raise BadRequestError(
-                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {skipped.reason}"
+                f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
             )
     names = sorted({group.group.key.name for pool in look.plan.pools for group in pool.groups})
     raise BadRequestError(_unclear("group", name, look, [str(group.group.key) for _, group in found], names))

@@ -42,11 +42,12 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.restoring import after_leaving, plan_for
 from evenkeel.application.run_state import RunState, mark, marked_and_staying, unmark
+from evenkeel.application.words import counted, problem_words, sentences
 from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.annotations import write_adopted, write_decision
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
-from evenkeel.domain.model.moves import Move, counted
+from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
@@ -290,9 +291,9 @@ class _Run:
                 self._tell(pool)
             for refusal in planned.refusals:
                 if not refusal.waits:
-                    _log.error("refused: %s", refusal.reason, extra={"cluster": self.outcome.cluster})
+                    _log.error("refused: %s", problem_words(refusal.problem), extra={"cluster": self.outcome.cluster})
                     request = self.remembered.scale_requests[refusal.scale_request.id]
-                    self.run_state.end_scale_request(request, f"refused: {refusal.reason}")
+                    self.run_state.end_scale_request(request, f"refused: {problem_words(refusal.problem)}")
             self._after_leaving(planned)
             self._clean_up()
         finally:
@@ -375,8 +376,8 @@ class _Run:
         id = ulid(self.ports.clock.now(), self.ports.random_bytes(10))
         if pool.scale_request is not None:
             request, only = pool.scale_request.id, pool.scale_request.only
-            return Move(id=id, carried=pool.scale_request.nodes, steps=pool.moves, request=request, only=only)
-        return Move(id=id, carried=pool.carried, steps=pool.moves)
+            return Move(id=id, unplaced=pool.scale_request.nodes, steps=pool.moves, request=request, only=only)
+        return Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
 
     def _write(self, pools: Sequence[PoolPlan]) -> None:
         """Patch everything, in an order in which what a write rests on has been written before it.
@@ -473,7 +474,7 @@ class _Run:
         decision = write_decision(
             group.offer,
             self.ports.clock.now(),
-            "; ".join(group.reasons),
+            "; ".join(sentences(group.reasons)),
             patch.bounds or group.group.bounds,
             requested=requested,
             before=group.group.requested if requested != group.group.requested else None,
@@ -509,7 +510,7 @@ class _Run:
         move = known.move
         if move is not None and not failed and not dry_run and pool.judged:
             # Every step is done: what is left of it is what found no place.
-            move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
+            move = replace(move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None
         ended = self._end_scale_request(pool, failed=failed, dry_run=dry_run)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
         if "written" in outcomes.values() or is_news or ended:

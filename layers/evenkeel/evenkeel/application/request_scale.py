@@ -10,8 +10,8 @@ from datetime import timedelta
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.failure import EventOutcome, Sender, Verdict, foreign
 from evenkeel.application.ports import Clock, Queue, Store
+from evenkeel.application.words import counted
 from evenkeel.config import ConfigError, ScaleRequestRecord
-from evenkeel.domain.model.moves import counted
 from evenkeel.domain.model.values import shown
 from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT
 

@@ -1,20 +1,19 @@
-"""The plan while something is being restored, and what is paused once nothing of ours is left in it."""
+"""The plan of a run, and what is paused once nothing of ours is left in what was being restored."""
 
 from datetime import datetime
 
 from evenkeel.application.ports import Remembered
 from evenkeel.config import ControlRecord
-from evenkeel.domain.membership.pausing import is_called
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
-from evenkeel.domain.restore import carries_ours, plan_leaving, plan_restore
+from evenkeel.domain.model.pools import is_called
+from evenkeel.domain.plan import plan
+from evenkeel.domain.restore import carries_ours
 
 
 def plan_for(remembered: Remembered, observation: Observation, now: datetime) -> Plan:
-    """The plan of a run, and of whoever asks what a run would do: the usual one, but for what is being left."""
-    if remembered.control.restoring:
-        return plan_restore(observation, remembered.state, remembered.policy, now)
-    return plan_leaving(observation, remembered.state, remembered.policy, now, remembered.control.restoring_pools)
+    """The plan of a run, and of whoever asks what a run would do."""
+    return plan(observation, remembered.state, remembered.policy, now)
 
 
 def after_leaving(control: ControlRecord, planned: Plan) -> tuple[ControlRecord, str] | None:

@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.decisions import group_json, pool_json, rfc3339
+from evenkeel.application.decisions import group_json, pool_json
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview, ago
+from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 
 _REQUESTS_SHOWN = 10  # the newest, as of decisions
@@ -141,10 +143,9 @@ def _group(
 
 def held(plan: GroupPlan) -> list[str]:
     """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
-    held_by = ("fenced:", "probing:", "frozen:", "not restored")
-    found = [text for text in plan.reasons if text.startswith(held_by) or "replicas stay" in text]
+    held_by = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
     closed = plan.group.closed_because
-    return found if closed is None or closed in found else [*found, closed]
+    return sentences(held_by) + ([] if closed is None else [closed])
 
 
 def span(

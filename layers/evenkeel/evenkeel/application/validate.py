@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.application.preview import Preview
+from evenkeel.application.words import diff, problem_words, unfixable_words
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.membership.numbers import Change, fix_for
-from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class Findings:
     """What is wrong in one cluster: the answer, and the changes that it proposes, each with its pool."""
 
     pools: list[dict[str, Any]]
-    changes: tuple[tuple[Pool, Change], ...]
+    changes: tuple[tuple[AnyPool, Change], ...]
 
     @property
     def invalid(self) -> int:
@@ -25,7 +25,7 @@ class Findings:
     @property
     def diff(self) -> list[str]:
         """The lines of all changes; a number that two pools share is changed once."""
-        seen = dict.fromkeys(change.diff for _, change in self.changes)
+        seen = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in seen for line in lines]
 
 
@@ -35,8 +35,9 @@ def validate(look: Preview, name: str | None = None) -> Findings:
     for pool in look.pools:
         if name is not None and name not in pool.id.names:
             continue
-        warnings = [*pool.warnings, *_overshoot(pool)]
-        if not pool.problems and not warnings:
+        problems = pool.problems if isinstance(pool, InvalidPool) else ()
+        warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
+        if not problems and not warnings:
             continue
         mend = fix_for(pool, look.record.policy())
         changes += [(pool, change) for change in mend.changes]
@@ -44,11 +45,11 @@ def validate(look: Preview, name: str | None = None) -> Findings:
             {
                 "name": pool.id.name,
                 "id": str(pool.id),
-                "valid": not pool.problems,
-                "problems": list(pool.problems),
+                "valid": not problems,
+                "problems": [problem_words(problem) for problem in problems],
                 "warnings": warnings,
-                "fix": [line for change in mend.changes for line in change.diff],
-                "left": mend.left or None,
+                "fix": [line for change in mend.changes for line in diff(change)],
+                "left": unfixable_words(mend) or None,
             }
         )
     return Findings(pools=found, changes=tuple(changes))
@@ -59,7 +60,7 @@ def wishes(findings: Findings) -> tuple[FixEntry, ...]:
     return tuple(
         FixEntry(
             pool=str(pool.id),
-            group="" if change.key is None else str(change.key),
+            group="" if change.group is None else str(change.group.key),
             before=change.before,
             after=change.after,
         )
@@ -87,10 +88,10 @@ def with_numbers(record: ClusterRecord, findings: Findings) -> ClusterRecord:
     return record.model_copy(update={"pools": pools})
 
 
-def _overshoot(pool: Pool) -> list[str]:
-    if pool.problems or pool.strategy not in (Strategy.LAX_GREEDY, Strategy.ADAPTIVE) or len(pool.groups) < 2:
+def _overshoot(pool: AnyPool) -> list[str]:
+    if isinstance(pool, InvalidPool) or pool.strategy.adds_up or len(pool.groups) < 2:
         return []
     return [
-        f"{pool.strategy.value} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
+        f"{pool.strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
         f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
     ]

@@ -21,6 +21,7 @@ from evenkeel.adapters.kubernetes.readers import (
 )
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
+from evenkeel.domain.model.reasons import Rule, because
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: datetime) -> Observation:
@@ -45,7 +46,7 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
             identity = (group, kind, namespace, name)
             if name and identity in seen:
                 reason = f"a second {kind} of this name: the first one counts"
-                skipped.append(Skipped(namespace=namespace, name=name, reason=reason))
+                skipped.append(Skipped(namespace=namespace, name=name, reason=because(Rule.SAID, text=reason)))
                 continue
             seen.add(identity)
             flavour = next((f for f in FLAVOURS.values() if _knows(f.name, group, version, kind)), None)
@@ -53,13 +54,15 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
                 nodes.append(item)
                 if not by_node:
                     reason = "nodes are read only where the record's pools are discovered with nodes: true"
-                    skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+                    skipped.append(
+                        Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason))
+                    )
             elif flavour is None:
                 reason = f"{kind} of {item.get('apiVersion') or 'no apiVersion'} is no object that Evenkeel reads"
-                skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+                skipped.append(Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason)))
             elif flavour.name not in listings:
                 reason = f"flavour {flavour.name} is not among the record's flavours"
-                skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
+                skipped.append(Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason)))
             elif is_template(flavour, group, version, kind):
                 templates[(group, kind, namespace, name)] = item
             elif kind == "Machine":

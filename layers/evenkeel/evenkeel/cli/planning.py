@@ -9,6 +9,7 @@ import typer
 from evenkeel.adapters.stored import StateFile
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.words import problem_words
 from evenkeel.cli.answers import Output
 from evenkeel.cli.inputs import (
     BAD_INPUT,
@@ -26,7 +27,7 @@ from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, read_json, read_model
 from evenkeel.domain.model.groups import Observation
-from evenkeel.domain.restore import plan_leaving
+from evenkeel.domain.plan import plan
 
 
 def plan_command(
@@ -70,8 +71,8 @@ def plan_command(
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
-    planned = plan_leaving(observation, remembered, policy.policy(), at, ())
-    if refused := [refusal.reason for refusal in planned.refusals if not refusal.waits]:
+    planned = plan(observation, remembered, policy.policy(), at)
+    if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     if output is Output.JSON:
         after = known.after(planned).model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -80,7 +81,7 @@ def plan_command(
         print_plan(planned)
     code = INVALID_POOL if any(not pool.valid for pool in planned.pools) else 0
     if planned.refusals:  # they wait: for an invalid pool, or for another request of their pool
-        fail([refusal.reason for refusal in planned.refusals], code or BAD_INPUT)
+        fail([problem_words(refusal.problem) for refusal in planned.refusals], code or BAD_INPUT)
     if code:
         raise typer.Exit(code)
 

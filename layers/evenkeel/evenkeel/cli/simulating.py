@@ -22,7 +22,7 @@ from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.values import BadValueError, near, shown
 
 # Whoever waits longer than this wants to know for how long.
@@ -77,7 +77,7 @@ def _read_json(file: str) -> object:
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
-    known = ["own", "all", *(one.value for one in Strategy), STATIC, ALONE]
+    known = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE]
     try:
         found = variants_of(scenario, strategy)
     except BadValueError:

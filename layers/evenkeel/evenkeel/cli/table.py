@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.application.words import problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, Plan
@@ -43,14 +44,14 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             table.add_row(*_row(group))
         console.print(table)
         for group in pool.groups:
-            console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(group.reasons)}"), soft_wrap=True)
-        for problem in pool.problems:
+            console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
+        for problem in map(problem_words, pool.problems):
             console.print(
                 cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
             )
     for skipped in plan.skipped:
         name = f"{skipped.namespace}/{skipped.name or '(no name)'}"
-        console.print(cell(f"skipped {name}: {skipped.reason}", style="dim"), soft_wrap=True)
+        console.print(cell(f"skipped {name}: {sentence(skipped.reason)}", style="dim"), soft_wrap=True)
     if not plan.pools:
         console.print("no pools found")
     else:

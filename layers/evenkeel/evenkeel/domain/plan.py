@@ -1,47 +1,45 @@
 """``plan()``: from what is observed, remembered and wished to what should be written, and why.
 
 One pure function, called by the deployed worker, by dry run, by ``operator plan`` and by ``evenkeel plan``. It has a
-reason for every group, written or left alone.
+reason for every group, written or left alone. Each pool goes through a list of named steps (:func:`steps_of`), which
+fill in one draft for each of its groups.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.bounds.balanced import Dealt, deal
-from evenkeel.domain.bounds.distribute import distribute_rolling, pool_rolling
-from evenkeel.domain.bounds.gep24 import FORMULAS, Seat, Size
-from evenkeel.domain.bounds.safety import safe_bounds
-from evenkeel.domain.health.backoff import state_at
-from evenkeel.domain.health.failures import classify
-from evenkeel.domain.health.observed import CONTEST_REVERTS, see
+from evenkeel.domain.bounds.distribute import share_rolling
+from evenkeel.domain.bounds.safety import publish, size
+from evenkeel.domain.health.observed import see
+from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.pausing import hold
 from evenkeel.domain.membership.pools import find_pools
+from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, Rolling, State
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
-from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import Pool, tie_of
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
-from evenkeel.domain.model.ulids import time_of
-from evenkeel.domain.replicas.redistribution import (
-    Target,
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
     raise_to_own_minimum,
-    redistribute,
-    take_back_overshoot,
+    wait_for_standstill,
 )
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, TOO_OLD, give_back, grow, share_out
+from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
+from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, begin_request, carry_out_request, share_out
+from evenkeel.domain.restore import is_restored, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
 SECOND_LOOK = timedelta(seconds=15)
 
-
-# How long a look that found no more than half of a pool's groups waits for another one.
-FEW_LAST = timedelta(minutes=1)
+Step = Callable[[PoolDraft], None]
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
@@ -54,29 +52,66 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         now: An aware datetime; the only clock there is.
     """
     found, in_none = find_pools(observation.groups, policy, state.pools)
-    pools = [hold(pool, policy.paused, now) for pool in found]
+    # Paused or not: whoever asks to restore asks for writes.
+    pools = [pool if is_restored(pool.id, policy) else hold(pool, policy.paused, now) for pool in found]
+    news = _observe_health(pools, state, now)
+    remembered = replace(state, groups={**state.groups, **news}) if news else state
+    requests, refusals = _requests(pools, state, policy, now)
+    planned, moments = [], []
+    for pool in pools:
+        pool_plan, look_at = _plan_pool(pool, requests.get(pool.id), remembered, now)
+        planned.append(restore_pool(pool_plan, observation) if is_restored(pool.id, policy) else pool_plan)
+        moments += look_at
+    return Plan(
+        now=now,
+        pools=with_left_groups(planned, observation, state, policy),
+        skipped=observation.skipped + tuple(in_none),
+        states={} if policy.restoring else news,
+        refusals=tuple(refusals),
+        pool_states={
+            pool.id: pool.remembered for pool in planned if pool.remembered != state.pools.get(pool.id, PoolState())
+        },
+        look_at=min(moments, default=None),
+    )
+
+
+def steps_of(strategy: Strategy) -> tuple[Step, ...]:
+    """The steps that a pool goes through, in order: what is requested, what is published, what is told and remembered.
+
+    Where a strategy publishes minima, groups are raised to those before they are levelled: nodes levelled first would
+    mostly stand elsewhere than the minima want them, and be paid twice.
+    """
+    sized = (
+        (size, raise_to_own_minimum, raise_to_minimum, carry_out_request)
+        if strategy.publishes_minima
+        else (raise_to_minimum, carry_out_request, size)
+    )
+    return (
+        redistribute,
+        take_back_overshoot,
+        probe_the_unseen,
+        begin_request,
+        wait_for_standstill,
+        *sized,
+        publish,
+        share_rolling,
+        note,
+        report,
+        remember,
+    )
+
+
+def _observe_health(pools: list[AnyPool], state: ClusterState, now: datetime) -> dict[GroupKey, GroupState]:
+    """The states that this look has changed."""
     news: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
-            known = state.groups.get(group.key)
+            before = state.groups.get(group.key)
             timeout = group.provision_timeout or pool.provision_timeout
-            seen = see(group, known, now, pool.backoff, timeout, _of_sets(group, state))
-            if seen is not None and seen is not known:
-                news[group.key] = seen
-    remembered = replace(state, groups={**state.groups, **news}) if news else state
-    scale_requests, refusals = share_out(state.scale_requests, pools, state.pools, now)
-    planned = [_plan_pool(pool, scale_requests.get(pool.id), remembered, now) for pool in pools]
-    return Plan(
-        now=now,
-        pools=tuple(pool for pool, _ in planned),
-        skipped=observation.skipped + tuple(in_none),
-        states=news,
-        refusals=tuple(refusals),
-        pool_states={
-            pool.id: pool.remembered for pool, _ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
-        },
-        look_at=min((moment for _, moments in planned for moment in moments), default=None),
-    )
+            after = see(group, before, now, pool.backoff, timeout, _of_sets(group, state))
+            if after is not None and after is not before:
+                news[group.key] = after
+    return news
 
 
 def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
@@ -87,430 +122,149 @@ def _of_sets(group: NodeGroup, state: ClusterState) -> list[GroupState]:
     return [state.groups[key] for key in keys if key in state.groups]
 
 
-def _state_of(pool: Pool, group: NodeGroup, state: ClusterState, now: datetime) -> State:
-    known = state.groups.get(group.key)
-    contested = known is not None and known.contested_since is not None and not known.contested_replicas
-    if group.frozen_because is not None or contested:
-        return State.FROZEN
-    return state_at(known, now, state.zones.get(group.zone or ""), pool.backoff)
+def _requests(
+    pools: list[AnyPool], state: ClusterState, policy: Policy, now: datetime
+) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
+    """The request that each pool carries out, and those that none does. A restored pool only ends what it has begun."""
+    waiting = () if policy.restoring else state.scale_requests
+    requests, refusals = share_out(waiting, pools, state.pools, now)
+    for pool in pools:
+        if is_restored(pool.id, policy):
+            requests.pop(pool.id, None)
+            if pool.scale_request is not None:
+                requests[pool.id] = pool.scale_request
+    return requests, refusals
 
 
-def _states_of(pool: Pool, state: ClusterState, now: datetime) -> list[State]:
-    """What each group may do now. Where none is healthy, a fenced one is tried to which a node has come.
-
-    So a hiccup that all zones had at once is over as soon as one delivers; a trial that fails fences it anew, and only
-    another node that comes gives it another.
-    """
-    states = [_state_of(pool, group, state, now) for group in pool.groups]
-    if State.HEALTHY in states or State.FENCED not in states:
-        return states
-    return [
-        State.PROBING if found is State.FENCED and _may_be_tried(group, state, now) else found
-        for group, found in zip(pool.groups, states, strict=True)
-    ]
-
-
-def _may_be_tried(group: NodeGroup, state: ClusterState, now: datetime) -> bool:
-    known = state.groups.get(group.key)
-    impaired = state.zones.get(group.zone or "")
-    by_zone = impaired is not None and now < impaired
-    return known is not None and known.has_arrivals and not by_zone and group.running >= group.requested > 0
-
-
-def _why_state(group: NodeGroup, found: State, state: ClusterState, now: datetime) -> list[str]:
-    """Why a group is not healthy, in one sentence."""
-    known = state.groups.get(group.key)
-    if known is not None and known.contested_replicas and group.frozen_because is None:
-        told = [
-            f"replicas stay as they are: {known.contested_by} put them back {CONTEST_REVERTS} times within an hour; "
-            "operator resume tries again"
-        ]
-    else:
-        told = []
-    if found is State.HEALTHY:
-        return told
-    if found is State.FROZEN and group.frozen_because is None and known is not None:
-        return [
-            f"frozen: {known.contested_by} put our bounds back {CONTEST_REVERTS} times within an hour; "
-            "operator resume tries again"
-        ]
-    if found is State.FROZEN:
-        return [f"frozen: {group.frozen_because}"]
-    impaired = state.zones.get(group.zone or "")
-    if found is State.FENCED and impaired is not None and now < impaired:
-        return [f"fenced: zone {group.zone} is impaired until {impaired:%Y-%m-%dT%H:%M:%SZ}", *told]
-    if known is None:
-        return told
-    what = f"{known.failure_class.value} failure {known.failures}"
-    if found is State.FENCED:
-        return [f"fenced: {what}, in backoff until {known.backoff_until:%Y-%m-%dT%H:%M:%SZ}", *told]
-    if known.backoff_until is not None and now <= known.backoff_until:
-        return [f"probing: a node has come since {what}, so its backoff is over", *told]
-    return [f"probing: backoff after {what} is over, no new node seen yet", *told]
+def _plan_pool(
+    pool: AnyPool, request: ScaleRequest | None, state: ClusterState, now: datetime
+) -> tuple[PoolPlan, list[datetime]]:
+    """The pool's plan, and the moments at which time alone may change it."""
+    if isinstance(pool, InvalidPool):
+        return _left_alone(pool, Rule.POOL_INVALID, state, now), []
+    if (few := few_members(pool, now)) is not None:
+        waiting = replace(pool, state=replace(pool.state, seen=few))
+        return _left_alone(waiting, Rule.FEW_MEMBERS, state, now), [(few.few_since or now) + FEW_LAST]
+    seen, others_changed, grower = sight(pool, now)
+    draft = PoolDraft(
+        pool=pool,
+        now=now,
+        groups=assess(pool, state, now),
+        seen=seen,
+        grower=grower,
+        request=request,
+        look_at=[now + SECOND_LOOK] if others_changed else [],
+    )
+    draft.ceiling = pool.max - draft.spoken_for()
+    for step in steps_of(pool.strategy):
+        step(draft)
+    return _pool_plan(draft), draft.look_at
 
 
-def _untouched(pool: Pool, state: ClusterState, now: datetime, why: str) -> PoolPlan:
+def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -> PoolPlan:
     """Every group stays as it is: the pool is invalid, or too few of its groups are there to be judged."""
-    groups = []
-    for group in pool.groups:
-        found = _state_of(pool, group, state, now)
-        reasons = [*_why_state(group, found, state, now), f"left alone: {why}"]
-        groups.append(
-            GroupPlan(group=group, state=found, requested=group.requested, bounds=group.bounds, reasons=tuple(reasons))
-        )
+    drafts = assess(pool, state, now)
+    for draft in drafts:
+        draft.because(rule)
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
-        valid=not pool.problems,
-        problems=pool.problems + pool.warnings,
+        valid=isinstance(pool, Pool),
+        problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
         starved=0,
         overcommitted=False,
-        groups=tuple(groups),
+        groups=tuple([_group_plan(draft) for draft in drafts]),
         remembered=pool.state,
-        known_as=pool.state_of,
+        known_as=pool.known_as,
         judged=False,
     )
 
 
-def _sighting(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:
-    """What is requested now and since when, whether others changed it, and the group that they let grow most."""
-    requested = {str(group.key): group.requested for group in pool.groups}
-    before = pool.state.seen
-    if before is None:
-        return Sighting(since=now, requested=requested), False, ""
-    expected = {**before.requested, **before.planned}
-    if requested in (before.requested, expected):
-        planned = before.planned if requested == before.requested else {}
-        return replace(before, requested=requested, planned=planned, few_since=None), False, ""
-    grown = {
-        str(group.key): more
-        for group in pool.groups
-        if (more := group.requested - expected.get(str(group.key), group.requested)) > 0
-    }
-    ties = {str(group.key): tie_of(str(pool.id), group) for group in pool.groups} if len(grown) > 1 else {}
-    grower = max(grown, key=lambda key: (grown[key], ties.get(key, 0)), default="")
-    return Sighting(since=now, requested=requested), True, grower
+def note(pool: PoolDraft) -> None:
+    """What stands beside the numbers: why a group at zero stays closed, its share of a rolling update, quiet."""
+    for draft in pool.groups:
+        if draft.group.closed_because is not None and draft.requested == 0:
+            draft.because(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
+        if draft.rolling is not None:
+            surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
+            draft.because(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
+        if draft.requested == draft.group.requested and draft.bounds == draft.group.bounds:
+            draft.because(Rule.AS_IT_SHOULD_BE)
 
 
-def _few_of_them(pool: Pool) -> bool:
-    """Whether no more than half of the groups are here that were here at the last look: half a list, perhaps."""
-    known = set(pool.state.seen.requested) if pool.state.seen else set()
-    found = known & {str(group.key) for group in pool.groups}
-    return bool(known) and 2 * len(found) <= len(known)
+def starved(pool: PoolDraft) -> int:
+    """Nodes that find no healthy zone that can take them."""
+    if all(draft.state is State.FROZEN for draft in pool.groups):
+        return pool.unplaced  # paused or asleep: nobody waits for a zone to take its nodes
+    return pool.missing + pool.unplaced + sum(draft.missing for draft in pool.groups)
 
 
-def _plan_pool(
-    pool: Pool, scale_request: ScaleRequest | None, state: ClusterState, now: datetime
-) -> tuple[PoolPlan, list[datetime]]:
-    """The pool's plan, and the moments at which time alone may change it."""
-    if pool.problems or pool.min is None or pool.max is None:
-        return _untouched(pool, state, now, "its pool is invalid"), []
-    if _few_of_them(pool) and pool.state.seen is not None:
-        since = pool.state.seen.few_since or now
-        if now < since + FEW_LAST:
-            held = replace(pool, state=replace(pool.state, seen=replace(pool.state.seen, few_since=since)))
-            why = "no more than half of the pool's groups were found: a second look must find the same"
-            return _untouched(held, state, now, why), [since + FEW_LAST]
-    seen, others_changed, grower = _sighting(pool, now)
-    moments = [now + SECOND_LOOK] if others_changed else []
-    name = str(pool.id)
-    states = _states_of(pool, state, now)
-    targets = [_target(pool, name, group, found, state, now) for group, found in zip(pool.groups, states, strict=True)]
-    counted = [target.alive if target.state is State.FENCED else target.group.requested for target in targets]
-    ceiling = pool.max - _spoken_for(pool, targets)
-    # A move orders no more than was requested: what frozen groups keep free is no reason to lose replicas on the way.
-    owed = redistribute(
-        targets,
-        pool.on_failure,
-        pool.max,
-        pool.owed,
-        waits=pool.scale_request is not None,
-        autoscaler=pool.autoscaler,
+def report(pool: PoolDraft) -> None:
+    """What is wrong with what has come out, besides the warnings that the pool came with."""
+    requested, maximum = pool.requested, pool.pool.max
+    pool.problems += pool.pool.warnings
+    if requested > maximum:
+        pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=maximum)
+    offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
+    floors = any(draft.group.owner_min_max > draft.requested for draft in pool.groups)
+    if pool.pool.strategy.reserves and floors and offered > maximum >= requested:
+        pool.problem(ProblemKind.OVER_OFFERED, offered=offered, maximum=maximum)
+    if nodes := starved(pool):
+        pool.problem(ProblemKind.STARVED, nodes=nodes)
+    if (waiting := pool.request_waits) is not None:
+        pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
+    if (request := pool.request) is not None and pool.unmet:
+        if pool.now - request.at > SCALE_REQUEST_KEPT:
+            pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
+        else:
+            pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.unmet)
+
+
+def remember(pool: PoolDraft) -> None:
+    """What is wanted now and since when, and when to look again."""
+    planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
+    since = pool.now if planned and planned != pool.seen.planned else pool.seen.since
+    pool.seen = replace(pool.seen, planned=planned, since=since)
+    if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
+        pool.look_at.append(pool.stood_since + pool.pool.still)
+    pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
+    if pool.deal_ends is not None:
+        pool.look_at.append(pool.deal_ends)
+
+
+def _group_plan(draft: Draft) -> GroupPlan:
+    return GroupPlan(
+        group=draft.group,
+        state=draft.state,
+        requested=draft.requested,
+        bounds=draft.bounds,
+        reasons=tuple(draft.reasons),
+        rolling=draft.rolling,
+        journal_delta=draft.journal_delta,
+        may_remove_running=draft.may_remove_running,
+        failed_at=draft.failed_at,
     )
-    take_back_overshoot(targets, pool.max, pool.on_failure)
-    if pool.autoscaler:
-        probe_the_unseen(targets, ceiling)
-    waits = None
-    if pool.scale_request is None and (owed or pool.owed or any(target.journal_delta for target in targets)):
-        scale_request, waits = None, scale_request  # one journal tells one story
-    stood_since = now if any(target.requested < target.group.requested for target in targets) else seen.since
-    # What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
-    first_seen = pool.state.seen is None and stood_since == seen.since
-    raises = not pool.autoscaler or first_seen or now >= stood_since + pool.still
-    dealt: Dealt | None = None
 
-    def sized() -> list[Size]:
-        nonlocal dealt
-        seats = [_seat(target, count, pool.strategy) for target, count in zip(targets, counted, strict=True)]
-        minimum, maximum = pool.min or 0, pool.max or 0
-        if pool.strategy is not Strategy.BALANCED:
-            return FORMULAS[pool.strategy](minimum, maximum, seats)
-        dealt = deal(
-            minimum,
-            maximum,
-            seats,
-            pool.state.published,
-            grower=grower,
-            stood_since=seen.since,
-            still=pool.still,
-            now=now,
-        )
-        return dealt.sizes
 
-    missing = 0
-    if pool.strategy in (Strategy.BACKWARD_COMPATIBLE, Strategy.ADAPTIVE):
-        # In this order: nodes levelled first would mostly stand elsewhere than the minima want them, and be paid twice.
-        sizes = sized()
-        if raises:
-            raise_to_own_minimum(targets, [size.min for size in sizes], ceiling)
-            missing = raise_to_minimum(targets, pool.min, ceiling)
-        unplaced = _carry_out_request(scale_request, targets, sized, pool, now)
-    else:
-        missing = raise_to_minimum(targets, pool.min, ceiling) if raises else 0
-        unplaced = _carry_out_request(scale_request, targets, sized, pool, now)
-        sizes = sized()
-    if not raises and sum(target.requested for target in targets) < pool.min:
-        moments.append(stood_since + pool.still)
-
-    groups = []
-    for target, size, share in zip(targets, sizes, _rolling(pool), strict=True):
-        bounds, reasons = _bounds_of(target, size, pool, now)
-        reasons = _why_state(target.group, target.state, state, now) + target.reasons + reasons
-        if target.group.closed_because is not None and target.requested == 0:
-            reasons.append(target.group.closed_because)
-        if share is not None:
-            reasons.append(
-                f"rolling update: this zone's share is maxSurge {share.max_surge}, "
-                f"maxUnavailable {share.max_unavailable} (reported, not written)"
-            )
-        if target.requested == target.group.requested and bounds == target.group.bounds:
-            reasons.append("left alone: it is as it should be")
-        groups.append(
-            GroupPlan(
-                group=target.group,
-                state=target.state,
-                requested=target.requested,
-                bounds=bounds,
-                reasons=tuple(reasons),
-                rolling=share,
-                journal_delta=target.journal_delta,
-                may_remove_running=target.may_remove_running,
-                failed_at=_unanswered(target, state),
-            )
-        )
-    requested = sum(target.requested for target in targets)
-    starved = missing + owed + sum(target.missing for target in targets)
-    if all(target.state is State.FROZEN for target in targets):
-        starved = owed  # paused or asleep: nobody waits for a zone to take its nodes
-    problems = list(pool.warnings)
-    if requested > pool.max:
-        problems.append(f"over-committed: {requested} requested, PoolMaximum is {pool.max}: nobody may grow")
-    offered = sum(plan.bounds.max for plan in groups if plan.bounds is not None)
-    floors = any(target.group.owner_min_max > target.requested for target in targets)
-    if pool.strategy is Strategy.BALANCED and floors and offered > pool.max >= requested:
-        problems.append(
-            f"over-offered: the maxima add up to {offered}, PoolMaximum is {pool.max}: the owner of the bounds accepts "
-            "no max below 1, so keep a node of PoolMaximum free for each empty zone"
-        )
-    if starved:
-        problems.append(f"starved: {starved} nodes find no healthy zone that can take them")
-    if waits is not None:
-        problems.append(f"growth: {waits.what}: it waits for the end of a move between zones")
-    if scale_request is not None and unplaced:
-        what = "find no room" if scale_request.nodes > 0 else "have to stay"
-        too_old = now - scale_request.at > SCALE_REQUEST_KEPT
-        problems.append(
-            f"growth: {scale_request.what}: {TOO_OLD}"
-            if too_old
-            else f"growth: {unplaced} of {scale_request.what} {what}"
-        )
-    planned = {str(t.group.key): t.requested for t in targets if t.requested != t.group.requested}
-    seen = replace(seen, planned=planned, since=now if planned and planned != seen.planned else seen.since)
-    moments += [moment + timedelta(seconds=1) for moment in _ends(targets, state, now)]
-    if dealt is not None and dealt.look_at is not None:
-        moments.append(dealt.look_at)
+def _pool_plan(draft: PoolDraft) -> PoolPlan:
+    pool = draft.pool
     return PoolPlan(
         id=pool.id,
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
         valid=True,
-        problems=tuple(problems),
-        starved=starved,
-        overcommitted=requested > pool.max,
-        groups=tuple(groups),
-        remembered=replace(pool.state, seen=seen, published=dealt.publication if dealt else None),
-        known_as=pool.state_of,
-        carried=pool.owed,
-        owed=owed,
-        contested=tuple(
-            str(group.key)
-            for group in pool.groups
-            if (known := state.groups.get(group.key)) is not None and known.contested_since is not None
-        ),
-        scale_request=scale_request,
-        missing=unplaced,
-    ), moments
-
-
-def _bounds_of(target: Target, size: Size, pool: Pool, now: datetime) -> tuple[Bounds | None, list[str]]:
-    """What is published for a group: what its strategy says, less every cap on growth, and then made safe."""
-    group = target.group
-    if target.state is State.FROZEN:
-        return group.bounds, []
-    maximum, reasons = size.max, []
-    if target.state is State.FENCED and group.fencing_enabled:
-        maximum = target.requested
-        reasons.append(f"max is the {target.requested} requested: a fenced zone gets no growth")
-    elif pool.autoscaler and _has_moved_machines_coming(target, pool, now):
-        maximum = target.requested
-        reasons.append("max is what is requested: Cluster Autoscaler would order what is on its way again")
-    else:
-        reasons.append(size.why)
-        if target.state is State.PROBING and group.fencing_enabled and maximum > target.requested + target.probe:
-            maximum = target.requested + target.probe
-            reasons.append(f"max cut to {maximum}: a probing zone may have one machine on its way")
-    if group.worker_range is not None and maximum > max(group.worker_range.max, target.requested):
-        maximum = max(group.worker_range.max, target.requested)
-        reasons.append(f"max cut to {maximum}: the Worker's share of the zone is {group.worker_range.max}")
-    bounds, cuts = safe_bounds(
-        size.min, maximum, target=target.requested, owner_min_max=group.owner_min_max, zone_max=group.zone_max
+        problems=tuple(draft.problems),
+        starved=starved(draft),
+        overcommitted=draft.requested > pool.max,
+        groups=tuple([_group_plan(group) for group in draft.groups]),
+        remembered=replace(pool.state, seen=draft.seen, published=draft.publication),
+        known_as=pool.known_as,
+        unplaced_before=pool.unplaced,
+        unplaced=draft.unplaced,
+        contested=tuple([group.key for group in draft.groups if group.contested]),
+        scale_request=draft.request,
+        missing=draft.unmet,
     )
-    return bounds, reasons + cuts
-
-
-def _spoken_for(pool: Pool, targets: Sequence[Target]) -> int:
-    """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and the floors of owners.
-
-    A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
-    itself.
-    """
-    kept = sum(
-        max(0, target.group.bounds.max - target.group.requested)
-        for target in targets
-        if target.state is State.FROZEN and target.group.bounds is not None
-    )
-    if pool.strategy is not Strategy.BALANCED:
-        return kept
-    return kept + sum(
-        max(0, target.group.owner_min_max - target.requested)
-        for target in targets
-        if target.state is not State.FROZEN and not (target.state is State.HEALTHY and target.room)
-    )
-
-
-def _ends(targets: Sequence[Target], state: ClusterState, now: datetime) -> Iterator[datetime]:
-    """When the fences of these groups end by themselves."""
-    for target in targets:
-        if target.state is not State.FENCED:
-            continue
-        known, impaired = state.groups.get(target.group.key), state.zones.get(target.group.zone or "")
-        ends = [end for end in (known.backoff_until if known else None, impaired) if end is not None and end > now]
-        if ends:
-            yield max(ends)
-
-
-def _carry_out_request(
-    scale_request: ScaleRequest | None,
-    targets: list[Target],
-    sized: Callable[[], list[Size]],
-    pool: Pool,
-    now: datetime,
-) -> int:
-    """Nodes that are asked for or given back, into the targets. Returns how many of them could not be."""
-    if scale_request is None or pool.min is None or pool.max is None:
-        return 0
-    if now - scale_request.at > SCALE_REQUEST_KEPT:
-        return abs(scale_request.nodes)
-    if scale_request.nodes <= 0:
-        return give_back(targets, scale_request, pool.min) if scale_request.nodes else 0
-    caps = [None if target.group.bounds is None else target.group.bounds.max for target in targets]
-    ours = [_ordered_by_us(target.group, pool, now) for target in targets]
-    if any(ours):
-        # There the max was cut to what was requested, so that nothing is ordered twice; it is no limit for us.
-        caps = [size.max if own else cap for own, size, cap in zip(ours, sized(), caps, strict=True)]
-    # The room that frozen groups keep is spoken for: else the maxima would pass PoolMaximum.
-    kept = _spoken_for(pool, targets) if pool.strategy is Strategy.BALANCED else 0
-    return grow(targets, scale_request, caps, pool.max - kept)
-
-
-def _target(pool: Pool, name: str, group: NodeGroup, found: State, state: ClusterState, now: datetime) -> Target:
-    backoff = state.groups.get(group.key)
-    impaired = state.zones.get(group.zone or "")
-    by_zone = impaired is not None and now < impaired
-    kind = backoff.failure_class if backoff is not None else FailureClass.UNKNOWN
-    return Target(
-        group=group,
-        state=found,
-        requested=group.requested,
-        moves_elsewhere=by_zone or kind.moves_elsewhere,
-        tie=tie_of(name, group),
-        coming=group.on_its_way(now, pool.provision_timeout),
-        held=_held(group),
-        replicas_are_ours=backoff is None or not backoff.contested_replicas,
-    )
-
-
-def _held(group: NodeGroup) -> int:
-    """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
-    failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
-    return sum(not classify(failure.code, failure.message).moves_elsewhere for failure in failures)
-
-
-def _unanswered(target: Target, state: ClusterState) -> datetime | None:
-    """When the failure happened that fences the group, if what we published last does not answer it yet."""
-    published = target.group.offer.state if target.group.offer else State.HEALTHY
-    backoff = state.groups.get(target.group.key)
-    answered = target.state is not State.FENCED or published is State.FENCED or backoff is None
-    return None if answered or backoff is None else backoff.last_failure
-
-
-def _has_moved_machines_coming(target: Target, pool: Pool, now: datetime) -> bool:
-    """Whether machines that we ordered here for another zone are still on their way.
-
-    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139): with room left, it would order
-    them again.
-    """
-    if target.journal_delta > 0:
-        return True
-    return target.state is State.HEALTHY and target.group.waiting > 0 and _ordered_by_us(target.group, pool, now)
-
-
-def _ordered_by_us(group: NodeGroup, pool: Pool, now: datetime) -> bool:
-    """Whether a move or a request has changed the group's replicas lately."""
-    return group.move is not None and now - time_of(group.move) < pool.provision_timeout
-
-
-def _seat(target: Target, counted: int, strategy: Strategy) -> Seat:
-    group = target.group
-    state = target.state
-    if state in (State.FENCED, State.PROBING) and not group.fencing_enabled and strategy is Strategy.BALANCED:
-        # evenkeel.dev/fence is "false": its autoscaler backs off by itself, so it is sized as if it were healthy.
-        state = State.HEALTHY
-    share = group.worker_range.max if group.worker_range is not None else None
-    caps = [cap for cap in (group.zone_max, share) if cap is not None]
-    return Seat(
-        key=str(group.key),
-        counted=counted,
-        target=target.requested,
-        running=group.running,
-        probe=target.probe,
-        state=state,
-        bounds=group.bounds,
-        weight=group.weight,
-        zone_max=min(caps, default=None),
-        owner_min_max=group.owner_min_max,
-        tie=target.tie,
-    )
-
-
-def _rolling(pool: Pool) -> list[Rolling | None]:
-    """Each group's share of the pool's rolling-update numbers, where its members have any."""
-    members = [group.rolling for group in pool.groups if group.rolling is not None]
-    total = pool_rolling(members) if len(members) == len(pool.groups) else None
-    if total is None or pool.min is None or pool.max is None:
-        return [None] * len(pool.groups)
-    zones = len(pool.groups)
-    return [distribute_rolling(total, i, zones, minimum=pool.min, maximum=pool.max) for i in range(zones)]

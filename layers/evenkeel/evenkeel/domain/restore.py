@@ -1,81 +1,78 @@
-"""Leaving: every group gets back the bounds it had before us, and loses our annotations. Replicas stay as they are.
+"""Restoring: every group gets back the bounds it had before us, and loses our annotations. Replicas stay as they are.
 
 Planned like everything else, so that it goes through the same safety pass, order of writes, lease and record. A second
 run finds nothing of ours and plans nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import datetime
+from typing import Protocol
 
 from evenkeel.domain.bounds.safety import safe_bounds
-from evenkeel.domain.membership.pausing import is_called
 from evenkeel.domain.model.groups import NodeGroup, Observation, PoolId, State
-from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import adopted_bounds
+from evenkeel.domain.model.pools import adopted_bounds, is_called
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState
-from evenkeel.domain.plan import plan
 
 
-def plan_restore(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
-    """What to write to leave a cluster. Pools, states and names are those of :func:`plan`.
+class Restoring(Protocol):
+    """A policy, or the record that it is made from."""
 
-    A move that was interrupted is ended first, by the usual plan: the marks that say how far it came go with us. Groups
-    that have left their pool since we wrote them are restored too.
+    @property
+    def restoring(self) -> bool:
+        """The whole cluster is being restored."""
+
+    @property
+    def restoring_pools(self) -> Collection[str]:
+        """These pools are, by name or id."""
+
+
+def is_restored(id: PoolId, restoring: Restoring) -> bool:
+    """Whether this pool is being restored: by itself, or with the whole cluster."""
+    return restoring.restoring or is_called(id, restoring.restoring_pools)
+
+
+def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
+    """The pool with its groups restored. ``planned`` is what it would come to without that.
+
+    A move that was interrupted is ended first, as planned: the marks that say how far it came go with us.
     """
-    # Paused or not: whoever asks to leave asks for writes.
-    usual = plan(observation, replace(state, scale_requests=()), replace(policy, paused={}), now)
-    pools: dict[PoolId, PoolPlan] = {}
-    for pool in usual.pools:
-        known = pool.remembered
-        owed = known.move.owed(observation.groups) if known.move else 0
-        begun = pool.scale_request is not None
-        if (pool.moves if begun else pool.owed < owed) and pool.valid:
-            pools[pool.id] = pool
-            continue
-        groups = tuple(_leave(planned, known) for planned in pool.groups)
-        pools[pool.id] = replace(pool, groups=groups, starved=0, owed=0 if begun else owed)
-    return _with_left_groups(replace(usual, pools=tuple(pools.values()), states={}), observation, state, policy)
+    move = planned.remembered.move
+    unplaced = move.still_unplaced(observation.groups) if move else 0
+    begun = planned.scale_request is not None
+    if planned.valid and (planned.moves if begun else planned.unplaced < unplaced):
+        return planned
+    groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
+    return replace(planned, groups=groups, starved=0, unplaced=0 if begun else unplaced)
 
 
-def _with_left_groups(planned: Plan, observation: Observation, state: ClusterState, policy: Policy) -> Plan:
-    """The plan, with groups restored that carry our bounds and are in no pool any more.
+def with_left_groups(
+    pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
+) -> tuple[PoolPlan, ...]:
+    """The pools, with groups restored that carry our bounds and are in no pool any more.
 
     Left as they are, they would keep the bounds of that moment, a max of 0 for ever if they were fenced.
     """
-    pools = {pool.id: pool for pool in planned.pools}
-    planned_for = {plan.group.key for pool in planned.pools for plan in pool.groups}
+    plans = {pool.id: pool for pool in pools}
+    planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
     for group in observation.groups:
-        if group.key in planned_for or not carries_ours(group):
+        if group.key in planned or not carries_ours(group):
             continue
-        pool = _pool_once_of(group, observation, state, policy)
-        left = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
-        pool = pools.get(pool.id, pool)
-        pools[pool.id] = replace(pool, groups=(*pool.groups, _leave(left, pool.remembered)))
-    return replace(planned, pools=tuple(pools.values()))
+        pool = _former_pool(group, observation, state, policy)
+        pool = plans.get(pool.id, pool)
+        plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
+        plans[pool.id] = replace(pool, groups=(*pool.groups, _restored(plan, pool.remembered)))
+    return tuple(plans.values())
 
 
-def plan_leaving(
-    observation: Observation, state: ClusterState, policy: Policy, now: datetime, pools: Collection[str]
-) -> Plan:
-    """The usual plan, in which the named pools are left (by a pool's name or its whole id), and groups that have left
-    their pool are restored.
-    """
-    usual = plan(observation, state, policy, now)
-    if not pools:
-        return _with_left_groups(usual, observation, state, policy)
-    left = {pool.id: pool for pool in plan_restore(observation, state, policy, now).pools if is_called(pool.id, pools)}
-    kept = tuple(left.pop(pool.id, pool) for pool in usual.pools)
-    return _with_left_groups(replace(usual, pools=kept + tuple(left.values())), observation, state, policy)
-
-
-def _pool_once_of(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
+def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState, policy: Policy) -> PoolPlan:
     """The pool that remembers the group's bounds from before us; else one of its own."""
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
-    id = next((id for id, known in state.pools.items() if str(key) in known.adopted), own)
-    known = state.pools.get(id, PoolState())
+    id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)
+    pool = state.pools.get(id, PoolState())
     return PoolPlan(
         id=id,
         strategy=policy.strategy,
@@ -86,8 +83,8 @@ def _pool_once_of(group: NodeGroup, observation: Observation, state: ClusterStat
         starved=0,
         overcommitted=False,
         groups=(),
-        remembered=known,
-        owed=known.move.owed(observation.groups) if known.move else 0,
+        remembered=pool,
+        unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
     )
 
 
@@ -96,20 +93,24 @@ def carries_ours(group: NodeGroup) -> bool:
     return group.has_adopted or group.offer is not None or group.move is not None
 
 
-def _leave(planned: GroupPlan, known: PoolState) -> GroupPlan:
+def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
     group = planned.group
-    still = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, journal_delta=0)
-    if not carries_ours(group):
-        return replace(still, reasons=("left alone: it carries nothing of ours",))
-    if group.frozen_because is not None:
-        return replace(still, reasons=(f"not restored yet: {group.frozen_because}",))
-    if any(fault.field.endswith("adopted-bounds") for fault in group.faults) and str(group.key) not in known.adopted:
-        return replace(still, reasons=("not restored: its adopted-bounds annotation has been edited beyond reading",))
-    adopted = adopted_bounds(group, known)
+    as_it_is = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, journal_delta=0)
+    if (obstacle := _obstacle(group, pool)) is not None:
+        return replace(as_it_is, reasons=(obstacle,))
+    adopted = adopted_bounds(group, pool)
     if adopted is None:
-        return replace(still, bounds=None, leaves=True, reasons=("restored: it had no bounds before us",))
-    bounds, cuts = safe_bounds(
-        adopted.min, adopted.max, target=group.requested, owner_min_max=group.owner_min_max, zone_max=None
-    )
-    why = f"restored: its bounds before us were {adopted.min} to {adopted.max}"
-    return replace(still, bounds=bounds, leaves=True, reasons=(why, *cuts))
+        return replace(as_it_is, bounds=None, leaves=True, reasons=(because(Rule.RESTORED_TO_NONE),))
+    bounds, cuts = safe_bounds(adopted.min, adopted.max, group, group.requested)
+    restored = because(Rule.RESTORED, min=adopted.min, max=adopted.max)
+    return replace(as_it_is, bounds=bounds, leaves=True, reasons=(restored, *cuts))
+
+
+def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:
+    """Why a group is left as it is."""
+    if not carries_ours(group):
+        return because(Rule.NOTHING_OF_OURS)
+    if group.frozen_because is not None:
+        return because(Rule.NOT_RESTORED_YET, why=group.frozen_because)
+    edited = any(fault.field.endswith("adopted-bounds") for fault in group.faults)
+    return because(Rule.NOT_RESTORED) if edited and str(group.key) not in pool.adopted else None

@@ -33,9 +33,9 @@ from evenkeel.adapters.kubernetes.readers import (
     with_autoscaler_status,
     with_machines,
 )
-from evenkeel.application.decisions import rfc3339
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
+from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
@@ -433,7 +433,7 @@ class KubernetesCluster:
                 "uid": get_path(item, ("metadata", "uid")),
             },
             "reason": "EvenkeelRestored" if plan.leaves else f"Evenkeel{_EVENT_REASONS[plan.state]}",
-            "message": "; ".join(plan.reasons)[:1024],
+            "message": "; ".join(sentences(plan.reasons))[:1024],
             "type": "Warning" if plan.state is State.FENCED else "Normal",
             "source": {"component": "evenkeel"},
             "firstTimestamp": moment,

@@ -29,10 +29,11 @@ from evenkeel.adapters.kubernetes.flavours import (
 )
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
+from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.health.failures import classify, is_of_bounds
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
     Bounds,
@@ -44,6 +45,7 @@ from evenkeel.domain.model.groups import (
     Rolling,
     Skipped,
 )
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, near, read_count, read_flag, read_weight, shown
 
 Object = Mapping[str, Any]
@@ -208,7 +210,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
             else:
                 found[key] = _group(flavour, key, kind.kind, item, cluster, beside)
                 continue
-            skipped.append(Skipped(namespace=namespace, name=name, reason=why))
+            skipped.append(Skipped(namespace=namespace, name=name, reason=because(Rule.SAID, text=why)))
     return _hibernated(list(found.values())), skipped
 
 
@@ -335,7 +337,7 @@ def _group(flavour: Flavour, key: GroupKey, kind: str, item: Object, cluster: st
         zone_max=reading.read(OWN + "zone-max", annotations.get(OWN + "zone-max"), read_count),
         pool_min=reading.read(OWN + "pool-min", annotations.get(OWN + "pool-min"), read_count),
         pool_max=reading.read(OWN + "pool-max", annotations.get(OWN + "pool-max"), read_count),
-        strategy=reading.read(OWN + "strategy", annotations.get(OWN + "strategy"), Strategy.read),
+        strategy=reading.read(OWN + "strategy", annotations.get(OWN + "strategy"), read_strategy),
         on_failure=reading.read(OWN + "on-failure", annotations.get(OWN + "on-failure"), OnFailure.read),
         rolling=_rolling(item, reading),
         faults=tuple(reading.faults),

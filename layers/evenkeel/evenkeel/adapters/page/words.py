@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from evenkeel.adapters.page.html import Html, el
-from evenkeel.application.decisions import rfc3339
+from evenkeel.application.words import rfc3339
 
 
 def counted(number: int, noun: str) -> str:

@@ -8,6 +8,7 @@ from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
 from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, policy_of
 from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
+from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
 
@@ -68,14 +69,14 @@ def variants_of(scenario: Scenario, wanted: str) -> list[Variant]:
     """The runs that ``--strategy`` asks for: ``own``, ``all``, or one by name. Raises BadValueError."""
     with_autoscaler = scenario.autoscaler.enabled
     if wanted == "own":
-        names = sorted({pool.strategy.value for pool in scenario.pools})
+        names = sorted({pool.strategy.name for pool in scenario.pools})
         return [Variant(name=" and ".join(names), autoscaler=with_autoscaler)]
-    found = [Variant(name=one.value, strategy=one, autoscaler=with_autoscaler) for one in Strategy]
+    found = [Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler) for strategy in STRATEGIES]
     if with_autoscaler:
         found += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
     if wanted == "all":
         return found
-    name = wanted if wanted in (STATIC, ALONE) else Strategy.read(wanted).value
+    name = wanted if wanted in (STATIC, ALONE) else read_strategy(wanted).name
     return [variant for variant in found if variant.name == name]
 
 

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from evenkeel.application.words import problem_words, sentences
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.domain.annotations import write_adopted, write_decision
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.looks import Timer, next_timer
@@ -38,6 +40,7 @@ def policy_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
     default = OnFailure.RELEASE if autoscaler else OnFailure.MOVE
     return Policy(
+        strategy=BALANCED,
         autoscaler=autoscaler,
         on_failure=default,
         provision_timeout=timedelta(seconds=scenario.evenkeel.provision_timeout),
@@ -98,7 +101,7 @@ class Evenkeel:
             known = self._write_down(pool)
             for patch in [patch for change in in_safe_order(pool.changes) for patch in patches(change)]:
                 group = self._groups[patch.plan.group.key]
-                why = "; ".join(patch.plan.reasons)
+                why = "; ".join(sentences(patch.plan.reasons))
                 if patch.bounds is not None:
                     group.bounds = patch.bounds
                     group.adopted = group.adopted or write_adopted(pool.adopted[str(group.key)])
@@ -133,18 +136,20 @@ class Evenkeel:
             known = replace(known, adopted={**pool.adopted, **known.adopted})
         if pool.moves:
             id = ulid(self._world.time, self._chance.randbytes(10))
-            known = replace(known, move=Move(id=id, carried=pool.carried, steps=pool.moves))
+            known = replace(known, move=Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves))
         return known
 
     def _close(self, pool: PoolPlan, known: PoolState) -> None:
         """Every step of a move is done: what is left of it is what found no place. News becomes a decision."""
         move = known.move
         if move is not None and pool.valid:
-            move = replace(move, carried=pool.owed, steps={}) if pool.owed else None
+            move = replace(move, unplaced=pool.unplaced, steps={}) if pool.unplaced else None
         digest = pool.digest(applied=bool(pool.changes))
         if pool.changes or digest != known.digest:
-            reasons = [f"{change.group.zone}: {'; '.join(change.reasons)}" for change in pool.changes]
-            decision = Decision(at=self._world.now, pool=pool.id.name, reasons=(*pool.problems, *reasons))
+            reasons = [f"{change.group.zone}: {'; '.join(sentences(change.reasons))}" for change in pool.changes]
+            decision = Decision(
+                at=self._world.now, pool=pool.id.name, reasons=(*map(problem_words, pool.problems), *reasons)
+            )
             self.decisions.append(decision)
         known = replace(known, digest=digest, move=move)
         self.state = replace(self.state, pools={**self.state.pools, pool.id: known})

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evenkeel.application.decisions import rfc3339
+from evenkeel.application.words import rfc3339
 from evenkeel.cli.simulation.engine import GroupShot, Record, Shot, fenced_spans
 
 _HOUR = 3600

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, read_model
+from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
-from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.values import near, shown
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -125,7 +125,7 @@ class PoolSetup(_Entry):
     name: Name
     min: Nodes = 0
     max: Nodes
-    strategy: StrategyName = Strategy.BALANCED
+    strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None
     zones: tuple[Name, ...] = ()  # none: every zone
     start: Nodes = 0  # nodes that run at the start, spread evenly

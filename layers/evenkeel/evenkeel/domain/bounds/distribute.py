@@ -4,6 +4,7 @@ Source of the formulas: gardener/gardener extensions/pkg/controller/worker/machi
 ``DistributePercentOverZones``, ``DistributePositiveIntOrPercent``) and GEP-24 "Existing Solution".
 """
 
+from evenkeel.domain.model.drafts import PoolDraft
 from evenkeel.domain.model.groups import Rolling
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count
 
@@ -60,6 +61,17 @@ def pool_rolling(members: list[Rolling]) -> Rolling | None:
 
     surge, unavailable = total([m.max_surge for m in members]), total([m.max_unavailable for m in members])
     return None if surge is None or unavailable is None else Rolling(surge, unavailable)
+
+
+def share_rolling(pool: PoolDraft) -> None:
+    """Each group's share of the pool's rolling-update numbers, where its members have any."""
+    members = [draft.group.rolling for draft in pool.groups if draft.group.rolling is not None]
+    total = pool_rolling(members) if len(members) == len(pool.groups) else None
+    if total is None:
+        return
+    minimum, maximum = pool.pool.min, pool.pool.max
+    for i, draft in enumerate(pool.groups):
+        draft.rolling = distribute_rolling(total, i, len(pool.groups), minimum=minimum, maximum=maximum)
 
 
 def read_int_or_percent(value: object) -> int | str:

@@ -1,36 +1,83 @@
-"""The safety pass: what is published, whatever a formula said. It stands once and everything goes through it.
+"""What is published, whatever a strategy said: every cap on growth, and then the safety pass. Both stand here only.
 
 Cluster Autoscaler reads bounds every ten seconds, and one bad bound hides every node group of the cluster from it
 (clusterapi_controller.go:804-808). A max below replicas stops scale-down for good (kubernetes/autoscaler#9395); a min
 above replicas refuses small growth (kubernetes/autoscaler#4942).
 """
 
-from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.choices import Size
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import Bounds, NodeGroup, State
+from evenkeel.domain.model.reasons import Reason, Rule, because
 
 
-def safe_bounds(
-    minimum: int, maximum: int, *, target: int, owner_min_max: int = 0, zone_max: int | None = None
-) -> tuple[Bounds, list[str]]:
-    """Bounds that may be published for a group whose requested will be ``target``, and a reason per change.
+def size(pool: PoolDraft) -> None:
+    """Have the pool's strategy say a size for each of its groups."""
+    pool.sizes = pool.pool.strategy.size(pool)
+
+
+def publish(pool: PoolDraft) -> None:
+    """What the strategy says, less every cap on growth, and then made safe. A frozen group's bounds stay."""
+    for draft, said in zip(pool.groups, pool.sizes, strict=True):
+        if draft.state is State.FROZEN:
+            continue
+        maximum = _capped(pool, draft, said)
+        draft.bounds, reasons = safe_bounds(said.min, maximum, draft.group, draft.requested)
+        draft.reasons += reasons
+
+
+def _capped(pool: PoolDraft, draft: Draft, said: Size) -> int:
+    """The strategy's max, cut by whatever keeps the group from growing."""
+    group, maximum = draft.group, said.max
+    if draft.state is State.FENCED and group.fencing_enabled:
+        maximum = draft.requested
+        draft.because(Rule.FENCE, requested=draft.requested)
+    elif pool.pool.autoscaler and _has_moved_machines_coming(pool, draft):
+        maximum = draft.requested
+        draft.because(Rule.MOVE_UNDER_WAY)
+    else:
+        draft.reasons.append(said.why)
+        if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
+            maximum = draft.requested + draft.probe
+            draft.because(Rule.PROBE, max=maximum)
+    if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
+        maximum = max(group.worker_range.max, draft.requested)
+        draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)
+    if group.zone_max is not None and maximum > max(group.zone_max, draft.requested):
+        maximum = max(group.zone_max, draft.requested)
+        draft.because(Rule.ZONE_MAX, max=maximum, zone_max=group.zone_max)
+    return maximum
+
+
+def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
+    """Whether machines that we ordered here for another zone are still on their way.
+
+    Cluster Autoscaler does not count what it did not order (clusterstate.go:1126-1139): with room left, it would order
+    them again.
+    """
+    if draft.journal_delta > 0:
+        return True
+    waits = draft.state is State.HEALTHY and draft.group.waiting > 0
+    return waits and draft.group.is_ordered_by_us(pool.now, pool.pool.provision_timeout)
+
+
+def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:
+    """Bounds that may be published for a group, and a reason for each change.
 
     Args:
-        minimum: The formula's min; may be negative or too large.
-        maximum: The formula's max; may be negative.
-        target: Requested after the same patch, >= 0.
-        floor_max: The least max that the owner of the bounds accepts (an OpenShift MachineAutoscaler: 1).
-        zone_max: The operator's own cap on growth, annotation ``evenkeel.dev/zone-max``.
+        minimum: What is wanted as min; may be negative or too large.
+        maximum: What is wanted as max; may be negative.
+        group: Its owner may accept no max below some number (an OpenShift MachineAutoscaler: 1).
+        requested: Of the group after the same patch, >= 0.
     """
     reasons = []
-    if zone_max is not None and maximum > max(zone_max, target):
-        maximum = max(zone_max, target)
-        reasons.append(f"max cut to {maximum}: evenkeel.dev/zone-max is {zone_max}")
-    if maximum < target:
-        reasons.append(f"max raised from {maximum} to the {target} requested: less would block scale-down")
-        maximum = target
-    if maximum < owner_min_max:
-        reasons.append(f"max raised from {maximum} to {owner_min_max}, the least that the owner of the bounds accepts")
-        maximum = owner_min_max
-    if minimum > target:
-        reasons.append(f"min lowered from {minimum} to the {target} requested: more would block small growth")
-        minimum = target
+    if maximum < requested:
+        reasons.append(because(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
+        maximum = requested
+    if maximum < group.owner_min_max:
+        reasons.append(because(Rule.OWNER_MIN_MAX, max=maximum, owner_min_max=group.owner_min_max))
+        maximum = group.owner_min_max
+    if minimum > requested:
+        reasons.append(because(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
+        minimum = requested
     return Bounds(max(0, minimum), maximum), reasons

@@ -1,10 +1,12 @@
 """Where a pool's numbers stand, and what a PoolMaximum below the number of zones would have to become."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.pools import Pool, rule_of
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, rule_of
+from evenkeel.domain.model.problems import ProblemKind
 
 POOL_MIN, POOL_MAX = "evenkeel.dev/pool-min", "evenkeel.dev/pool-max"
 
@@ -17,17 +19,8 @@ class Origin:
     groups: tuple[NodeGroup, ...] = ()
     rule: PoolRule | None = None
 
-    @property
-    def sentence(self) -> str:
-        """For people, to follow the number."""
-        if self.groups:
-            return f"annotation {self.field} on {', '.join(_object(group) for group in self.groups)}"
-        if self.rule is not None:
-            return f"the record's {self.field[-3:]} for pool {self.rule.name}"
-        return "the sum of its members' bounds as they were at adoption"
 
-
-def origin(pool: Pool, policy: Policy, field: str) -> Origin:
+def origin(pool: AnyPool, policy: Policy, field: str) -> Origin:
     """Where PoolMinimum (``POOL_MIN``) or PoolMaximum (``POOL_MAX``) comes from, in the order of :mod:`pools`."""
     is_min = field == POOL_MIN
     groups = tuple(g for g in pool.groups if (g.pool_min if is_min else g.pool_max) is not None)
@@ -39,55 +32,47 @@ def origin(pool: Pool, policy: Policy, field: str) -> Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """PoolMaximum as it should be, at one place that names it. ``key`` None: the record's entry ``rule``."""
+    """PoolMaximum as it should be, at one place that names it. ``group`` None: the record's entry ``rule``."""
 
-    object: str
-    key: GroupKey | None
+    group: NodeGroup | None  # whose annotation it is
     rule: PoolRule | None
     before: int | None
     after: int
 
-    @property
-    def diff(self) -> tuple[str, ...]:
-        """The change as a diff."""
-        what = f'{POOL_MAX}: "{{}}"' if self.key is not None else "max: {}"
-        gone = () if self.before is None else (f"-{what.format(self.before)}",)
-        return (f"--- {self.object}", f"+++ {self.object}", *gone, f"+{what.format(self.after)}")
+
+class Unfixable(StrEnum):
+    """Why a fault in a pool's numbers is left to people."""
+
+    AMBIGUOUS = "ambiguous"  # which value is meant is for people to say
+    FROZEN = "frozen"  # the object that holds the number is not written
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """What would make a pool's numbers keep the rules, and why nothing would where it is left to people."""
+    """What would make a pool's numbers keep the rules; else why that is left to people."""
 
     changes: tuple[Change, ...] = ()
-    left: str = ""
+    unfixable: Unfixable | None = None
+    frozen: NodeGroup | None = None  # the group that stands in the way
 
 
-def fix_for(pool: Pool, policy: Policy) -> Fix:
+def fix_for(pool: AnyPool, policy: Policy) -> Fix:
     """PoolMaximum := number of zones, where that is all that is wrong with a pool; everything else is for people."""
-    zones = len({group.zone for group in pool.groups})
-    too_small = pool.max is not None and pool.max < zones
-    others = [problem for problem in pool.problems if not (too_small and "smaller than the number of zones" in problem)]
-    if others:
-        return Fix(left="which value is meant is for people to say")
+    too_small = pool.max is not None and pool.max < pool.zones
+    if isinstance(pool, InvalidPool) and any(
+        not (too_small and problem.kind is ProblemKind.FEWER_THAN_ZONES) for problem in pool.problems
+    ):
+        return Fix(unfixable=Unfixable.AMBIGUOUS)
     if not too_small:
         return Fix()
     where = origin(pool, policy, POOL_MAX)
     frozen = [group for group in where.groups or pool.groups if group.frozen_because is not None]
-    # A sum is held by nobody: one member gets the annotation, which then goes before the sum.
-    holders = where.groups or (() if where.rule else tuple(g for g in pool.groups if g not in frozen)[:1])
     if frozen and (where.groups or len(frozen) == len(pool.groups)):
-        return Fix(left=f"{frozen[0].key} is left alone: {frozen[0].frozen_because}")
+        return Fix(unfixable=Unfixable.FROZEN, frozen=frozen[0])
     if where.rule is not None:
-        name = f"record, pool {where.rule.name}"
-        return Fix(changes=(Change(object=name, key=None, rule=where.rule, before=where.rule.max, after=zones),))
+        return Fix(changes=(Change(group=None, rule=where.rule, before=where.rule.max, after=pool.zones),))
+    # A sum is held by nobody: one member gets the annotation, which then goes before the sum.
+    holders = where.groups or tuple(group for group in pool.groups if group not in frozen)[:1]
     return Fix(
-        changes=tuple(
-            Change(object=_object(group), key=group.key, rule=None, before=group.pool_max, after=zones)
-            for group in holders
-        )
+        changes=tuple(Change(group=group, rule=None, before=group.pool_max, after=pool.zones) for group in holders)
     )
-
-
-def _object(group: NodeGroup) -> str:
-    return f"{group.kind} {group.key.namespace}/{group.key.name}"

@@ -1,16 +1,13 @@
 """Pools that an operator has paused: read and counted, so that their nodes stay counted, and never written."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
-from evenkeel.domain.model.groups import PoolId
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import Members, is_called
 
-
-def is_called(id: PoolId, names: Iterable[str]) -> bool:
-    """Whether one of the names means this pool."""
-    return not id.names.isdisjoint(names)
+_Pool = TypeVar("_Pool", bound=Members)
 
 
 def lasts(until: datetime | None, now: datetime) -> bool:
@@ -23,7 +20,7 @@ def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[s
     return {name: until for name, until in paused.items() if lasts(until, now)}
 
 
-def hold(pool: Pool, paused: Mapping[str, datetime | None], now: datetime) -> Pool:
+def hold(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
     """The pool with its groups frozen, if it is paused at ``now``. What freezes a group besides stays its reason."""
     ends = [until for name, until in still_paused(paused, now).items() if is_called(pool.id, [name])]
     if not ends:

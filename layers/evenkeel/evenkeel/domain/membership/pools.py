@@ -7,24 +7,26 @@ any member, else the record, else the sums of the bounds found at adoption.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from evenkeel.domain.membership.similarity import find_sets
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Skipped
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.pools import Pool, adopted_bounds, rule_of
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, adopted_bounds, rule_of
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.similarity import Similarity
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
-from evenkeel.domain.model.values import LARGEST_COUNT
+from evenkeel.domain.model.values import LARGEST_COUNT, Fault
 
 
 def find_pools(
     groups: Iterable[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
-) -> tuple[list[Pool], list[Skipped]]:
+) -> tuple[list[AnyPool], list[Skipped]]:
     """All pools, by id, and the groups that are in none, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
     left: list[NodeGroup] = []
@@ -37,22 +39,18 @@ def find_pools(
         pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
         members.setdefault(pool, []).append(group)
     if policy.similarity is None:
-        skipped = [
-            _in_none(group, "label it evenkeel.dev/pool, or select it in the cluster's record") for group in left
-        ]
+        skipped = [_in_none(group, because(Rule.NOT_SELECTED)) for group in left]
     else:
         alike, skipped = _by_similarity(left, policy.similarity, members.keys(), states)
         members |= alike
-    pools = []
-    known = _states_of(members, states)
+    pools: list[AnyPool] = []
+    remembered = _states_of(members, states)
     for id, found in sorted(members.items()):
-        pool_or_reason = _pool(id, found, policy, *known.get(id, (PoolState(), None)), everybody)
-        if isinstance(pool_or_reason, Pool):
-            pools.append(pool_or_reason)
+        planned = _pool(_Found(id, _by_zone(found), policy, *remembered.get(id, (PoolState(), None))), everybody)
+        if planned is not None:
+            pools.append(planned)
         else:
-            skipped += [
-                Skipped(namespace=group.key.namespace, name=group.key.name, reason=pool_or_reason) for group in found
-            ]
+            skipped += [_skipped(group, because(Rule.TAKES_NO_PART)) for group in found]
     return pools, skipped
 
 
@@ -88,9 +86,13 @@ def _is_later(state: PoolState, other: PoolState) -> bool:
     return same and state.seen is not None and (other.seen is None or state.seen.since > other.seen.since)
 
 
-def _in_none(group: NodeGroup, why: str) -> Skipped:
-    why = "; ".join([why, *(str(fault) for fault in group.faults)])  # a slip of the pen may be why it is in none
-    return Skipped(namespace=group.key.namespace, name=group.key.name, reason=f"in no pool: {why}")
+def _skipped(group: NodeGroup, reason: Reason) -> Skipped:
+    return Skipped(namespace=group.key.namespace, name=group.key.name, reason=reason)
+
+
+def _in_none(group: NodeGroup, why: Reason) -> Skipped:
+    faults = tuple(str(fault) for fault in group.faults)  # a slip of the pen may be why it is in none
+    return _skipped(group, because(Rule.IN_NO_POOL, why=why, faults=faults))
 
 
 def _by_similarity(
@@ -124,28 +126,24 @@ def _by_similarity(
             if id not in states and former:
                 id = min(former)[1]
             if id in taken:
-                why = f"another pool is called {id.name}, as this one would be: label it evenkeel.dev/pool"
-                skipped += [_in_none(group, why) for group in members]
+                skipped += [_in_none(group, because(Rule.POOL_NAME_TAKEN, name=id.name)) for group in members]
             else:
                 pools[id] = members
     return pools, skipped
 
 
-def _why_not_compared(group: NodeGroup, rule: Similarity) -> str | None:
+def _why_not_compared(group: NodeGroup, rule: Similarity) -> Reason | None:
     """Why similarity leaves a group out, and what would bring it in."""
     if group.closed_because is not None:
-        return group.closed_because
+        return because(Rule.CLOSED_AT_ZERO, why=group.closed_because)
     if group.template_faults:
-        return "; ".join(str(fault) for fault in group.template_faults)
+        return because(Rule.TEMPLATE_UNREADABLE, faults=tuple(str(fault) for fault in group.template_faults))
     bounds = group.adopted if group.has_adopted else group.bounds
     if (bounds is None or bounds.max == 0) and group.pool_max is None and not group.faults:
         # Nobody has said that it may grow; Cluster Autoscaler does not balance it either.
-        return "it has no bounds, or a max of 0: set them, or label it evenkeel.dev/pool"
+        return because(Rule.NO_BOUNDS)
     if not rule.labels and not (group.template is not None and group.template.complete):
-        return (
-            "nothing says what cpu and memory its nodes have: annotate capacity.cluster-autoscaler.kubernetes.io/cpu "
-            "and capacity.cluster-autoscaler.kubernetes.io/memory, or label it evenkeel.dev/pool"
-        )
+        return because(Rule.NO_CPU_AND_MEMORY)
     return None
 
 
@@ -160,84 +158,106 @@ def _by_zone(groups: Iterable[NodeGroup]) -> tuple[NodeGroup, ...]:
 _Value = TypeVar("_Value", int, Strategy, OnFailure)
 
 
-def _agreed(
-    groups: Iterable[NodeGroup], annotation: str, read: Callable[[NodeGroup], _Value | None], problems: list[str]
-) -> _Value | None:
-    """What the members' annotations say, where they say it and agree."""
-    said: dict[_Value, NodeGroup] = {}
-    for group in groups:
-        value = read(group)
-        if value is not None:
-            said.setdefault(value, group)
-    if len(said) > 1:
-        each = ", ".join(f"{value} on {group.key}" for value, group in said.items())
-        problems.append(f"members disagree on {annotation}: {each}: make them equal, or keep it on one member")
-    return next(iter(said), None)
+class _Found(NamedTuple):
+    """The groups of one pool, and what there is to know about them."""
+
+    id: PoolId
+    groups: tuple[NodeGroup, ...]  # by zone
+    policy: Policy
+    state: PoolState
+    known_as: PoolId | None
+
+    def agreed(
+        self, annotation: str, read: Callable[[NodeGroup], _Value | None], problems: list[Problem]
+    ) -> _Value | None:
+        """What the members' annotations say, where they say it and agree."""
+        values: dict[_Value, NodeGroup] = {}
+        for group in self.groups:
+            value = read(group)
+            if value is not None:
+                values.setdefault(value, group)
+        if len(values) > 1:
+            each = ", ".join(f"{value} on {group.key}" for value, group in values.items())
+            problems.append(Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation=annotation, values=each))
+        return next(iter(values), None)
 
 
-def _pool(
-    id: PoolId,
-    found: list[NodeGroup],
-    policy: Policy,
-    state: PoolState,
-    state_of: PoolId | None,
-    everybody: Iterable[NodeGroup],
-) -> Pool | str:
-    """The pool, or the reason why these groups are none of ours."""
-    groups = _by_zone(found)
-    problems = [str(fault) for group in groups for fault in group.faults]
-    rule = rule_of(id, policy) or PoolRule(name=id.name)
-    minimum = _agreed(groups, "evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
-    maximum = _agreed(groups, "evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
-    strategy = _agreed(groups, "evenkeel.dev/strategy", lambda group: group.strategy, problems)
-    on_failure = _agreed(groups, "evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
+def _pool(found: _Found, everybody: Iterable[NodeGroup]) -> AnyPool | None:
+    """The pool, valid or not; None: its groups take no part, since nobody says any number."""
+    rule = rule_of(found.id, found.policy) or PoolRule(name=found.id.name)
+    problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in found.groups for fault in group.faults]
+    minimum = found.agreed("evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
+    maximum = found.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
+    strategy = found.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
+    on_failure = found.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
     minimum = minimum if minimum is not None else rule.min
     maximum = maximum if maximum is not None else rule.max
     adopted: list[Bounds] = []
     if minimum is None or maximum is None:
-        adopted = [bounds for group in groups if (bounds := adopted_bounds(group, state)) is not None]
+        adopted = [bounds for group in found.groups if (bounds := adopted_bounds(group, found.state)) is not None]
     if maximum is None and not adopted and not problems:
-        return "takes no part: it has neither bounds nor pool numbers (evenkeel.dev/pool-min, evenkeel.dev/pool-max)"
+        return None
     if not problems:
         # What replicas cannot hold could be published, but never read back.
         minimum = minimum if minimum is not None else min(LARGEST_COUNT, sum(bounds.min for bounds in adopted))
         maximum = maximum if maximum is not None else min(LARGEST_COUNT, sum(bounds.max for bounds in adopted))
-        if minimum > maximum:
-            problems.append(f"PoolMinimum {minimum} is larger than PoolMaximum {maximum}: lower one or raise the other")
+    warnings = [
+        _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in found.groups for fault in group.notes
+    ]
+    _check_numbers(found, minimum, maximum, problems, warnings)
+    members = _members(found, rule, strategy, on_failure, everybody)
+    if problems or minimum is None or maximum is None:
+        return InvalidPool(**members, min=minimum, max=maximum, problems=tuple(problems), warnings=tuple(warnings))
+    return Pool(**members, min=minimum, max=maximum, warnings=tuple(warnings))
+
+
+def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
+    return Problem.of(kind, object=fault.object, field=fault.field, value=fault.value, problem=fault.problem)
+
+
+def _check_numbers(
+    found: _Found, minimum: int | None, maximum: int | None, problems: list[Problem], warnings: list[Problem]
+) -> None:
+    """What the numbers and the zones say against each other. A pool in use is sized with fewer nodes than zones too."""
+    if not problems and minimum is not None and maximum is not None and minimum > maximum:
+        problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=minimum, maximum=maximum))
     problems += [
-        f"{group.key}: has no zone: set the flavour's zone field, or label topology.kubernetes.io/zone"
-        for group in groups
+        Problem.of(ProblemKind.NO_ZONE, group=str(group.key))
+        for group in found.groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
-    warnings = [str(note) for group in groups for note in group.notes]
-    zones = len({group.zone for group in groups})
+    zones = len({group.zone for group in found.groups})
     if not problems and maximum is not None and maximum < zones:
-        fewer = f"PoolMaximum {maximum} is smaller than the number of zones, {zones}"
-        if state.adopted or any(group.bounds is not None or group.requested for group in groups):
-            warnings.append(f"{fewer}: sized all the same, because the pool exists; raise it to {zones}")
-        else:
-            problems.append(f"{fewer}: some zone could never have a node; raise it to {zones}")
-    return Pool(
-        id=id,
-        groups=groups,
-        min=minimum,
-        max=maximum,
-        strategy=strategy or rule.strategy or policy.strategy,
-        on_failure=on_failure or rule.on_failure or policy.on_failure,
-        backoff=rule.backoff or policy.backoff,
-        provision_timeout=rule.provision_timeout or policy.provision_timeout,
-        autoscaler=policy.autoscaler,
-        still=policy.autoscaler_loop * 1.5,
-        state=state,
-        state_of=state_of,
-        # From all groups of the cluster: a step that was done counts also where the group has left the pool since.
-        owed=state.move.owed(everybody) if state.move and not state.move.request else 0,
-        scale_request=_begun(state.move, everybody) if state.move and state.move.request else None,
-        problems=tuple(problems),
-        warnings=tuple(warnings),
-    )
+        in_use = found.state.adopted or any(group.bounds is not None or group.requested for group in found.groups)
+        kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES
+        (warnings if in_use else problems).append(Problem.of(kind, maximum=maximum, zones=zones))
 
 
-def _begun(move: Move, groups: Iterable[NodeGroup]) -> ScaleRequest:
-    """What is left of growth on request, as far as its journal and the groups themselves tell."""
-    return ScaleRequest(id=move.request, nodes=move.owed(groups), at=time_of(move.id), only=move.only)
+def _members(
+    found: _Found,
+    rule: PoolRule,
+    strategy: Strategy | None,
+    on_failure: OnFailure | None,
+    everybody: Iterable[NodeGroup],
+) -> dict[str, Any]:
+    """The fields of :class:`Members`, but for the warnings."""
+    policy, move = found.policy, found.state.move
+    # From all groups of the cluster: a step that was done counts also where the group has left the pool since.
+    unplaced = move.still_unplaced(everybody) if move else 0
+    request = None
+    if move and move.request:
+        request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only)
+    return {
+        "id": found.id,
+        "groups": found.groups,
+        "strategy": strategy or rule.strategy or policy.strategy,
+        "on_failure": on_failure or rule.on_failure or policy.on_failure,
+        "backoff": rule.backoff or policy.backoff,
+        "provision_timeout": rule.provision_timeout or policy.provision_timeout,
+        "autoscaler": policy.autoscaler,
+        "still": policy.autoscaler_loop * 1.5,
+        "state": found.state,
+        "known_as": found.known_as,
+        "unplaced": 0 if request else unplaced,
+        "scale_request": request,
+    }

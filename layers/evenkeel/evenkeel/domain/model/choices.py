@@ -1,37 +1,42 @@
 """What people choose from: the sizing strategy of a pool, and what becomes of replicas that a zone does not deliver."""
 
-from enum import StrEnum
-from typing import Self
+from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
 
+if TYPE_CHECKING:
+    from evenkeel.domain.model.drafts import PoolDraft
 
-def _fold(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
+
+class Size(NamedTuple):
+    """What a strategy says for one group. Not yet safe: may be negative, or min above max."""
+
+    min: int
+    max: int
+    why: Reason
 
 
-class Strategy(StrEnum):
-    """How a pool's numbers become bounds. GEP-24 section 3; Balanced is our own."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Strategy:
+    """How a pool's numbers become bounds: all there is to know of it, in one object."""
 
-    LAX_GREEDY = "Lax-Greedy"
-    BACKWARD_COMPATIBLE = "Backward-Compatible"
-    ADAPTIVE = "Adaptive"
-    BALANCED = "Balanced"
+    name: str
+    aliases: tuple[str, ...] = ()
+    size: Callable[[PoolDraft], Sequence[Size]]  # one for each group of the draft, in its order
+    publishes_minima: bool  # a min for each zone, to which healthy groups are raised
+    adds_up: bool  # the maxima add up to PoolMaximum, so that no number of autoscaler loops can pass it
+    reserves: bool = False  # it deals out what is left of PoolMaximum: what others keep of that is spoken for
+    sentence: str  # how it comes to a max, with the facts of Rule.STRATEGY
+    sentence_of_min: str  # how it comes to a min, with {minimum}
 
-    @classmethod
-    def read(cls, value: object) -> Self:
-        """A strategy from its name, in any case, with or without hyphens; GEP-24's ``Equitable`` is an alias.
-
-        Raises:
-            BadValueError: no such strategy.
-        """
-        names = {_fold(member.value): member for member in cls}
-        names["equitable"] = cls("Backward-Compatible")
-        try:
-            return names[_fold(str(value))]
-        except KeyError:
-            known = ", ".join(member.value for member in cls)
-            raise BadValueError(f"no such strategy: choose one of {known}") from None
+    def __str__(self) -> str:
+        return self.name
 
 
 class OnFailure(StrEnum):

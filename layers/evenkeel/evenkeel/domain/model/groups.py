@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Self
 
 from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
 
@@ -204,6 +206,10 @@ class NodeGroup:
             if machine.failure is not None and not machine.has_node and not machine.deleting
         )
 
+    def is_ordered_by_us(self, now: datetime, provision_timeout: timedelta) -> bool:
+        """Whether a move or a request has changed its replicas lately."""
+        return self.move is not None and now - time_of(self.move) < provision_timeout
+
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
         """Machines without a node that have not failed and are younger than the provision timeout.
 
@@ -227,7 +233,7 @@ class Skipped:
 
     namespace: str
     name: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, kw_only=True)

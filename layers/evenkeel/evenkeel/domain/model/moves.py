@@ -2,11 +2,11 @@
 
 Before its first patch a move is written down: how many replicas each group gives up or takes on. Each patch of replicas
 carries the move's id in annotation ``evenkeel.dev/move``, in the same write, so that the objects themselves say which
-steps were done, whatever became of the answer. What was given up and not yet taken on is *owed*: the next plan places
-it.
+steps were done, whatever became of the answer. What was given up and not yet taken on is *unplaced*: the next plan
+places it.
 
     written down     zone a -3          zone b +2    (crash)
-    -----*---------------*------------------*----------x----> next look: a and b carry the id, c does not: owed 1
+    -----*---------------*------------------*----------x----> next look: a and b carry the id, c does not: 1 unplaced
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,18 +21,18 @@ class Move:
     """One move of one pool, as it was written down before its first patch."""
 
     id: str
-    carried: int = 0  # owed by the move before it; on request: all that was granted (negative: to be given back)
+    unplaced: int = 0  # left over by the move before it; on request: all that was granted (negative: to be given back)
     steps: Mapping[str, int] = field(default_factory=dict)  # group -> replicas taken on (negative: given up)
     request: str = ""  # growth that somebody asked for, by its id, and not a move between zones
     only: frozenset[str] = frozenset()  # the groups that the request allows
 
-    def owed(self, groups: Iterable[NodeGroup]) -> int:
+    def still_unplaced(self, groups: Iterable[NodeGroup]) -> int:
         """Replicas that were given up and not yet taken on, from what the groups themselves say.
 
         On request: what is still to be added, or (negative) still to be given back.
         """
         done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
-        return max(0, self.carried - done) if self.carried >= 0 else min(0, self.carried - done)
+        return max(0, self.unplaced - done) if self.unplaced >= 0 else min(0, self.unplaced - done)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +46,6 @@ class ScaleRequest:
     group: str = ""  # or one of its groups, by key or name
     only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all
 
-    @property
-    def what(self) -> str:
-        """For sentences."""
-        return f"{counted(self.nodes)} {'asked for' if self.nodes >= 0 else 'to be given back'} (request {self.id})"
-
     def fits(self, group: NodeGroup) -> bool:
         """Whether the request says that its pods fit the group's nodes."""
         return not self.only or bool(self.only & group.key.names)
-
-
-def counted(nodes: int) -> str:
-    """So many nodes, in words."""
-    return "1 node" if abs(nodes) == 1 else f"{abs(nodes)} nodes"

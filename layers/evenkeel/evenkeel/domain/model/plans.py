@@ -10,6 +10,8 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Offer, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import adopted_bounds
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import GroupState, PoolState
 
 
@@ -21,7 +23,7 @@ class GroupPlan:
     state: State
     requested: int
     bounds: Bounds | None
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     rolling: Rolling | None = None
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
@@ -53,18 +55,18 @@ class PoolPlan:
     min: int | None
     max: int | None
     valid: bool
-    problems: tuple[str, ...]
+    problems: tuple[Problem, ...]
     starved: int
     overcommitted: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
     known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
-    carried: int = 0  # replicas that an interrupted move gave up, as this look found it
-    owed: int = 0  # of those and of what this plan gives up, what still finds no place
+    unplaced_before: int = 0  # replicas that an interrupted move gave up, as this look found it
+    unplaced: int = 0  # of those and of what this plan gives up, what still finds no place
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
-    judged: bool = True  # False: left alone whole, so that this look says nothing of what is owed or asked for
+    judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -96,7 +98,7 @@ class PoolPlan:
     def digest(self, *, applied: bool) -> str:
         """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
         news = {
-            "problems": self.problems if not self.valid else (),
+            "problems": [] if self.valid else [[problem.kind, dict(problem.facts)] for problem in self.problems],
             "starved": self.starved,
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
@@ -109,16 +111,20 @@ class PoolPlan:
         }
         if not any(news.values()):
             return ""
-        return hashlib.sha256(json.dumps(news, sort_keys=True).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(news, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A request that no pool takes, and why. ``waits``: it may be taken later."""
+    """A request that no pool takes, and why."""
 
     scale_request: ScaleRequest
-    reason: str
-    waits: bool = False
+    problem: Problem
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may be taken later."""
+        return self.problem.kind in (ProblemKind.REQUEST_POOL_INVALID, ProblemKind.REQUEST_BEHIND_REQUEST)
 
 
 @dataclass(frozen=True, kw_only=True)

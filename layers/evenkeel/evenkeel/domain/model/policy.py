@@ -50,7 +50,7 @@ class PoolRule:
 class Policy:
     """What a cluster's record asks for, where the objects themselves do not say."""
 
-    strategy: Strategy = Strategy.BALANCED
+    strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     pools: tuple[PoolRule, ...] = ()
@@ -60,3 +60,5 @@ class Policy:
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
+    restoring: bool = False  # the cluster is being restored: every group gets back what it had before us
+    restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id

@@ -1,6 +1,7 @@
-"""A pool with its members and its numbers."""
+"""A pool with its members: with numbers that can be planned for, or invalid."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -9,17 +10,16 @@ from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
-    """A pool with its numbers. ``problems`` make it invalid; ``warnings`` are said and lived with."""
+class Members:
+    """What every pool has, valid or not. ``warnings`` are told and lived with."""
 
     id: PoolId
     groups: tuple[NodeGroup, ...]  # by zone index
-    min: int | None
-    max: int | None
     strategy: Strategy
     on_failure: OnFailure
     backoff: BackoffPolicy
@@ -27,11 +27,40 @@ class Pool:
     autoscaler: bool
     still: timedelta = timedelta(seconds=15)  # for how long others must stand still: one and a half autoscaler loops
     state: PoolState = field(default_factory=PoolState)
-    state_of: PoolId | None = None  # under which name the state was found, where that is not the pool's own
-    owed: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
+    known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
+    unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
     scale_request: ScaleRequest | None = None  # what was begun on request and not ended
-    problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def zones(self) -> int:
+        """How many zones it has. A PoolMaximum below that leaves some zone without a node."""
+        return len({group.zone for group in self.groups})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool(Members):
+    """A pool whose numbers keep the rules."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvalidPool(Members):
+    """A pool that is left alone whole until somebody mends its numbers; None: nobody can say what they are."""
+
+    min: int | None
+    max: int | None
+    problems: tuple[Problem, ...]
+
+
+AnyPool = Pool | InvalidPool
+
+
+def is_called(id: PoolId, names: Iterable[str]) -> bool:
+    """Whether one of the names means this pool."""
+    return not id.names.isdisjoint(names)
 
 
 def tie_of(pool: str, group: NodeGroup) -> int:

@@ -35,7 +35,7 @@ class Rule(StrEnum):
     # health: what a group may do
     FROZEN = "frozen", Topic.STATE  # because: the reason that whoever reads the object gives
     CONTESTED_BOUNDS = "contested-bounds", Topic.STATE
-    CONTESTED_REPLICAS = "contested-replicas", Topic.STATE
+    CONTESTED_REPLICAS = "contested-replicas", Topic.REQUESTED
     ZONE_IMPAIRED = "zone-impaired", Topic.STATE
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
@@ -75,18 +75,56 @@ class Rule(StrEnum):
     NOT_RESTORED_YET = "not-restored-yet", Topic.STATE
     NOT_RESTORED = "not-restored", Topic.STATE
     # notes
-    CLOSED_AT_ZERO = "closed-at-zero", Topic.NOTE
+    CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
     NOTHING_OF_OURS = "nothing-of-ours", Topic.NOTE
-    # what freezes a group, besides what its reader says
-    PAUSED = "paused", Topic.STATE
-    WRITE_REFUSED = "write-refused", Topic.STATE
+    # why an object is in no pool
+    SAID = "said", Topic.NOTE  # a sentence of whoever reads the object
+    IN_NO_POOL = "in-no-pool", Topic.NOTE
+    TAKES_NO_PART = "takes-no-part", Topic.NOTE
+    NOT_SELECTED = "not-selected", Topic.NOTE
+    POOL_NAME_TAKEN = "pool-name-taken", Topic.NOTE
+    TEMPLATE_UNREADABLE = "template-unreadable", Topic.NOTE
+    NO_BOUNDS = "no-bounds", Topic.NOTE
+    NO_CPU_AND_MEMORY = "no-cpu-and-memory", Topic.NOTE
+    # inside other reasons: why there is no share of a request
+    AT_ITS_MAX = "at-its-max", Topic.NOTE
+    PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE
+    IN_STATE = "in-state", Topic.NOTE
+    CPU_AND_MEMORY_UNKNOWN = "cpu-and-memory-unknown", Topic.NOTE
+    # inside Rule.STRATEGY: what Balanced has dealt, and what Adaptive does beside
+    HEADROOM_PROBE = "headroom-probe", Topic.MAX
+    HEADROOM_STANDS_GROWING = "headroom-stands-growing", Topic.MAX
+    HEADROOM_STANDS_UNREAD = "headroom-stands-unread", Topic.MAX
+    HEADROOM_ONE = "headroom-one", Topic.MAX
+    HEADROOM_LENT = "headroom-lent", Topic.MAX
+    HEADROOM_LAST_STAY = "headroom-last-stay", Topic.MAX
+    HEADROOM_LAST = "headroom-last", Topic.MAX
+    HEADROOM_LAST_UNUSED = "headroom-last-unused", Topic.MAX
+    HEADROOM_LEVELLED = "headroom-levelled", Topic.MAX
+    MIN_ZERO_WHILE_FENCED = "min-zero-while-fenced", Topic.MIN
+    LAST_BOUNDS_STAY = "last-bounds-stay", Topic.MAX
+    NO_LAST_BOUNDS = "no-last-bounds", Topic.MAX
 
 
-Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...]]
+# Rules that keep replicas which no machine runs for.
+KEEPING = frozenset(
+    {
+        Rule.CONTESTED_REPLICAS,
+        Rule.STUCK_ON_HOLD,
+        Rule.STUCK_SAME_FAILURE,
+        Rule.STUCK_BEHIND_REQUEST,
+        Rule.STUCK_WITHOUT_TAKER,
+        Rule.STUCK_BY_WORKER,
+        Rule.STUCK_PUT_BACK,
+        Rule.STUCK_OFFERED,
+    }
+)
+
+Fact = Union[int, str, datetime, None, "Reason", tuple["Reason", ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Growth that somebody asks for, and giving back: K nodes split over a pool at once.
+"""Nodes that somebody asks for, and giving back: K nodes split over a pool at once.
 
 Adding goes as Cluster Autoscaler's balancing does it (processors/nodegroupset/balancing_processor.go:79-181): one at a
 time to the smallest group below its max, in closed form. Giving back is the mirror of it, which Cluster Autoscaler
@@ -10,71 +10,85 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import Refusal
-from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import PoolState
-from evenkeel.domain.model.values import shown
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-from evenkeel.domain.replicas.redistribution import Target
 
 # Whoever still needs the nodes after that will have asked again.
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
-TOO_OLD = "older than an hour: ask again"
-
-
 def share_out(
-    scale_requests: Iterable[ScaleRequest], pools: Sequence[Pool], states: Mapping[PoolId, PoolState], now: datetime
+    scale_requests: Iterable[ScaleRequest],
+    pools: Sequence[AnyPool],
+    states: Mapping[PoolId, PoolState],
+    now: datetime,
 ) -> tuple[dict[PoolId, ScaleRequest], list[Refusal]]:
     """Which pool takes which request: one each, the oldest first. What a crash left undone goes first.
 
     Whoever is not first in its pool waits for the next look.
     """
     taken = {pool.id: pool.scale_request for pool in pools if pool.scale_request is not None}
-    begun = {known.move.request: id for id, known in states.items() if known.move is not None and known.move.request}
-    waiting = sorted(scale_requests, key=lambda scale_request: (scale_request.at, scale_request.id))
+    begun = {state.move.request: id for id, state in states.items() if state.move is not None and state.move.request}
+    waiting = sorted(scale_requests, key=lambda request: (request.at, request.id))
     index = _Index(pools if waiting else ())
-    refused = []
-    for scale_request in waiting:
-        where = begun.get(scale_request.id)
-        if where in taken:
+    refusals = []
+    for request in waiting:
+        pool = begun.get(request.id)
+        if pool in taken:
             # Its hour began when it was asked for, however often it was begun.
-            taken[where] = replace(taken[where], at=scale_request.at)
+            taken[pool] = replace(taken[pool], at=request.at)
             continue
-        found = index.concerned(scale_request)
-        if now - scale_request.at > SCALE_REQUEST_KEPT:
-            refused.append(Refusal(scale_request=scale_request, reason=f"{scale_request.what}: {TOO_OLD}"))
-        elif where is not None:
-            # Relabelled or deleted meanwhile: nobody can say any more how much of it was done.
-            problem = f"begun in pool {where}, which is not here any more: ask again for what is missing"
-            refused.append(Refusal(scale_request=scale_request, reason=f"{scale_request.what}: {problem}"))
-        elif len(found) != 1:
-            named = shown(scale_request.pool or scale_request.group)
-            which = ", ".join(str(pool.id) for pool in found)
-            problem = f"which of {which}? Name one" if found else "no pool here has that name, or a group of that name"
-            refused.append(Refusal(scale_request=scale_request, reason=f"{scale_request.what} of {named}: {problem}"))
-        elif unknown := scale_request.only - index.groups_of(found[0]):
-            problem = f"only: {', '.join(shown(name) for name in sorted(unknown))}: no group of pool {found[0].id}"
-            refused.append(Refusal(scale_request=scale_request, reason=f"{scale_request.what}: {problem}"))
-        elif found[0].problems:
-            reason = f"{scale_request.what}: pool {found[0].id} is invalid: it waits for that to be mended"
-            refused.append(Refusal(scale_request=scale_request, reason=reason, waits=True))
-        elif (first := taken.setdefault(found[0].id, scale_request)) is not scale_request:
-            reason = f"{scale_request.what}: it waits for request {first.id} of the same pool"
-            refused.append(Refusal(scale_request=scale_request, reason=reason, waits=True))
-    return taken, refused
+        candidates = index.concerned(request)
+        problem = _refused(request, pool, candidates, index, now)
+        if problem is None and (first := taken.setdefault(candidates[0].id, request)) is not request:
+            problem = _problem(ProblemKind.REQUEST_BEHIND_REQUEST, request, first=first.id)
+        if problem is not None:
+            refusals.append(Refusal(scale_request=request, problem=problem))
+    return taken, refusals
+
+
+def _refused(
+    request: ScaleRequest, begun_in: PoolId | None, candidates: Sequence[AnyPool], index: "_Index", now: datetime
+) -> Problem | None:
+    """Why no pool takes a request; None: the only candidate does."""
+    if now - request.at > SCALE_REQUEST_KEPT:
+        return _problem(ProblemKind.REQUEST_TOO_OLD, request)
+    if begun_in is not None:
+        # Relabelled or deleted meanwhile: nobody can say any more how much of it was done.
+        return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
+    named = request.pool or request.group
+    if not candidates:
+        return _problem(ProblemKind.REQUEST_NOWHERE, request, named=named)
+    if len(candidates) > 1:
+        pools = ", ".join(str(pool.id) for pool in candidates)
+        return _problem(ProblemKind.REQUEST_AMBIGUOUS, request, named=named, pools=pools)
+    pool = candidates[0]
+    if unknown := request.only - index.groups_of(pool):
+        names = tuple(sorted(unknown))
+        return _problem(ProblemKind.REQUEST_UNKNOWN_GROUPS, request, names=names, pool=str(pool.id))
+    if isinstance(pool, InvalidPool):
+        return _problem(ProblemKind.REQUEST_POOL_INVALID, request, pool=str(pool.id))
+    return None
+
+
+def _problem(kind: ProblemKind, request: ScaleRequest, **facts: str | tuple[str, ...]) -> Problem:
+    return Problem(kind, {"request": request.id, "nodes": request.nodes, **facts})
 
 
 class _Index:
     """The pools by every name that a request may use, so that a request costs the same however many pools there are."""
 
-    def __init__(self, pools: Sequence[Pool]) -> None:
+    def __init__(self, pools: Sequence[AnyPool]) -> None:
         self._pools = pools
-        self._by_pool: dict[str, list[Pool]] = defaultdict(list)
-        self._by_group: dict[str, list[Pool]] = defaultdict(list)
+        self._by_pool: dict[str, list[AnyPool]] = defaultdict(list)
+        self._by_group: dict[str, list[AnyPool]] = defaultdict(list)
         self._groups: dict[PoolId, frozenset[str]] = {}
         for pool in pools:
             self._groups[pool.id] = frozenset().union(*(group.key.names for group in pool.groups))
@@ -83,81 +97,118 @@ class _Index:
             for name in self._groups[pool.id]:
                 self._by_group[name].append(pool)
 
-    def groups_of(self, pool: Pool) -> frozenset[str]:
+    def groups_of(self, pool: AnyPool) -> frozenset[str]:
         """Every name that a group of the pool may be called by."""
         return self._groups[pool.id]
 
-    def concerned(self, scale_request: ScaleRequest) -> Sequence[Pool]:
+    def concerned(self, request: ScaleRequest) -> Sequence[AnyPool]:
         """The pools that the request may mean."""
-        if not scale_request.pool:
-            return self._by_group.get(scale_request.group, ()) if scale_request.group else self._pools
-        named = self._by_pool.get(scale_request.pool, ())
-        return [pool for pool in named if not scale_request.group or scale_request.group in self.groups_of(pool)]
+        if not request.pool:
+            return self._by_group.get(request.group, ()) if request.group else self._pools
+        named = self._by_pool.get(request.pool, ())
+        return [pool for pool in named if not request.group or request.group in self.groups_of(pool)]
 
 
-def grow(targets: Sequence[Target], scale_request: ScaleRequest, caps: Sequence[int | None], maximum: int) -> int:
+def begin_request(pool: PoolDraft) -> None:
+    """A request waits while a move between zones is not ended, unless it has begun itself: one journal, one story."""
+    if pool.pool.scale_request is None and pool.moves:
+        pool.request, pool.request_waits = None, pool.request
+
+
+def carry_out_request(pool: PoolDraft) -> None:
+    """Nodes that are asked for are added, those given back are taken away; what cannot be stays unmet."""
+    request = pool.request
+    if request is None:
+        return
+    if pool.now - request.at > SCALE_REQUEST_KEPT:
+        pool.unmet = abs(request.nodes)
+    elif request.nodes > 0:
+        pool.unmet = _grow(pool, request)
+    elif request.nodes < 0:
+        pool.unmet = _give_back(pool, request)
+
+
+def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     """Split the nodes over the groups that may have them. Returns how many found no room.
 
-    Never past a group's max (``caps``; None: it has none) or PoolMaximum, and only healthy groups: nobody else could
-    deliver.
+    Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver. The room that frozen
+    groups keep is spoken for where headroom is dealt out: else the maxima would pass PoolMaximum.
     """
-    allowed = min(scale_request.nodes, max(0, maximum - sum(target.requested for target in targets)))
-    rooms, why = [], []
-    for target, cap in zip(targets, caps, strict=True):
-        room = target.room if cap is None else min(target.room, max(0, cap - target.requested))
-        reason = _why_not(target, scale_request) or ("" if room else "it is at its max")
-        rooms.append(0 if reason else room)
-        why.append(reason)
+    kept = pool.spoken_for() if pool.pool.strategy.reserves else 0
+    allowed = min(request.nodes, max(0, pool.pool.max - kept - pool.requested))
+    rooms: list[int] = []
+    obstacles: list[Reason | None] = []
+    for draft, cap in zip(pool.groups, _caps(pool), strict=True):
+        room = draft.room if cap is None else min(draft.room, max(0, cap - draft.requested))
+        obstacle = _obstacle(draft, request) or (None if room else because(Rule.AT_ITS_MAX))
+        rooms.append(0 if obstacle else room)
+        obstacles.append(obstacle)
     # By size and nothing else, as Cluster Autoscaler does: weights are for headroom.
-    buckets = [Bucket(level=t.requested, room=room, tie=t.tie) for t, room in zip(targets, rooms, strict=True)]
-    left = scale_request.nodes
-    for target, more, reason in zip(targets, water_fill(buckets, allowed), why, strict=True):
+    buckets = [
+        Bucket(level=draft.requested, room=room, tie=draft.tie) for draft, room in zip(pool.groups, rooms, strict=True)
+    ]
+    unmet = request.nodes
+    for draft, more, obstacle in zip(pool.groups, water_fill(buckets, allowed), obstacles, strict=True):
         if more:
-            target.requested += more
-            target.journal_delta += more
-            left -= more
-            target.reasons.append(f"raised by {more}, its share of the {scale_request.what}: the smallest first")
-        elif reason:
-            target.reasons.append(f"no share of the {scale_request.what}: {reason}")
-    return left
+            draft.requested += more
+            draft.journal_delta += more
+            unmet -= more
+            draft.because(Rule.REQUEST_SHARE, count=more, nodes=request.nodes, request=request.id)
+        elif obstacle is not None:
+            draft.because(Rule.REQUEST_NO_SHARE, nodes=request.nodes, request=request.id, why=obstacle)
+    return unmet
 
 
-def _why_not(target: Target, scale_request: ScaleRequest) -> str:
-    """Why a group may not grow for this request, however much room it has; empty where it may."""
-    if not scale_request.fits(target.group):
-        return "its pods do not fit here"
-    if target.state is not State.HEALTHY:
-        return f"it is {target.state.value}"
-    return "it is at zero, and its cpu and memory are unknown" if target.group.closed_because is not None else ""
+def _caps(pool: PoolDraft) -> list[int | None]:
+    """Each group's max as it is published; None: it has none.
+
+    Where a move or a request has ordered machines lately, the max was cut to what was requested, so that nothing is
+    ordered twice. That is no limit for us: there it is what the strategy says now.
+    """
+    published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
+    ours = [draft.group.is_ordered_by_us(pool.now, pool.pool.provision_timeout) for draft in pool.groups]
+    if not any(ours):
+        return published
+    sizes = pool.pool.strategy.size(pool)
+    return [size.max if own else cap for own, size, cap in zip(ours, sizes, published, strict=True)]
 
 
-def give_back(targets: Sequence[Target], scale_request: ScaleRequest, minimum: int) -> int:
+def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
+    """Why a group may not grow for this request, however much room it has; None: it may."""
+    if not request.fits(draft.group):
+        return because(Rule.PODS_DO_NOT_FIT)
+    if draft.state is not State.HEALTHY:
+        return because(Rule.IN_STATE, state=draft.state.value)
+    return because(Rule.CPU_AND_MEMORY_UNKNOWN) if draft.group.closed_because is not None else None
+
+
+def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     """Take the nodes from the largest groups. Returns how many have to stay.
 
     Never below a group's min or PoolMinimum. Fenced groups come last: what they give up they could not get back.
     """
-    left = -scale_request.nodes
-    allowed = min(left, max(0, sum(target.requested for target in targets) - minimum))
-    by_turns: tuple[Callable[[Target], bool], ...] = (
-        lambda target: target.state in (State.HEALTHY, State.PROBING),
-        lambda target: target.state is State.FENCED,
+    unmet = -request.nodes
+    allowed = min(unmet, max(0, pool.requested - pool.pool.min))
+    by_turns: tuple[Callable[[Draft], bool], ...] = (
+        lambda draft: draft.state in (State.HEALTHY, State.PROBING),
+        lambda draft: draft.state is State.FENCED,
     )
     for turn in by_turns:
-        givers = [target for target in targets if turn(target) and scale_request.fits(target.group)]
-        buckets = [Bucket(level=-target.requested, room=_spare(target), tie=target.tie) for target in givers]
-        for target, less in zip(givers, water_fill(buckets, allowed), strict=True):
+        givers = [draft for draft in pool.groups if turn(draft) and request.fits(draft.group)]
+        buckets = [Bucket(level=-draft.requested, room=_spare(draft), tie=draft.tie) for draft in givers]
+        for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
             if less:
-                target.requested -= less
-                target.journal_delta -= less
-                target.may_remove_running = True
+                draft.requested -= less
+                draft.journal_delta -= less
+                draft.may_remove_running = True
                 allowed -= less
-                left -= less
-                target.reasons.append(f"gives back {less}, its share of the {scale_request.what}: the largest first")
-    return left
+                unmet -= less
+                draft.because(Rule.GIVES_BACK, count=less, nodes=request.nodes, request=request.id)
+    return unmet
 
 
-def _spare(target: Target) -> int:
-    if target.requested > target.group.requested:
+def _spare(draft: Draft) -> int:
+    if draft.requested > draft.group.requested:
         return 0  # this very look raises it: there is nothing yet to give back
-    bounds = target.group.bounds
-    return max(0, target.requested - max(target.owner_min, 0 if bounds is None else bounds.min))
+    bounds = draft.group.bounds
+    return max(0, draft.requested - max(draft.owner_min, 0 if bounds is None else bounds.min))

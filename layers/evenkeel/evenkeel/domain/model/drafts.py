@@ -1,0 +1,157 @@
+"""A pool while it is planned: one draft for it, and one for each of its groups, which the steps of a plan fill in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from evenkeel.domain.model.choices import Size
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Rolling, State
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.pools import Pool
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reasons import Fact, Reason, Rule
+from evenkeel.domain.model.states import Publication, Sighting
+from evenkeel.domain.model.values import LARGEST_COUNT
+
+
+@dataclass(kw_only=True, slots=True)  # not frozen: the steps change it, and a scan makes one for each group
+class Draft:
+    """A group on its way from what it requests and publishes to what it should."""
+
+    group: NodeGroup
+    state: State
+    requested: int
+    moves_elsewhere: bool = True  # the failure's scope is the zone: other zones may take its stuck replicas
+    tie: int = 0
+    coming: int = 0  # machines without a node that are on their way
+    held: int = 0  # machines without a node that say themselves that another zone would fail the same way
+    replicas_are_ours: bool = True  # False: somebody keeps putting them back
+    contested: bool = False  # somebody keeps putting back what we write
+    fence_ends: datetime | None = None  # when the fence ends by itself
+    failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
+    journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
+    may_remove_running: bool = False  # on request: running nodes may go as well
+    stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
+    bounds: Bounds | None = None  # to be published; None: they are not ours to write
+    rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
+    reasons: list[Reason] = field(default_factory=list)
+
+    def because(self, rule: Rule, **facts: Fact) -> None:
+        """Another reason for what becomes of the group."""
+        self.reasons.append(Reason(rule, facts))
+
+    @property
+    def key(self) -> str:
+        """Its name in what a pool remembers."""
+        return str(self.group.key)
+
+    @property
+    def room(self) -> int:
+        """How far the group may be raised: the operator's cap, and what the owner of the replicas lets stand."""
+        if not self.replicas_are_ours:
+            return 0
+        cap = self.cap
+        return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
+
+    @property
+    def cap(self) -> int | None:
+        """The most that the operator and the owner of the replicas let it grow to; None: they do not say."""
+        share = None if self.group.worker_range is None else self.group.worker_range.max
+        caps = [cap for cap in (self.group.zone_max, share) if cap is not None]
+        return min(caps, default=None)
+
+    @property
+    def probe(self) -> int:
+        """How far a probing group may grow: by one machine, unless one is on its way already."""
+        return 0 if self.group.running < self.requested else 1
+
+    @property
+    def owner_min(self) -> int:
+        """The least that the owner of the replicas lets stand."""
+        if not self.replicas_are_ours:
+            return self.requested
+        return self.group.worker_range.min if self.group.worker_range else 0
+
+    @property
+    def alive(self) -> int:
+        """Replicas that have a node, or a machine on its way to one."""
+        return min(self.group.requested, self.group.running + self.coming)
+
+    @property
+    def stuck(self) -> int:
+        """Replicas that neither run nor are on their way."""
+        return self.group.requested - self.alive
+
+    @property
+    def counted(self) -> int:
+        """The count that GEP-24's formulas work on: requested; of a fenced group running and on its way."""
+        return self.alive if self.state is State.FENCED else self.group.requested
+
+    @property
+    def missing(self) -> int:
+        """Stuck replicas that nobody takes over: kept by a fence, or held although the group is tried again."""
+        if self.state in (State.HEALTHY, State.PROBING):
+            return min(self.held, self.stuck)
+        return self.stuck_kept
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its replicas stay although its machines fail: another zone would fail the same way."""
+        return self.state is State.FENCED and not self.moves_elsewhere
+
+
+@dataclass(kw_only=True, slots=True)
+class PoolDraft:
+    """A pool while it is planned. A step changes the draft, and nothing else."""
+
+    pool: Pool
+    now: datetime
+    groups: list[Draft]
+    seen: Sighting
+    grower: str = ""  # key of the group that others have let grow most since the last look
+    ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
+    request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
+    request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
+    unmet: int = 0  # nodes of the request that found no room, or have to stay
+    unplaced: int = 0  # replicas given up, by this look or a move before it, that found no place
+    stood_since: datetime | None = None  # since when requested is as it is, what this plan takes away included
+    raises: bool = False  # requested has stood still for long enough to be raised
+    missing: int = 0  # nodes of PoolMinimum that found no place
+    sizes: Sequence[Size] = ()  # what the strategy says, group by group
+    publication: Publication | None = None  # what Balanced has dealt out
+    deal_ends: datetime | None = None  # when time alone may change that
+    look_at: list[datetime] = field(default_factory=list)  # moments at which time alone may change the plan
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def requested(self) -> int:
+        """Of all groups together."""
+        return sum([draft.requested for draft in self.groups])
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything goes from one zone to another, or is owed by a move before."""
+        return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
+
+    def problem(self, kind: ProblemKind, **facts: Fact) -> None:
+        """Another problem of the pool."""
+        self.problems.append(Problem(kind, facts))
+
+    def spoken_for(self) -> int:
+        """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and owners insist on.
+
+        A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
+        itself.
+        """
+        kept = sum(
+            max(0, draft.group.bounds.max - draft.group.requested)
+            for draft in self.groups
+            if draft.state is State.FROZEN and draft.group.bounds is not None
+        )
+        if not self.pool.strategy.reserves:
+            return kept
+        return kept + sum(
+            max(0, draft.group.owner_min_max - draft.requested)
+            for draft in self.groups
+            if draft.state is not State.FROZEN and not (draft.state is State.HEALTHY and draft.room)
+        )

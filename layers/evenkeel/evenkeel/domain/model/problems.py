@@ -1,0 +1,49 @@
+"""What is wrong with a pool or with a request, and whether anything of it can go on. Never a sentence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from evenkeel.domain.model.reasons import Fact
+
+
+class ProblemKind(StrEnum):
+    """Kinds of problem. The value stands in JSON."""
+
+    # of a pool's numbers and members: these make it invalid
+    UNREADABLE = "unreadable"
+    MEMBERS_DISAGREE = "members-disagree"
+    MIN_ABOVE_MAX = "min-above-max"
+    NO_ZONE = "no-zone"
+    FEWER_THAN_ZONES = "fewer-than-zones"
+    # lived with
+    UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
+    FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
+    # of what a plan leads to
+    OVER_COMMITTED = "over-committed"
+    OVER_OFFERED = "over-offered"
+    STARVED = "starved"
+    # of a request for nodes
+    REQUEST_BEHIND_MOVE = "request-behind-move"
+    REQUEST_BEHIND_REQUEST = "request-behind-request"
+    REQUEST_EXPIRED = "request-expired"  # begun, and not ended in time
+    REQUEST_TOO_OLD = "request-too-old"
+    REQUEST_UNMET = "request-unmet"
+    REQUEST_POOL_GONE = "request-pool-gone"
+    REQUEST_AMBIGUOUS = "request-ambiguous"
+    REQUEST_NOWHERE = "request-nowhere"
+    REQUEST_UNKNOWN_GROUPS = "request-unknown-groups"
+    REQUEST_POOL_INVALID = "request-pool-invalid"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, with the facts that its words use."""
+
+    kind: ProblemKind
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: ProblemKind, **facts: Fact) -> "Problem":
+        """A problem, where its rule stands."""
+        return cls(kind, facts)

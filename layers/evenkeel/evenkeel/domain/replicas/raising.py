@@ -1,0 +1,99 @@
+"""Raising replicas: to PoolMinimum, to a group's own min, and to probe a group that an autoscaler cannot see.
+
+Cluster Autoscaler never raises a group to a minimum unless told to.
+"""
+
+from collections.abc import Sequence
+
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+
+
+def raise_together(drafts: Sequence[Draft], amount: int) -> list[tuple[Draft, int]]:
+    """Raise the groups by ``amount`` together, levelled, as far as there is room. Who was raised, and by how much."""
+    buckets = [
+        Bucket(level=draft.requested, room=draft.room, weight=draft.group.weight, tie=draft.tie) for draft in drafts
+    ]
+    raised = [(draft, more) for draft, more in zip(drafts, water_fill(buckets, amount), strict=True) if more]
+    for draft, more in raised:
+        draft.requested += more
+    return raised
+
+
+def probe_the_unseen(pool: PoolDraft) -> None:
+    """A probing group at zero that Cluster Autoscaler cannot see gets the one machine of its probe from us.
+
+    Without cpu and memory information a group at zero does not exist for it, whatever its max says
+    (clusterapi_nodegroup.go:589-625).
+    """
+    if not pool.pool.autoscaler:
+        return
+    for draft in pool.groups:
+        unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
+        if unseen and draft.room and pool.requested < pool.ceiling:
+            draft.requested = 1
+            draft.because(Rule.PROBE_UNSEEN)
+
+
+def wait_for_standstill(pool: PoolDraft) -> None:
+    """Beside an autoscaler, nothing is raised until requested has stood still for a while.
+
+    What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
+    """
+    takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
+    pool.stood_since = pool.now if takes_away else pool.seen.since
+    first_seen = pool.pool.state.seen is None
+    ends = pool.stood_since + pool.pool.still
+    pool.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
+
+
+def raise_to_minimum(pool: PoolDraft) -> None:
+    """Below PoolMinimum, healthy groups are raised, levelled; what finds no place is missing.
+
+    What they cannot take is what a probing group is tried with: one machine each.
+    """
+    if not pool.raises:
+        return
+    minimum = pool.pool.min
+    requested = pool.requested
+    missing = minimum - requested
+    if missing <= 0:
+        return
+    allowed = max(0, min(missing, pool.ceiling - requested))
+    healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
+    for draft, more in raise_together(healthy, allowed):
+        missing -= more
+        allowed -= more
+        draft.because(Rule.POOL_MINIMUM, count=more, minimum=minimum)
+    probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
+    for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
+        missing -= 1
+        draft.requested += 1
+        draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
+    pool.missing = missing
+
+
+def raise_to_own_minimum(pool: PoolDraft) -> None:
+    """Healthy groups below their own min are raised to it, as far as PoolMaximum allows.
+
+    Backward-Compatible and Adaptive publish a min per zone; Cluster Autoscaler does not enforce it by default.
+    """
+    if not pool.raises:
+        return
+    healthy = [
+        (draft, size) for draft, size in zip(pool.groups, pool.sizes, strict=True) if draft.state is State.HEALTHY
+    ]
+    buckets = [
+        Bucket(
+            level=draft.requested,
+            room=min(draft.room, max(0, size.min - draft.requested)),
+            tie=draft.tie,
+        )
+        for draft, size in healthy
+    ]
+    for (draft, size), more in zip(healthy, water_fill(buckets, pool.ceiling - pool.requested), strict=True):
+        if more:
+            draft.requested += more
+            draft.because(Rule.OWN_MINIMUM, count=more, minimum=size.min)

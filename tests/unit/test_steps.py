@@ -1,0 +1,69 @@
+"""The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evenkeel.application.words import sentences
+from evenkeel.domain.bounds import strategies
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.bounds.gep24 import ADAPTIVE, BACKWARD_COMPATIBLE, LAX_GREEDY
+from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
+from evenkeel.domain.model.choices import Size, Strategy
+from evenkeel.domain.model.drafts import PoolDraft
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.plan import steps_of
+from tests.builders import maxima, numbers, pool_plan, zones
+
+BEFORE = ["redistribute", "take_back_overshoot", "probe_the_unseen", "begin_request", "wait_for_standstill"]
+AFTER = ["publish", "share_rolling", "note", "report", "remember"]
+LEVELLED = ["raise_to_minimum", "carry_out_request", "size"]
+MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "middle"),
+    [
+        (BALANCED, LEVELLED),
+        (LAX_GREEDY, LEVELLED),
+        (BACKWARD_COMPATIBLE, MINIMA_FIRST),
+        (ADAPTIVE, MINIMA_FIRST),
+    ],
+    ids=str,
+)
+def test_the_order_of_the_steps(strategy: Strategy, middle: list[str]) -> None:
+    assert [step.__name__ for step in steps_of(strategy)] == [*BEFORE, *middle, *AFTER]
+
+
+def halves(pool: PoolDraft) -> list[Size]:
+    """A made-up strategy: every zone may have half of PoolMaximum."""
+    half = pool.pool.max // 2
+    return [Size(0, half, because(Rule.STRATEGY, strategy="Halves", half=half)) for _ in pool.groups]
+
+
+HALVES = Strategy(
+    name="Halves",
+    size=halves,
+    publishes_minima=False,
+    adds_up=False,
+    sentence="half of PoolMaximum is {half}",
+    sentence_of_min="Halves has no min",
+)
+
+
+def test_a_fifth_strategy_is_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "STRATEGIES", [*STRATEGIES, HALVES])
+    assert read_strategy("halves") is HALVES
+    found = pool_plan(zones((1, 6, 2)), numbers(0, 8, read_strategy("HALVES")), fenced=("c",))
+    assert maxima(found) == (4, 6, 2), "what is requested and the fence go before any strategy"
+    assert "Halves: half of PoolMaximum is 4" in sentences(found.groups[0].reasons)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_whatever_a_strategy_says_what_is_published_is_safe(strategy: Strategy) -> None:
+    wild = replace(strategy, size=lambda pool: [Size(99, -99, because(Rule.SAID, text="wild")) for _ in pool.groups])
+    found = pool_plan(zones((1, 2, 0)), numbers(0, 9, wild))
+    assert [plan.bounds for plan in found.groups] == [Bounds(plan.requested, plan.requested) for plan in found.groups]
