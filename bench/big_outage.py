@@ -19,7 +19,7 @@ from evenkeel.application.rebalance import Rebalance
 from sandbox.kube.api import Request
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, record
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, register
 
 PATCH_SECONDS = 0.4
 INVOCATION = 60.0
@@ -71,7 +71,7 @@ class BigOutage:
             self.objects.scale(_SCALABLES, namespace, name, stuck, manager="cluster-autoscaler")
         self._live()
         self.store = InMemoryStore()
-        self.store.save_record(record(autoscaler="cluster-autoscaler"), None)
+        register(self.store, autoscaler="cluster-autoscaler")
         self.marked: Counter[str] = Counter()  # delete marks, by machine
         self._before_marks = self._after_marks = 0
         self.cluster.api.before.append(self._patched)

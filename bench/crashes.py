@@ -20,7 +20,16 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import group, in_backoff
 from tests.crashing import How, KilledError, Life, Mortal
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import (
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    plenty,
+    register,
+)
 
 RUNS = 10_000
 _ZONES = "abcde"
@@ -43,7 +52,7 @@ class World:
         pool = {"name": "workers", "min": 0, "max": self.before + chance.randint(0, 6), "on_failure": self.on_failure}
         strategy = chance.choice(["Balanced", "Lax-Greedy", "Adaptive", "Backward-Compatible"])
         autoscaler = chance.choice(["cluster-autoscaler", "none"])
-        self.store.save_record(record(pools=[pool], strategy=strategy, autoscaler=autoscaler), None)
+        register(self.store, pools=[pool], strategy=strategy, autoscaler=autoscaler)
         for found in groups:
             if found.zone in self.dead:
                 self.store.save_group("demo", found.key, in_backoff(FailureClass.CAPACITY), None)

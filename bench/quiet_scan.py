@@ -12,7 +12,7 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from evenkeel import bootstrap
-from evenkeel.application import leaving
+from evenkeel.application import restoring
 from evenkeel.domain.model.plans import Plan
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import Pool, World
@@ -66,7 +66,7 @@ def main() -> None:
 def _timed(container: bootstrap.Container) -> tuple[float, float]:
     """Seconds of whole runs, and of planning within them."""
     planning = 0.0
-    whole = leaving.plan
+    whole = restoring.plan
 
     def timed(*args: Any, **kwargs: Any) -> Plan:
         nonlocal planning
@@ -77,7 +77,7 @@ def _timed(container: bootstrap.Container) -> tuple[float, float]:
             planning += time.perf_counter() - began
 
     began = time.perf_counter()
-    with patch.object(leaving, "plan", timed):
+    with patch.object(restoring, "plan", timed):
         for _ in range(_ROUNDS):
             container.rebalance("bench", f"bench at {datetime.now(UTC)}", lambda: 60.0)
     return time.perf_counter() - began, planning

@@ -23,7 +23,7 @@ from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
 from tests.timed import TimedQueue
 
 HOURS = 2
@@ -125,7 +125,7 @@ class Contested:
             self.cluster.cloud.take_away(ZONES[0])
         self.gitops: Callable[[], None] = lambda: None
         store = InMemoryStore()
-        store.save_record(record(autoscaler="cluster-autoscaler"), None)
+        register(store, autoscaler="cluster-autoscaler")
         self.hours = Hours(
             WirelessClusters(self.cluster.api, Life(), self.clock), self.clock, store, self._patches, self._second
         )
@@ -211,7 +211,7 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
         ]
         opened[name] = FakeCluster(groups)
         policy = {"pools": [{"name": "workers", "min": 0, "max": 18}]}
-        store.save_record(record(name, **policy), None)
+        register(store, name, **policy)
         store.save_group(name, key("a"), GroupState(), None)
         store.save_group(name, key("b"), GroupState(), None)
     start, told = 300, Counted()

@@ -87,7 +87,7 @@ class Recorded(InProcess):
 
     def __call__(self, logical_id: str, event: Any) -> Any:
         sent = self.sent.setdefault(logical_id, [])
-        with _listening(lambda *call: sent.append(request_of(self._where, *call))):
+        with _listening(lambda *call: sent.extend(requests_of(self._where, *call))):
             return super().__call__(logical_id, event)
 
     def refused(self) -> list[str]:
@@ -97,6 +97,16 @@ class Recorded(InProcess):
             permissions = Permissions(self._where, function)
             found += [f"{function}: {request}" for request in requests if not permissions.allows(request)]
         return found
+
+
+def requests_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> list[Request]:
+    """A call as policies see it: of a transaction each write by itself (DynamoDB Developer Guide, "Using IAM with
+    DynamoDB transactions").
+    """
+    if operation != "TransactWriteItems":
+        return [request_of(deployment, service, operation, params)]
+    writes = [(name, write) for entry in params["TransactItems"] for name, write in entry.items()]
+    return [request_of(deployment, service, f"{name}Item", write) for name, write in writes]
 
 
 def request_of(deployment: Deployment, service: str, operation: str, params: Mapping[str, Any]) -> Request:

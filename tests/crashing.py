@@ -37,7 +37,7 @@ from sandbox.kube.controllers.life import MachineControllers
 from sandbox.kube.schema import Object
 from sandbox.kube.store import Store as Objects
 from sandbox.kube.world import ZONES, Pool, World
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
@@ -184,7 +184,7 @@ class Scene:
         self.namespace = cluster.namespace
         self.scalables = f"{FLAVOURS[flavour].scalables[0].plural}.{FLAVOURS[flavour].group}"
         self.memory = InMemoryStore()
-        self.memory.save_record(record(flavours=[flavour], **fields), None)
+        register(self.memory, flavours=[flavour], **fields)
         self.chance = random.Random(7)
         self.faults: list[str] = []
         self.scaled = 0  # replicas that Cluster Autoscaler has added

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.aws.records import Entry, Records, Stored
+from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, TIMER, Entry, Records, Stored
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import (
     ConflictError,
@@ -15,8 +15,15 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.ports import Lease, Remaining, Remembered, Store
-from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.application.ports import Lease, Remaining, Remembered, Store, Versions
+from evenkeel.config import (
+    ClusterRecord,
+    ControlRecord,
+    EventLookRecord,
+    Registration,
+    ScaleRequestRecord,
+    ZoneRecord,
+)
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
@@ -39,6 +46,22 @@ def record(cluster: str = "demo", **fields: Any) -> ClusterRecord:
     """A registered cluster that is really written; further fields as in the record."""
     given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}, "dry_run": False}
     return ClusterRecord.model_validate({"id": cluster, **given, **fields})
+
+
+def register(store: Store, cluster: str = "demo", versions: Versions | None = None, **fields: Any) -> ClusterRecord:
+    """The cluster's record, stored; of further fields, what they say of pauses, restores and fixes as well."""
+    plain = {name: value for name, value in fields.items() if name in ClusterRecord.model_fields}
+    registered = record(cluster, **plain)
+    controls = {name: value for name, value in fields.items() if name not in plain}
+    control = Registration.model_validate({**registered.model_dump(exclude_unset=True), **controls}).control()
+    store.save_record(registered, control, versions)
+    return registered
+
+
+def register_again(store: Store, record: ClusterRecord) -> None:
+    """The cluster's record, in the place of the one before; what actions have said stays."""
+    remembered = store.load(record.id)
+    store.save_record(record, remembered.control, remembered.versions)
 
 
 def adopt(store: Store, cluster: str, keys: Iterable[GroupKey], pool: str = "adopted") -> None:
@@ -92,9 +115,9 @@ class InMemoryStore:
         self._items: dict[str, dict[str, Stored]] = {}
         self._read: dict[str, tuple[tuple[dict[str, Stored], int, datetime], Remembered]] = {}
         self._leases: dict[str, Lease] = {}
-        self._decisions: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
-    def plant(self, cluster: str, text: str, sort_key: str = "META") -> None:
+    def plant(self, cluster: str, text: str, sort_key: str = META) -> None:
         """A record as somebody else wrote it, readable or not."""
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
@@ -113,65 +136,68 @@ class InMemoryStore:
         found = (dict(self._items.get(cluster, {})), lease.fencing_token if lease else 0, now)
         if cluster not in self._read or self._read[cluster][0] != found:  # reading texts takes its time
             self._read[cluster] = (found, self._records.remembered(cluster, *found))
-        return self._read[cluster][1]
+        remembered = self._read[cluster][1]
+        return replace(remembered, versions=Versions(remembered.versions))  # every reader has its own
 
-    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
+    def due(self) -> Sequence[tuple[str, Registration | str]]:
         self._asked("due")
         return [
-            (cluster, self._records.cluster_record(cluster, items["META"].text))
+            (cluster, self._records.registration(cluster, items[META].text))
             for cluster, items in sorted(self._items.items())
-            if "META" in items
+            if META in items
         ]
 
-    def record_version(self, cluster: str) -> int | None:
-        self._asked("record_version")
-        item = self._items.get(cluster, {}).get("META")
-        return item.version if item else None
+    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
+        self._asked("registered")
+        return self._records.registered(cluster, self._items.get(cluster, {}))
 
-    def save_record(self, record: ClusterRecord, version: int | None) -> None:
-        self._save(record.id, "META", lambda: self._records.record(record, version))
+    def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
+        self._write(META)
+        meta, controls = self._records.record(record, control, versions)
+        self._put(record.id, meta, versions)
+        self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
-        self._save(cluster, f"GROUP#{key}", lambda: self._records.group(cluster, key, state, version, self._now()))
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
+        self._write(f"GROUP#{key}")
+        self._put(cluster, self._records.group(cluster, key, state, versions, self._now()), versions)
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
-        self._save(cluster, f"POOL#{pool}", lambda: self._records.pool(cluster, pool, state, version))
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
+        self._write(f"POOL#{pool}")
+        self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
 
-    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
-        self._save(
-            cluster,
-            f"ZONE#{region}/{zone}",
-            lambda: self._records.zone(cluster, region, zone, record, version, self._now()),
-        )
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
+        self._write(f"ZONE#{region}/{zone}")
+        self._put(cluster, self._records.zone(cluster, region, zone, record, versions, self._now()), versions)
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
-        self._save(
-            cluster, f"GROWTH#{record.id}", lambda: self._records.scale_request(cluster, record, version, self._now())
-        )
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
+        self._write(f"GROWTH#{record.id}")
+        self._put(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
-        self._save(cluster, "HEARD", lambda: self._records.event_look(cluster, record, version, self._now()))
+    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
+        self._write(EVENT_LOOK)
+        self._put(cluster, self._records.event_look(cluster, record, versions, self._now()), versions)
 
-    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
-        self._save(cluster, "LOOK", lambda: self._records.timer(cluster, timer, version, self._now()))
+    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
+        self._write(TIMER)
+        self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
 
-    def _save(self, cluster: str, sort_key: str, entry: Callable[[], Entry]) -> None:
-        self._write(sort_key)
-        made, items = entry(), self._items.setdefault(cluster, {})
-        found = items.get(sort_key)
-        if (found.version if found else None) != made.version:
+    def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
+        items = self._items.setdefault(cluster, {})
+        there = items.get(entry.sort_key)
+        if (there.version if there else None) != entry.version:
             raise StateConflictError("the record has been written since it was read")
-        items[sort_key] = Stored(text=made.text, version=made.next_version, expires=made.expires)
+        items[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
+        entry.note(versions)
 
-    def forget(self, cluster: str, sort_key: str, version: int) -> None:
-        self._write(sort_key)
-        item = self._items.get(cluster, {}).get(sort_key)
-        if item is None or item.version != version:
+    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
+        self._write(expired)
+        item = self._items.get(cluster, {}).get(expired)
+        if item is None or item.version != versions[expired]:
             raise StateConflictError("the record has been written since it was read")
-        del self._items[cluster][sort_key]
+        del self._items[cluster][expired]
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
@@ -194,18 +220,22 @@ class InMemoryStore:
         decisions = self._decisions.setdefault(cluster, {})
         if ulid in decisions:
             raise StateConflictError("the record has been written since it was read")
-        decisions[ulid] = dict(fit(decision))
+        decisions[ulid] = expires, dict(fit(decision))
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")
-        found = self._decisions.get(cluster, {})
-        later = sorted(id for id in found if id > ulid)
-        return [found[id] for id in later[: self.page]], len(later) > self.page
+        later = [decision for id, decision in self._told(cluster) if id > ulid]
+        return later[: self.page], len(later) > self.page
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         self._asked("decisions")
-        found = self._decisions.get(cluster, {})
-        return [found[ulid] for ulid in sorted(found, reverse=True)[:limit]]
+        return [decision for _, decision in reversed(self._told(cluster))][:limit]
+
+    def _told(self, cluster: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """The decisions that have not expired, the oldest first."""
+        now = self._clock.now() if self._clock else NEVER
+        decisions = sorted(self._decisions.get(cluster, {}).items())
+        return [(id, decision) for id, (expires, decision) in decisions if expires > now]
 
     def _asked(self, what: str) -> None:
         self.calls += 1

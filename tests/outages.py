@@ -23,7 +23,7 @@ from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, record
+from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, register
 from tests.timed import TimedQueue
 
 POOL, MAXIMUM = "workers", 12
@@ -146,9 +146,7 @@ class Play:
         self.cloud.prepare(outage, self.clock)
         self.cluster.cloud = self.cluster.controllers.cloud = self.cloud
         self.store = InMemoryStore()
-        self.store.save_record(
-            record(flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure), None
-        )
+        register(self.store, flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure)
         self.queue = TimedQueue(self.clock)
         self.looks = 0
         self._second = 0

@@ -38,7 +38,7 @@ from evenkeel.application.ports import Cluster, Remaining
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.words import sentence
-from evenkeel.config import ClusterRecord
+from evenkeel.config import ClusterRecord, ControlRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, State
@@ -52,7 +52,7 @@ from sandbox.kube.real import RealKubernetesAPI, find_assets
 from sandbox.kube.schema import load_crds
 from sandbox.template import ROOT
 from tests import objects
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
 from tests.objects import ZONES, Object, becomes_a_node, machine
 
 Api = KubernetesAPI | RealKubernetesAPI
@@ -111,7 +111,7 @@ class Stage:
         self.user = "evenkeel"
         self._cached: dict[str, str] = {}
         self.clusters = opening(self._secret, self.clock)
-        self.store.save_record(self.record, None)
+        self.store.save_record(self.record, ControlRecord(), None)
 
     def _secret(self, name: str, fresh: bool) -> str:
         """As Powertools gives it: from its cache, unless a fresh one is asked for."""
@@ -881,7 +881,7 @@ class TestMachineAutoscaler:
         self, stage: Stage, watched: list[Mapping[str, tuple[int, int, int]]]
     ) -> None:
         stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "worker", "min": 9, "max": 12}]})
-        stage.store.save_record(stage.record, 1)
+        register_again(stage.store, stage.record)
         self.put(stage, (0, 0, 0), (0, 0, 0), 1)
         stage.run()
         assert watched
@@ -985,7 +985,7 @@ class TestClusterClass:
 
     def test_replicas_are_written_to_the_deployment_itself(self, stage: Stage) -> None:
         stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "workers", "min": 9, "max": 12}]})
-        stage.store.save_record(stage.record, 1)
+        register_again(stage.store, stage.record)
         self.put(stage)
         stage.run()
         assert [group.requested for group in stage.observe().values()] == [3, 3, 3]
@@ -1090,7 +1090,7 @@ class TestFrozen:
 
     def test_the_pools_of_a_hibernated_shoot_are_not_woken_up(self, stage: Stage) -> None:
         stage.record = record(**{**stage.record.model_dump(), "pools": [{"name": "main", "min": 3, "max": 12}]})
-        stage.store.save_record(stage.record, 1)
+        register_again(stage.store, stage.record)
         pool = three("gardener", (0, 0, 0))
         stage.put(*pool, objects.worker(3, 12))
         before = [stage.get(item) for item in pool]

@@ -34,14 +34,14 @@ from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, S
 from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining
-from evenkeel.application.rebalance import Rebalance, is_paused
+from evenkeel.application.ports import Remaining, Versions
+from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
-from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import SECOND_LOOKS, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -181,17 +181,17 @@ class WatchedStore(InMemoryStore):
         self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
         self._grown = grown  # and with one that is over, and the answer to it
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         before = self._remembered(cluster).state.groups.get(key)
-        super().save_group(cluster, key, state, version)
+        super().save_group(cluster, key, state, versions)
         known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         remembered = self._remembered(cluster)
         before = remembered.state.pools.get(pool)
-        super().save_pool(cluster, pool, state, version)
+        super().save_pool(cluster, pool, state, versions)
         for key in set(state.adopted) - set(before.adopted if before else ()):
             self._adopted(cluster, key)
         move = before.move if before else None
@@ -228,6 +228,9 @@ class WatchedStore(InMemoryStore):
 
     def record_of(self, cluster: str) -> ClusterRecord:
         return self._remembered(cluster).record
+
+    def control_of(self, cluster: str) -> ControlRecord:
+        return self._remembered(cluster).control
 
     def _pools(self, cluster: str) -> Collection[PoolState]:
         return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
@@ -541,10 +544,10 @@ class Vessel:
         if request.method != "PATCH" or request.user != _OURS:
             return
         self.patches += 1
-        record = self.sea.store.record_of(self.name)
-        if is_paused(record, self.sea.clock.now()) and not self.sea.paused_meanwhile:
+        record, control = self.sea.store.record_of(self.name), self.sea.store.control_of(self.name)
+        if control.is_paused(self.sea.clock.now()) and not self.sea.paused_meanwhile:
             self._broke(request, "a patch to a paused cluster")
-        if record.dry_run and not record.leaving:
+        if record.dry_run and not control.restoring:
             self._broke(request, "a patch in dry run")
         if not self.sea.steps.disturbed:
             ends = self.sea.store.lease_ends(self.name)
@@ -559,7 +562,7 @@ class Vessel:
                 self._broke(request, f"frozen {name} was written")
             if (before.requested, before.bounds) != (group.requested, group.bounds):
                 self.rewritten += 1
-                self._check_group(request, before, group, record)
+                self._check_group(request, before, group, control)
             if before.ours and not group.ours:
                 self._check_restored(request, before, group)
         total, was = (sum(group.requested for group in groups.values()) for groups in (new, old))
@@ -574,7 +577,7 @@ class Vessel:
         # The room of a frozen group cannot be taken back, not even where PoolMinimum asks for a node elsewhere.
         frozen = any(group.frozen or group.contested for group in new.values())
         least = sum(max(self.floor, group.requested) for group in new.values())
-        if room > max(had, self.maximum, least) and not self.touched and not frozen and not record.leaving:
+        if room > max(had, self.maximum, least) and not self.touched and not frozen and not control.restoring:
             self._broke(request, f"maxima went from {had} to {room}, PoolMaximum is {self.maximum}")
 
     def _check_restored(self, request: Request, before: Group, group: Group) -> None:
@@ -585,8 +588,8 @@ class Vessel:
         if not self.touched and (group.bounds, group.requested) != (home, before.requested):
             self._broke(request, f"{group.name}: left with {group.requested} in {group.bounds}, not in {home}")
 
-    def _check_group(self, request: Request, before: Group, group: Group, record: ClusterRecord) -> None:
-        if before.contested and not record.leaving:
+    def _check_group(self, request: Request, before: Group, group: Group, control: ControlRecord) -> None:
+        if before.contested and not control.restoring:
             self._broke(request, f"contested {group.name} was written")
         if group.bounds is None or not 0 <= group.bounds[0] <= group.bounds[1]:
             self._broke(request, f"{group.name}: bounds {group.bounds}")
@@ -641,8 +644,8 @@ class Vessel:
     def check_after_run(self) -> None:
         """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
         groups = self.groups()
-        record = self.sea.store.record_of(self.name)
-        if record.dry_run or record.leaving or is_paused(record, self.sea.clock.now()):
+        control = self.sea.store.control_of(self.name)
+        if self.sea.store.record_of(self.name).dry_run or control.restoring or control.is_paused(self.sea.clock.now()):
             return
         if any(group.bounds is None or group.frozen or group.contested for group in groups):
             return
@@ -730,6 +733,8 @@ class ChaosHarness:
             "region": world.REGION,
             "zone_ids": ZONE_IDS,
             "autoscaler": "none" if self.vessels[cluster].moving else "cluster-autoscaler",
+            "paused": False,
+            "leaving": False,
         }
         assert self.operator("register", cluster, record=record)["ok"]
 

@@ -88,7 +88,7 @@ def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(quiet:
     remembered = scene.memory.load("demo")
     id = GroupKey(scene.flavour, scene.namespace, group)
     state = replace(remembered.state.groups.get(id, GroupState()), marked=(oldest,))
-    scene.memory.save_group("demo", id, state, remembered.versions.get(f"GROUP#{id}"))
+    scene.memory.save_group("demo", id, state, remembered.versions)
     record = ScaleRequestRecord(id="r", nodes=-1, group=group, only=(group,), at=scene.clock.now())
     scene.memory.save_scale_request("demo", record, None)
     scene.settle()

@@ -12,6 +12,7 @@ import pytest
 from evenkeel.config import ScaleRequestRecord, ZoneRecord
 from sandbox.kube.api import Faults
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, steps_of
+from tests.fakes import register_again
 
 POOL = "workers"
 
@@ -107,7 +108,7 @@ def test_in_dry_run_what_was_begun_is_not_told_at_every_look(prepared: tuple[Sce
     played = scene.again()
     played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
     remembered = played.memory.load("demo")
-    played.memory.save_record(remembered.record.model_copy(update={"dry_run": True}), remembered.versions["META"])
+    register_again(played.memory, remembered.record.model_copy(update={"dry_run": True}))
     told = [len(played.run().decisions) for _ in range(5)]
     assert told[1:] == [0, 0, 0, 0]
 

@@ -183,7 +183,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
 
 # ------------------------------------------------------------ the function that hears events
 META = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META"}}
-CONTROL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "CONTROL"}}
+CONTROL = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "META#CONTROL"}}
 GROUP = {"pk": {"S": "CLUSTER#blue"}, "sk": {"S": "GROUP#cluster-api/ns/a"}}
 ONCE = {"pk": {"S": "IDEMPOTENCY#provisioning_failure"}, "sk": {"S": "f#1"}}
 FORGED: dict[str, tuple[str, dict[str, Any]]] = {

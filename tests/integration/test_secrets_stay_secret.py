@@ -31,7 +31,7 @@ from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.operate import Operate
 from evenkeel.bootstrap import SystemClock
-from evenkeel.config import ClusterRecord
+from evenkeel.config import ClusterRecord, ControlRecord
 from tests.fakes import FakeQueue, InMemoryStore, plenty, record
 
 MARK = "S3CR3Tq7"
@@ -117,7 +117,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
 def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
     """All that anybody can hear of a look at this cluster."""
     store = InMemoryStore()
-    store.save_record(given, None)
+    store.save_record(given, ControlRecord(), None)
     clock = SystemClock()
     operate = Operate(
         store=store, clusters=clusters, queue=FakeQueue(), clock=clock, dry_run=True, random_bytes=os.urandom

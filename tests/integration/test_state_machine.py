@@ -118,9 +118,9 @@ class EveryoneActs(RuleBasedStateMachine):
         return self.sea.vessels[name].cluster.api.requests.count(method="GET")
 
     def due(self, name: str) -> bool:
-        record = self.sea.store.record_of(name)
+        control = self.sea.store.control_of(name)
         away = self.sea.away or self.sea.queues.away or self.sea.vessels[name].down
-        return not away and not record.paused
+        return not away and not control.paused
 
     @rule(seconds=st.sampled_from([10, 90, 400, 2000, 4 * 3600]), fires=st.booleans())
     def time_passes_without_us(self, seconds: int, fires: bool) -> None:
@@ -357,9 +357,9 @@ class EveryoneActs(RuleBasedStateMachine):
         for _ in range(3):
             self.sea.minute()
         frozen = any(group.frozen for group in vessel.groups())
-        record = self.sea.store.record_of(vessel.name)
-        assert record.paused or frozen, f"{vessel.name}: not left: {vessel.groups()}"
-        if record.paused:
+        control = self.sea.store.control_of(vessel.name)
+        assert control.paused or frozen, f"{vessel.name}: not left: {vessel.groups()}"
+        if control.paused:
             assert not any(group.ours for group in vessel.groups()), f"{vessel.name}: not restored: {vessel.groups()}"
         if resumes:
             self.operator("resume", moving)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.errors import (
     LeaseHeldError,
     StateConflictError,
@@ -19,9 +21,20 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Store
-from evenkeel.config import ConfigError, EventLookRecord, GroupRecord, ScaleRequestRecord, ZoneRecord, ZoneWord
+from evenkeel.application.ports import Store, Versions
+from evenkeel.config import (
+    ClusterRecord,
+    ConfigError,
+    ControlRecord,
+    EventLookRecord,
+    FixEntry,
+    Registration,
+    ScaleRequestRecord,
+    ZoneRecord,
+    ZoneWord,
+)
 from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -29,7 +42,8 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from sandbox.aws import Deployment
-from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from sandbox.template import ROOT
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
 
 KEY = GroupKey("cluster-api", "demo", "workers-a")
@@ -54,6 +68,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     clock = FakeClock(NOW)
     if request.param == "memory":
         memory = InMemoryStore(clock=clock)
+        memory.page = 6
 
         def rewrite(cluster: str, key: str, text: str) -> None:
             memory._items[cluster][key] = replace(memory._items[cluster][key], text=text)
@@ -104,11 +119,11 @@ def plant(kept: Kept) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def registered(store: Store) -> Store:
-    store.save_record(record(), None)
+    register(store)
     return store
 
 
-def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
+def test_what_was_saved_is_loaded(registered: Store) -> None:
     pool = PoolState(adopted={str(KEY): Bounds(1, 4), "other": None}, digest="abc")
     registered.save_group("demo", KEY, FAILED, None)
     registered.save_pool("demo", POOL, pool, None)
@@ -116,7 +131,7 @@ def test_what_was_saved_is_loaded_with_its_versions(registered: Store) -> None:
     assert found.record == record()
     assert found.state.groups == {KEY: FAILED}
     assert found.state.pools == {POOL: pool}
-    assert found.versions == {"META": 1, f"GROUP#{KEY}": 1, f"POOL#{POOL}": 1}
+    assert found.control == ControlRecord()
     assert found.fencing_token == 0
 
 
@@ -129,8 +144,7 @@ def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_
     later = ZoneRecord(words={"a test": ZoneWord(until=NOW, said_at=NOW + MINUTE)})
     with pytest.raises(StateConflictError):
         registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, None)
-    version = found.versions["ZONE#eu-central-1/eu-central-1a"]
-    registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, version)
+    registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, found.versions)
     assert registered.load("demo").zones == {"eu-central-1a": later}
 
 
@@ -143,7 +157,7 @@ def test_a_request_for_nodes_is_pending_until_it_is_done_and_known_after(registe
     with pytest.raises(StateConflictError):
         registered.save_scale_request("demo", asked, None)
     done = asked.model_copy(update={"done": True, "result": "4 nodes"})
-    registered.save_scale_request("demo", done, found.versions["GROWTH#r1"])
+    registered.save_scale_request("demo", done, found.versions)
     assert registered.load("demo").scale_requests == {"r1": done}
     assert registered.load("demo").state.scale_requests == ()
 
@@ -157,40 +171,157 @@ def test_the_journal_of_a_request_comes_back_as_it_was(registered: Store) -> Non
 def test_a_cluster_that_nobody_registered_is_unknown(registered: Store) -> None:
     with pytest.raises(UnknownClusterError, match="'dem'"):
         registered.load("dem")
-    assert registered.record_version("dem") is None
+    assert registered.registered("dem") is None
     assert registered.decisions("dem", 5) == []
 
 
 def test_one_clusters_state_is_not_anothers(registered: Store) -> None:
-    registered.save_record(record("demo-2"), None)
+    register(registered, "demo-2")
     registered.save_group("demo-2", KEY, FAILED, None)
     assert registered.load("demo").state.groups == {}
 
 
-@pytest.mark.parametrize("stale", [None, 2])
-def test_a_write_that_knows_another_version_changes_nothing(registered: Store, stale: int | None) -> None:
+PAUSED = ControlRecord(paused=True)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Store, new: bool) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     registered.save_pool("demo", POOL, PoolState(digest="first"), None)
+    stale = None if new else registered.load("demo").versions
+    between = registered.load("demo").versions
+    registered.save_record(record(), ControlRecord(), between)
+    registered.save_group("demo", KEY, FAILED, between)
+    registered.save_pool("demo", POOL, PoolState(digest="second"), between)
     with pytest.raises(StateConflictError):
-        registered.save_record(record(paused=True), stale)
+        registered.save_record(record(), PAUSED, stale)
     with pytest.raises(StateConflictError):
         registered.save_group("demo", KEY, GroupState(), stale)
     with pytest.raises(StateConflictError):
-        registered.save_pool("demo", POOL, PoolState(digest="second"), stale)
+        registered.save_pool("demo", POOL, PoolState(digest="third"), stale)
     found = registered.load("demo")
-    assert (found.record.paused, found.state.groups[KEY], found.state.pools[POOL].digest) == (False, FAILED, "first")
+    assert (found.control.paused, found.state.groups[KEY], found.state.pools[POOL].digest) == (False, FAILED, "second")
 
 
-def test_a_write_that_knows_the_version_is_the_next_version(registered: Store) -> None:
-    registered.save_record(record(paused=True), 1)
-    registered.save_record(record(paused=False), 2)
-    assert registered.record_version("demo") == 3
-    assert registered.load("demo").versions["META"] == 3
+def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) -> None:
+    first, second = registered.load("demo").versions, registered.load("demo").versions
+    timer, look = Timer(due=NOW + MINUTE), EventLookRecord(at=NOW, by="event-1")
+    zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
+    request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
+    writes: list[Callable[[Versions], None]] = [
+        lambda versions: registered.save_record(record(), PAUSED, versions),
+        lambda versions: registered.save_group("demo", KEY, FAILED, versions),
+        lambda versions: registered.save_pool("demo", POOL, PoolState(digest="abc"), versions),
+        lambda versions: registered.save_zone("demo", "-", "a", zone, versions),
+        lambda versions: registered.save_scale_request("demo", request, versions),
+        lambda versions: registered.save_timer("demo", timer, versions),
+        lambda versions: registered.save_event_look("demo", look, versions),
+    ]
+    for write in writes:
+        write(first)
+        write(first)
+        with pytest.raises(StateConflictError):
+            write(second)
+    found = registered.load("demo")
+    assert (found.control, found.timer, found.event_look, found.zones) == (PAUSED, timer, look, {"a": zone})
 
 
-def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(registered: Store) -> None:
+def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(kept: Kept, registered: Store) -> None:
+    registered.save_group("demo", KEY, FAILED, None)
+    before = registered.load("demo").versions
+    kept.clock.at += timedelta(days=30)
+    found = registered.load("demo")
+    registered.forget("demo", found.expired[0], found.versions)
     with pytest.raises(StateConflictError):
-        registered.save_group("demo", KEY, FAILED, 1)
+        registered.save_group("demo", KEY, FAILED, before)
+
+
+class TestControl:
+    """What actions say of a cluster stands beside what a person registered."""
+
+    HELD = ControlRecord(
+        paused=True,
+        paused_until=NOW + MINUTE,
+        paused_pools={"workers": None, "gpu": NOW + MINUTE},
+        restoring_pools=("old",),
+        fixes=(FixEntry(pool="workers", before=1, after=3),),
+    )
+
+    def test_it_comes_back_as_it_was_and_the_record_too(self, registered: Store) -> None:
+        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        found = registered.load("demo")
+        assert (found.record, found.control) == (record(), self.HELD)
+        again = registered.registered("demo")
+        assert again is not None
+        assert again[0] == self.HELD
+
+    def test_the_index_shows_what_is_paused_and_restored(self, registered: Store) -> None:
+        restoring = self.HELD.model_copy(update={"restoring": True})
+        for control in (self.HELD, restoring, ControlRecord()):
+            registered.save_record(record(), control, registered.load("demo").versions)
+            found = dict(registered.due())["demo"]
+            assert isinstance(found, Registration)
+            assert (found.record, found.control()) == (record(), control.model_copy(update={"fixes": ()}))
+
+    # As the release before it has stored a cluster whose actions stand in its record.
+    BEFORE = (
+        '{"flavours":["cluster-api"],"namespaces":[],"discovery":[],"strategy":"Balanced","autoscaler":'
+        '"cluster-autoscaler","autoscaler_loop":10,"pools":[],"backoff":{"initial":300,"longest":1800,"forget_after":'
+        '10800},"provision_timeout":900,"id":"demo","access":{"kind":"kubeconfig","secret":"evenkeel/demo"},'
+        '"dry_run":false,"scan_interval":60,"paused":true,"paused_until":"2026-01-15T12:01:00Z","region":"",'
+        '"zone_ids":{},"names":[],"event_accounts":[],"leaving":false,"paused_pools":{"workers":null,"gpu":'
+        '"2026-01-15T12:01:00Z"},"leaving_pools":["old"],"mending":[{"pool":"workers","group":"","before":1,"after":3}]}'
+    )
+
+    def test_what_the_release_before_has_stored_is_read_and_carried_over(self, kept: Kept, store: Store) -> None:
+        kept.plant("demo", self.BEFORE)
+        found = store.load("demo")
+        assert found.control == self.HELD
+        assert found.record.model_dump() == record().model_dump()
+        again = store.registered("demo")
+        assert again is not None
+        assert again[0] == self.HELD
+        resumed = self.HELD.model_copy(update={"paused": False, "paused_until": None})
+        store.save_record(found.record, resumed, found.versions)
+        assert store.load("demo").control == resumed
+
+    def test_a_release_that_is_rolled_back_to_leaves_alone_what_is_paused_and_restores_what_is_being_restored(
+        self, kept: Kept, store: Store
+    ) -> None:
+        """It reads the record alone, strictly as it stored it."""
+        register(store)
+        store.save_record(record(), self.HELD, store.load("demo").versions)
+        stored, before = json.loads(kept.text("demo", "META")), json.loads(self.BEFORE)
+        named = ("paused", "paused_until", "leaving", "paused_pools", "leaving_pools")
+        assert {name: stored[name] for name in named} == {name: before[name] for name in named}
+        assert set(stored) <= set(before)
+
+    def test_what_such_a_release_says_counts_when_this_one_returns(self, kept: Kept, registered: Store) -> None:
+        registered.save_record(record(), ControlRecord(), registered.load("demo").versions)
+        kept.plant("demo", self.BEFORE)
+        assert registered.load("demo").control == self.HELD
+
+    def test_it_outlives_a_record_that_nobody_can_read(self, kept: Kept, registered: Store) -> None:
+        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        kept.change("demo", "META", "{")
+        with pytest.raises(ConfigError):
+            registered.load("demo")
+        again = registered.registered("demo")
+        assert again is not None
+        registered.save_record(record(), *again)
+        assert registered.load("demo").control == self.HELD
+
+    def test_where_nobody_can_read_it_nothing_is_loaded_and_registering_again_keeps_what_is_paused(
+        self, kept: Kept, registered: Store
+    ) -> None:
+        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        kept.change("demo", "META#CONTROL", '{"paused": "perhaps"}')
+        with pytest.raises(ConfigError, match="paused is 'perhaps'"):
+            registered.load("demo")
+        again = registered.registered("demo")
+        assert again is not None
+        registered.save_record(record(), *again)
+        assert registered.load("demo").control == self.HELD.model_copy(update={"fixes": ()})
 
 
 class TestLease:
@@ -230,16 +361,20 @@ class TestLease:
             registered.take_lease("demo", "third", second.fencing_token, NOW + MINUTE, NOW + 3 * MINUTE)
 
     def test_two_clusters_have_two_leases(self, registered: Store) -> None:
-        registered.save_record(record("demo-2"), None)
+        register(registered, "demo-2")
         registered.take_lease("demo", "first", 0, NOW, NOW + MINUTE)
         assert registered.take_lease("demo-2", "second", 0, NOW, NOW + MINUTE).fencing_token == 1
+
+
+def _records(store: Store) -> dict[str, ClusterRecord | str]:
+    return {id: found.record if isinstance(found, Registration) else found for id, found in store.due()}
 
 
 class TestDue:
     def test_every_registered_cluster_is_in_the_index_with_its_record(self, store: Store) -> None:
         for name in ("c", "a", "b"):
-            store.save_record(record(name), None)
-        assert dict(store.due()) == {name: record(name) for name in "abc"}
+            register(store, name)
+        assert _records(store) == {name: record(name) for name in "abc"}
 
     def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
         assert list(store.due()) == []
@@ -250,7 +385,7 @@ class TestDue:
         plant("broken", '{"id": "broken", "flavours": "all"}')
         plant("no-json", "{")
         due = dict(registered.due())
-        assert due["demo"] == record()
+        assert _records(registered)["demo"] == record()
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])
 
@@ -260,7 +395,9 @@ class TestDue:
         plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
         with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
             store.load("demo")
-        store.save_record(record(), store.record_version("demo"))
+        again = store.registered("demo")
+        assert again is not None
+        store.save_record(record(), *again)
         assert store.load("demo").record == record()
 
 
@@ -284,7 +421,9 @@ def test_a_look_that_an_event_has_asked_for_is_known_to_the_next(registered: Sto
     assert registered.load("demo").event_look == look
     with pytest.raises(StateConflictError):
         registered.save_event_look("demo", look, None)
-    registered.save_event_look("demo", EventLookRecord(at=NOW + 2 * MINUTE, by="event-2"), 1)
+    registered.save_event_look(
+        "demo", EventLookRecord(at=NOW + 2 * MINUTE, by="event-2"), registered.load("demo").versions
+    )
 
 
 class TestWhatIsOver:
@@ -304,15 +443,14 @@ class TestWhatIsOver:
         found = registered.load("demo")
         assert (found.state.groups, found.zones, found.scale_requests, found.event_look) == ({}, {}, {}, None)
         assert found.state.pools == {POOL: PoolState(digest="abc")}, "this never is"
-        if not isinstance(registered, InMemoryStore):
-            assert registered.decisions("demo", 5) == []
-            assert registered.decisions_after("demo", "") == ([], False)
+        assert registered.decisions("demo", 5) == []
+        assert registered.decisions_after("demo", "") == ([], False)
 
     def test_it_can_be_written_again(self, kept: Kept, registered: Store) -> None:
         self.save_all(registered)
         kept.clock.at = NOW + timedelta(days=3)
         versions = registered.load("demo").versions
-        registered.save_group("demo", KEY, FAILED, versions.get(f"GROUP#{KEY}"))
+        registered.save_group("demo", KEY, FAILED, versions)
         assert registered.load("demo").state.groups == {KEY: FAILED}
 
     @pytest.mark.parametrize(
@@ -342,7 +480,7 @@ class TestANewerRelease:
     def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: Store) -> None:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
         kept.change("demo", "META", json.dumps(stored))
-        assert dict(registered.due())["demo"] == record()
+        assert _records(registered)["demo"] == record()
         operate = Operate(
             store=registered,
             clusters=FakeClusters({}),
@@ -360,26 +498,26 @@ class TestANewerRelease:
 
     def test_its_fields_inside_of_fields_too(self, kept: Kept, store: Store) -> None:
         given = record(pools=[{"name": "workers", "min": 1, "max": 9}, {"name": "gpu", "min": 0, "max": 3}])
-        store.save_record(given, None)
+        store.save_record(given, ControlRecord(), None)
         stored = json.loads(kept.text("demo", "META"))
         stored["pools"][1]["max_step"] = 2
         stored["access"]["role"] = "reader"
         kept.change("demo", "META", json.dumps(stored))
         found = store.load("demo")
         assert found.record == given
-        store.save_record(found.record.model_copy(update={"paused": True}), found.versions["META"])
+        store.save_record(found.record, PAUSED, found.versions)
         after = json.loads(kept.text("demo", "META"))
         assert [entry.get("max_step") for entry in after["pools"]] == [None, 2]
         assert after["access"]["role"] == "reader"
-        assert store.load("demo").record.paused
+        assert store.load("demo").control.paused
 
     def test_its_fields_are_not_put_where_something_else_stands_by_now(self, kept: Kept, store: Store) -> None:
-        store.save_record(record(pools=[{"name": "workers", "min": 1, "max": 9}]), None)
+        register(store, pools=[{"name": "workers", "min": 1, "max": 9}])
         stored = json.loads(kept.text("demo", "META"))
         stored["pools"][0]["max_step"] = 2
         kept.change("demo", "META", json.dumps(stored))
-        version = store.load("demo").versions["META"]
-        store.save_record(record(pools=[{"name": "gpu", "min": 1, "max": 9}]), version)
+        store.load("demo")
+        register_again(store, record(pools=[{"name": "gpu", "min": 1, "max": 9}]))
         assert "max_step" not in kept.text("demo", "META")
 
     def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
@@ -387,19 +525,23 @@ class TestANewerRelease:
     ) -> None:
         zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
         scale_request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
-        saves: dict[str, Callable[[int | None], None]] = {
-            f"GROUP#{KEY}": lambda version: registered.save_group("demo", KEY, FAILED, version),
-            f"POOL#{POOL}": lambda version: registered.save_pool("demo", POOL, PoolState(digest="abc"), version),
-            "ZONE#-/a": lambda version: registered.save_zone("demo", "-", "a", zone, version),
-            "GROWTH#r1": lambda version: registered.save_scale_request("demo", scale_request, version),
+        control = ControlRecord(paused_pools={"workers": None})
+        saves: dict[str, Callable[[Versions | None], None]] = {
+            "META#CONTROL": lambda versions: registered.save_record(
+                record(), control, versions or registered.load("demo").versions
+            ),
+            f"GROUP#{KEY}": lambda versions: registered.save_group("demo", KEY, FAILED, versions),
+            f"POOL#{POOL}": lambda versions: registered.save_pool("demo", POOL, PoolState(digest="abc"), versions),
+            "ZONE#-/a": lambda versions: registered.save_zone("demo", "-", "a", zone, versions),
+            "GROWTH#r1": lambda versions: registered.save_scale_request("demo", scale_request, versions),
         }
         for key, save in saves.items():
             save(None)
             kept.change("demo", key, json.dumps({**json.loads(kept.text("demo", key)), **self.NEW}))
         versions = registered.load("demo").versions
         for key, save in saves.items():
-            save(versions[key])
-            save(versions[key] + 1)  # as one run does, which reads once and writes twice
+            save(versions)
+            save(versions)  # as one run does, which reads once and writes twice
             found = json.loads(kept.text("demo", key))
             assert {name: found[name] for name in self.NEW} == self.NEW, key
         found_again = registered.load("demo")
@@ -448,7 +590,7 @@ class TestTheTableItself:
         return {item["sk"]["S"].partition("#")[0]: item for item in scanned}
 
     def test_only_a_clusters_record_is_in_the_index(self, table: DynamoStore, deployment: Deployment) -> None:
-        table.save_record(record(), None)
+        register(table)
         table.save_group("demo", KEY, FAILED, None)
         table.save_pool("demo", POOL, PoolState(), None)
         table.take_lease("demo", "me", 0, NOW, NOW + MINUTE)
@@ -459,7 +601,7 @@ class TestTheTableItself:
     def test_backoffs_and_decisions_expire_and_records_pools_and_leases_stay(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        table.save_record(record(), None)
+        register(table)
         table.save_group("demo", KEY, FAILED, None)
         table.save_pool("demo", POOL, PoolState(), None)
         table.take_lease("demo", "me", 0, NOW, NOW + MINUTE)
@@ -473,14 +615,14 @@ class TestTheTableItself:
     def test_a_group_stays_until_our_marks_are_off_its_machines(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        table.save_record(record(), None)
+        register(table)
         table.save_group("demo", KEY, replace(FAILED, marked=("m-1",)), None)
         assert "kept_until" not in self.items(deployment)["GROUP"]
-        table.save_group("demo", KEY, FAILED, 1)
+        table.save_group("demo", KEY, FAILED, table.load("demo").versions)
         assert "kept_until" in self.items(deployment)["GROUP"]
 
     def test_more_than_one_answer_is_read_to_its_end(self, table: DynamoStore) -> None:
-        table.save_record(record(), None)
+        register(table)
         long = replace(FAILED, message="x" * 100_000)
         names = [f"workers-{number:02}" for number in range(12)]  # above the 1 MiB of one answer
         for name in names:
@@ -488,7 +630,7 @@ class TestTheTableItself:
         assert sorted(key.name for key in table.load("demo").state.groups) == names
 
     def test_an_impaired_zone_is_loaded_under_its_name(self, table: DynamoStore, deployment: Deployment) -> None:
-        table.save_record(record(), None)
+        register(table)
         deployment.aws.client("dynamodb").put_item(
             TableName=deployment.table,
             Item={
@@ -514,7 +656,7 @@ class TestTheTableItself:
     def test_a_broken_item_is_one_error_that_names_it(
         self, table: DynamoStore, deployment: Deployment, sort_key: str, text: str, says: str
     ) -> None:
-        table.save_record(record(), None)
+        register(table)
         deployment.aws.client("dynamodb").put_item(
             TableName=deployment.table,
             Item={
@@ -544,7 +686,7 @@ class TestTheTableItself:
     def test_items_of_the_release_before_are_read_and_written_over(
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
-        table.save_record(record(), None)
+        register(table)
         client, word = deployment.aws.client("dynamodb"), {"impaired_until": NOW.isoformat(), "by": "operator"}
         texts = {
             f"GROUP#{KEY}": GroupRecord.of(FAILED).model_dump_json(by_alias=True, exclude_none=True),
@@ -558,13 +700,31 @@ class TestTheTableItself:
         assert found.state.groups == {KEY: FAILED}
         assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
         assert set(found.scale_requests) == {"r1"}
-        assert found.versions == {"META": 1}
         after = replace(FAILED, message="newer")
-        table.save_group("demo", KEY, after, found.versions.get(f"GROUP#{KEY}"))
+        table.save_group("demo", KEY, after, found.versions)
         assert table.load("demo").state.groups == {KEY: after}
-        assert table.load("demo").versions[f"GROUP#{KEY}"] == 1
         with pytest.raises(StateConflictError):
             table.save_group("demo", KEY, FAILED, None)
+
+    def test_an_item_that_has_only_what_the_hearing_function_may_write_counts_for_nothing(
+        self, table: DynamoStore, deployment: Deployment
+    ) -> None:
+        """It may add its attributes under any sort key: nobody must be kept from reading or writing by them."""
+        register(table)
+        found = table.load("demo")
+        for key in ("META#CONTROL", "LOOK", f"POOL#{POOL}", "POOL#x", "LEASE#x"):
+            deployment.aws.client("dynamodb").update_item(
+                TableName=deployment.table,
+                Key={"pk": {"S": "CLUSTER#demo"}, "sk": {"S": key}},
+                UpdateExpression="SET #state = :text, revision = :one",
+                ExpressionAttributeNames={"#state": "state"},
+                ExpressionAttributeValues={":text": {"S": "{}"}, ":one": {"N": "7"}},
+            )
+        assert table.load("demo") == found
+        table.save_record(record(), PAUSED, found.versions)
+        table.save_timer("demo", Timer(due=NOW + MINUTE), found.versions)
+        table.save_pool("demo", POOL, PoolState(digest="abc"), found.versions)
+        assert table.load("demo").control == PAUSED
 
     def test_a_table_that_is_not_there_is_unavailable_for_every_call(self, deployment: Deployment) -> None:
         gone = DynamoStore(deployment.aws.client("dynamodb"), "gone")
@@ -572,8 +732,8 @@ class TestTheTableItself:
         calls: list[Callable[[], object]] = [
             lambda: gone.load("demo"),
             gone.due,
-            lambda: gone.record_version("demo"),
-            lambda: gone.save_record(record(), None),
+            lambda: gone.registered("demo"),
+            lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),
             lambda: gone.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None),
@@ -599,27 +759,34 @@ def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> No
         found += [decision["id"] for decision in page]
         after, pages = found[-1], pages + 1
     assert found == ids
-    if not isinstance(registered, InMemoryStore):
-        assert pages > 1  # DynamoDB's pages have 1 MiB
+    assert pages > 1  # DynamoDB's pages have 1 MiB
     assert [decision["id"] for decision in registered.decisions_after("demo", ids[9])[0]] == ids[10:]
     assert registered.decisions_after("demo", ids[-1]) == ([], False)
     since = ulid(NOW + 10 * MINUTE, bytes(10))
     assert len(registered.decisions_after("demo", since)[0]) == 2
 
 
-def test_what_is_over_is_named_with_its_version_and_forgotten_unless_it_was_written_since(
-    kept: Kept, registered: Store
-) -> None:
+def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: Kept, registered: Store) -> None:
     registered.save_group("demo", KEY, FAILED, None)
-    assert registered.load("demo").over == {}
+    assert list(registered.load("demo").expired) == []
     kept.clock.at += timedelta(days=30)
-    assert registered.load("demo").over == {f"GROUP#{KEY}": 1}
-    assert registered.load("demo").state.groups == {}
-    registered.save_group("demo", KEY, FAILED, 1)
+    before = registered.load("demo")
+    assert len(before.expired) == 1
+    assert before.state.groups == {}
+    registered.save_group("demo", KEY, FAILED, registered.load("demo").versions)
     with pytest.raises(StateConflictError):
-        registered.forget("demo", f"GROUP#{KEY}", 1)
+        registered.forget("demo", before.expired[0], before.versions)
     kept.clock.at += timedelta(days=30)
-    registered.forget("demo", f"GROUP#{KEY}", 2)
     found = registered.load("demo")
-    assert found.over == {}
-    assert f"GROUP#{KEY}" not in found.versions
+    registered.forget("demo", found.expired[0], found.versions)
+    assert list(registered.load("demo").expired) == []
+    registered.save_group("demo", KEY, FAILED, None)
+
+
+def test_sort_keys_stand_in_the_stores_alone() -> None:
+    """A second store is two files: the store, and the records that it keeps."""
+    spelled = re.compile(r'"(META|HEARD|LOOK)"|(GROUP|POOL|GROWTH|ZONE|META)#')
+    stores = {ROOT / "layers/evenkeel/evenkeel/adapters/aws" / name for name in ("store.py", "records.py")}
+    files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
+    assert stores <= files
+    assert {file for file in files if spelled.search(file.read_text(encoding="utf-8"))} == stores

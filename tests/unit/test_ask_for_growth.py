@@ -16,7 +16,7 @@ from evenkeel.application.operate import Operate
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord
 from sandbox.template import ROOT
-from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, register
 
 EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encoding="utf-8"))
 
@@ -24,7 +24,7 @@ EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encodin
 @pytest.fixture
 def ask() -> RequestScale:
     store = InMemoryStore()
-    store.save_record(record(), None)
+    register(store)
     return RequestScale(store=store, queue=FakeQueue(), clock=FakeClock())
 
 
@@ -68,7 +68,7 @@ def test_one_id_is_not_taken_for_two_different_requests(ask: RequestScale) -> No
 def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(
     ask: RequestScale, fields: dict[str, Any], said: str
 ) -> None:
-    ask.store.save_record(record(**fields), 1)
+    register(ask.store, versions=ask.store.load("demo").versions, **fields)
     assert ask(wanted()).message.endswith(said)
 
 

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.stored import GroupRecord, StateFile
 from evenkeel.config import (
     ClusterFile,
-    ClusterRecord,
     ConfigError,
-    GroupRecord,
+    Registration,
     Settings,
-    StateFile,
     read_json,
     read_model,
 )
@@ -50,7 +49,7 @@ EKS = {
 }
 
 
-FIELDS = [*ClusterRecord.model_fields, *StateFile.model_fields, "a/b/c", "kind"]
+FIELDS = [*Registration.model_fields, *StateFile.model_fields, "a/b/c", "kind"]
 
 
 def faults(model: Any, data: object) -> list[str]:
@@ -63,7 +62,7 @@ def faults(model: Any, data: object) -> list[str]:
 
 
 def test_an_older_eks_record_is_still_read_and_its_endpoint_and_authority_are_not() -> None:
-    access = read_model(ClusterRecord, {**RECORD, "access": EKS}, "here").access
+    access = read_model(Registration, {**RECORD, "access": EKS}, "here").access
     assert access.model_dump() == {"kind": "eks", "name": "demo", "region": "eu-central-1"}
 
 
@@ -91,8 +90,8 @@ class TestSettings:
 
 class TestClusterRecord:
     def test_the_least_record_has_the_documented_defaults(self) -> None:
-        found = read_model(ClusterRecord, RECORD, "here")
-        assert (found.scan_interval, found.dry_run, found.paused) == (60, None, False)
+        found = read_model(Registration, RECORD, "here")
+        assert (found.scan_interval, found.dry_run) == (60, None)
         policy = found.policy()
         assert (policy.strategy, policy.on_failure) == (BALANCED, OnFailure.RELEASE)
         assert policy.backoff == BackoffPolicy()
@@ -114,8 +113,8 @@ class TestClusterRecord:
             "paused": True,
             "paused_until": "2026-01-15T13:00:00+01:00",
         }
-        record = read_model(ClusterRecord, full, "here")
-        assert read_json(ClusterRecord, record.model_dump_json(exclude_none=True), "here") == record
+        record = read_model(Registration, full, "here")
+        assert read_json(Registration, record.model_dump_json(exclude_none=True), "here") == record
         assert record.strategy is BACKWARD_COMPATIBLE
         assert record.policy().backoff.initial == timedelta(minutes=1)
 
@@ -172,13 +171,13 @@ class TestClusterRecord:
         ],
     )
     def test_a_bad_field_is_named_with_its_value(self, fields: dict[str, Any], says: str) -> None:
-        assert any(says in line for line in faults(ClusterRecord, {**RECORD, **fields})), faults(
-            ClusterRecord, {**RECORD, **fields}
+        assert any(says in line for line in faults(Registration, {**RECORD, **fields})), faults(
+            Registration, {**RECORD, **fields}
         )
 
     def test_an_empty_value_is_near_to_nothing(self) -> None:
         for fields in ({"id": ""}, {"pools": [{"name": ""}]}, {"strategy": ""}, {"on_failure": ""}):
-            for line in faults(ClusterRecord, {**RECORD, **fields}):
+            for line in faults(Registration, {**RECORD, **fields}):
                 assert not line.endswith("did you mean ?")
 
     @pytest.mark.parametrize(
@@ -195,7 +194,7 @@ class TestClusterRecord:
         ids=str,
     )
     def test_a_wrong_entry_of_either_form_of_pools_is_one_line(self, pools: object) -> None:
-        (line,) = faults(ClusterRecord, {**RECORD, "pools": pools})
+        (line,) = faults(Registration, {**RECORD, "pools": pools})
         (of_file,) = faults(ClusterFile, {"pools": pools})
         assert line == of_file
         assert line.startswith("here: pools")
@@ -203,13 +202,13 @@ class TestClusterRecord:
 
     def test_pools_can_be_listed_or_discovered_and_their_rules_are_the_same(self) -> None:
         rules = [{"name": "p", "min": 1, "max": 9}]
-        listed = read_model(ClusterRecord, {**RECORD, "pools": rules}, "here").policy()
-        discovered = read_model(ClusterRecord, {**RECORD, "pools": {"discover": "similar", "rules": rules}}, "here")
+        listed = read_model(Registration, {**RECORD, "pools": rules}, "here").policy()
+        discovered = read_model(Registration, {**RECORD, "pools": {"discover": "similar", "rules": rules}}, "here")
         assert listed.similarity is None
         assert discovered.policy().similarity == Similarity()
         assert listed.pools == discovered.policy().pools
         assert len(listed.pools) == 1
-        assert read_json(ClusterRecord, discovered.model_dump_json(exclude_none=True), "here") == discovered
+        assert read_json(Registration, discovered.model_dump_json(exclude_none=True), "here") == discovered
 
     def test_what_decides_over_similarity_reaches_the_policy(self) -> None:
         def similarity(**fields: object) -> Similarity | None:
@@ -221,16 +220,16 @@ class TestClusterRecord:
         assert similarity(ratios="gardener", ignored_labels=["x"]) == replace(GARDENER, ignored_labels=frozenset("x"))
 
     def test_every_bad_field_is_a_line_of_its_own(self) -> None:
-        assert len(faults(ClusterRecord, {**RECORD, "strategy": "x", "scan_interval": 1, "colour": 1})) == 3
+        assert len(faults(Registration, {**RECORD, "strategy": "x", "scan_interval": 1, "colour": 1})) == 3
 
     @pytest.mark.parametrize("data", [None, [], "text", 7, True])
     def test_what_is_no_object_is_told(self, data: object) -> None:
-        assert faults(ClusterRecord, data)
+        assert faults(Registration, data)
 
     @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"a": 1e400', "nul"])
     def test_what_is_no_json_is_told(self, text: str) -> None:
         with pytest.raises(ConfigError, match="here: not JSON"):
-            read_json(ClusterRecord, text, "here")
+            read_json(Registration, text, "here")
 
     @given(
         st.recursive(
@@ -240,7 +239,7 @@ class TestClusterRecord:
         )
     )  # fmt: skip
     def test_any_data_is_a_record_or_lines(self, data: object) -> None:
-        for model in (ClusterRecord, ClusterFile, StateFile):
+        for model in (Registration, ClusterFile, StateFile):
             try:
                 read_model(model, data, "here")  # type: ignore[type-var]
             except ConfigError as error:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
 from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan
-from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, register
 
 _TIMEOUT = timedelta(minutes=15)
 
@@ -105,7 +105,7 @@ def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
 
 def test_resume_tries_again() -> None:
     store = InMemoryStore()
-    store.save_record(record("blue"), None)
+    register(store, "blue")
     store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
     away = FakeClusters({"blue": ClusterUnavailableError("blue does not answer")})
     use = Operate(

@@ -22,7 +22,7 @@ from evenkeel.application.events import Failure
 from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
-from evenkeel.config import ClusterRecord, ConfigError, read_model
+from evenkeel.config import ConfigError, Registration, read_model
 from evenkeel.domain.annotations import read_offer, read_publication
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
@@ -205,20 +205,20 @@ def test_the_fields_that_an_action_takes_are_those_of_its_table() -> None:
 
 def test_every_field_of_a_record_is_described() -> None:
     text = (ROOT / "docs" / "cluster-record.md").read_text(encoding="utf-8")
-    for name in ClusterRecord.model_fields:
+    for name in Registration.model_fields:
         assert re.search(rf"^\| .*`{name}`.* \|", text, re.M), name
 
 
 @pytest.mark.parametrize("text", [text for title, text in blocks(ROOT / "docs" / "cluster-record.md", "json") if title])
 def test_the_records_shown_are_valid(text: str) -> None:
-    record = read_model(ClusterRecord, {"id": "blue", **json.loads(text)}, "docs")
+    record = read_model(Registration, {"id": "blue", **json.loads(text)}, "docs")
     record.policy()
 
 
 def test_the_complete_record_leaves_out_nothing_that_people_set() -> None:
     _, text = blocks(ROOT / "docs" / "cluster-record.md", "json")[0]
     by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "mending"}
-    assert set(json.loads(text)) == set(ClusterRecord.model_fields) - by_actions
+    assert set(json.loads(text)) == set(Registration.model_fields) - by_actions
 
 
 def test_the_discovery_strings_shown_can_be_read() -> None:
@@ -331,7 +331,7 @@ def test_bad_records_lead_to_the_printed_line(row: list[str]) -> None:
     field, value, line = row
     given = {"id": "blue", "flavours": ["gardener"], "access": {"kind": "kubeconfig", "secret": "evenkeel/blue"}}
     with pytest.raises(ConfigError) as caught:
-        read_model(ClusterRecord, {**given, field: json.loads(value)}, "record of cluster blue")
+        read_model(Registration, {**given, field: json.loads(value)}, "record of cluster blue")
     assert line in caught.value.faults[0]
 
 

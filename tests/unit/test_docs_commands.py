@@ -32,7 +32,16 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from tests.builders import group, key
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import (
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    plenty,
+    register,
+)
 from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -94,7 +103,7 @@ class Stack:
         self.operate = Operate(**ports, random_bytes=os.urandom)
         self.rebalance = Rebalance(**ports, bus=FakeBus(), random_bytes=lambda size: next(chance).to_bytes(size))
         for cluster in clusters.by_id:
-            self.store.save_record(record(cluster, dry_run=None), None)
+            register(self.store, cluster, dry_run=None)
         failed = NOON - timedelta(minutes=2)
         state = record_failure(GroupState(), failed, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("blue", key("b", namespace="prod"), state, None)

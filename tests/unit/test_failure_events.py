@@ -36,7 +36,7 @@ from evenkeel.application.zones import RecordZoneShift
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, record
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "123456789012"
@@ -347,7 +347,7 @@ class Registered:
         self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOON + timedelta(minutes=1))
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
-            self.store.save_record(record(cluster, **fields), None)
+            register(self.store, cluster, **fields)
 
     def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
         ports: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
@@ -495,7 +495,7 @@ def harmless(given: Any) -> None:
         return
     if isinstance(word, Failure):
         store = InMemoryStore()
-        store.save_record(record("demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"]), None)
+        register(store, "demo-cluster-api", flavours=["cluster-api", "gardener", "openshift"])
         adopt(store, "demo-cluster-api", [GroupKey("cluster-api", "demo", "demo-workers-eu-central-1a")])
         heard = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())(word)
         heard.message.encode()

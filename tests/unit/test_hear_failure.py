@@ -22,7 +22,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState, Sighting
 from tests.builders import key
-from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, record
+from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, adopt, register
 from tests.unit.test_docs import rows
 
 MINUTE = timedelta(minutes=1)
@@ -70,7 +70,7 @@ class House:
         self.clock = FakeClock()
         self.queue = Delayed(self.clock)
         for cluster, fields in (records or {"demo": {}}).items():
-            self.store.save_record(record(cluster, **fields), None)
+            register(self.store, cluster, **fields)
             adopt(self.store, cluster, [key("a"), key("b")])
         self.hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
 
@@ -359,7 +359,7 @@ def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look() ->
     house.hear(failure())
     state = house.group()
     assert state is not None
-    house.store.save_group("demo", key("a"), replace(state, last_success=NOW), 1)
+    house.store.save_group("demo", key("a"), replace(state, last_success=NOW), house.store.load("demo").versions)
     house.clock.at += 5 * MINUTE
     asked = house.looks()
     assert house.hear(failure(id="again")).verdict is Verdict.KNOWN
@@ -439,7 +439,9 @@ def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> N
     own = {"initial": 60, "longest": 120, "forget_after": 600}
     house = House(demo={"pools": [{"name": "workers", "min": 1, "max": 9, "backoff": own}]})
     adopt(house.store, "demo", [key("a"), key("c")], pool="workers")
-    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), 1)
+    house.store.save_pool(
+        "demo", ADOPTED, PoolState(adopted={str(key("b")): Bounds(1, 3)}), house.store.load("demo").versions
+    )
     house.hear(failure(name=f"workers-{zone}", occurred_at=NOW))
     state = house.group(zone)
     assert state is not None
@@ -451,7 +453,7 @@ def test_a_pool_with_durations_of_its_own_has_them(zone: str, minutes: int) -> N
 def test_a_pools_durations_are_not_those_of_another_namespaces_pool_of_the_name() -> None:
     pools = [{"name": "workers", "namespace": "elsewhere", "min": 1, "max": 9, "backoff": {"initial": 60}}]
     house = House(demo={"pools": pools})
-    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), 1)
+    house.store.save_pool("demo", ADOPTED, PoolState(adopted={str(key("b")): None}), house.store.load("demo").versions)
     adopt(house.store, "demo", [key("a")], pool="workers")
     house.hear(failure(occurred_at=NOW))
     assert house.group().backoff_until == NOW + 5 * MINUTE  # type: ignore[union-attr]

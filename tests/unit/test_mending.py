@@ -53,7 +53,7 @@ def wrong(small: Small, scene: Scene) -> list[str]:
     if pool_max(scene.item(IDLE)) != "4":
         found.append(f"PoolMaximum is {pool_max(scene.item(IDLE))}")
     found += [f"{zone} has one too" for zone in (DEAD, BUSY, FROZEN) if pool_max(scene.item(zone)) is not None]
-    if scene.memory.load("demo").record.mending:
+    if scene.memory.load("demo").control.fixes:
         found.append("the wish is still there")
     return found
 

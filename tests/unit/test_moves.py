@@ -32,7 +32,16 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import (
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    plenty,
+    register,
+)
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
@@ -144,7 +153,7 @@ class TestTheOrderOfWrites:
     def test_a_run_that_ends_between_the_two_leaves_replicas_owed_and_none_doubled(self) -> None:
         groups = zones([3, 3], [2, 3], [(0, 3), (0, 12)])
         store, cluster, clock = InMemoryStore(), FakeCluster(groups), FakeClock(NOW)
-        store.save_record(record(pools=[{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]), None)
+        register(store, pools=[{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}])
         store.save_group("demo", key("a"), in_backoff(), None)
         written: list[str] = []
 
@@ -262,7 +271,7 @@ class TestWhileItIsUnderWay:
         store, clock = InMemoryStore(), FakeClock(NOW)
         cluster = FakeCluster(zones([5, 3], [2, 3], [(0, 5), (0, 9)]))
         pools = [{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]
-        store.save_record(record(pools=pools, dry_run=True), None)
+        register(store, pools=pools, dry_run=True)
         store.save_group("demo", key("a"), in_backoff(), None)
         outcome = _rebalance(store, cluster, clock)("demo", "test", plenty)
         assert outcome.plan is not None

@@ -33,7 +33,7 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli import acting
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
-from evenkeel.config import BackoffEntry, ZoneRecord
+from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
@@ -43,7 +43,19 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
 from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, NOW, group, key, stated, zones
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, Journal, plenty, record
+from tests.fakes import (
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    Journal,
+    plenty,
+    record,
+    register,
+    register_again,
+)
 
 NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
 LOW = {"pool_min": 0, "pool_max": 2}
@@ -58,7 +70,7 @@ class House:
         found = zones((2, 2, 2), bounds=[(1, 9)] * 3) if groups is None else groups
         self.cluster = FakeCluster(found, self.journal)
         self.clusters = FakeClusters({"demo": self.cluster})
-        self.store.save_record(record(**{"pools": NUMBERS, "dry_run": dry_run, **fields}), None)
+        register(self.store, **{"pools": NUMBERS, "dry_run": dry_run, **fields})
         chance = count()
         ports: dict[str, Any] = {"store": self.store, "clusters": self.clusters, "queue": self.queue}
         self.rebalance = Rebalance(
@@ -101,12 +113,16 @@ class House:
         self.store.save_group("demo", key(zone), state, None)
 
     def register_another(self, name: str, cluster: FakeCluster | Exception) -> None:
-        self.store.save_record(record(name), None)
+        register(self.store, name)
         self.clusters.by_id[name] = cluster
 
     @property
     def record(self) -> Any:
         return self.store.load("demo").record
+
+    @property
+    def control(self) -> Any:
+        return self.store.load("demo").control
 
 
 def two_pools() -> list[NodeGroup]:
@@ -308,23 +324,56 @@ class TestSinglePools:
         house.ask("pause", pool="other")
         answer = house.ask("resume", pool="workers")
         assert answer["message"] == "pool workers of demo is resumed and looked at now; still paused: pool other"
-        assert house.record.paused_pools == {"other": None}
+        assert house.control.paused_pools == {"other": None}
 
     def test_resuming_the_cluster_says_which_pools_stay_paused(self) -> None:
         house = House(two_pools())
         house.ask("pause", pool="workers")
         house.ask("pause")
         assert house.ask("resume")["message"].endswith("still paused: pool workers")
-        assert house.record.paused_pools == {"workers": None}
+        assert house.control.paused_pools == {"workers": None}
 
     def test_registering_again_does_not_bring_a_paused_pool_back(self) -> None:
         house = House(two_pools())
         house.ask("pause", pool="workers")
         given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
         assert house.ask("register", record=given)["message"].endswith("still paused: pool workers")
-        assert house.record.paused_pools == {"workers": None}
+        assert house.control.paused_pools == {"workers": None}
         house.ask("register", record={**given, "paused_pools": {}})
-        assert house.record.paused_pools == {}
+        assert house.control.paused_pools == {}
+
+    def test_registering_again_switches_on_no_cluster_that_is_paused_unless_the_record_says_so(self) -> None:
+        house = House()
+        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+        house.ask("pause", until="2026-01-15T12:02:30Z")
+        assert house.ask("register", record=given)["message"].endswith("; it is still paused")
+        assert house.control == ControlRecord(paused=True, paused_until=NOW + 2.5 * MINUTE)
+        house.ask("register", record={**given, "paused": False})
+        assert house.control == ControlRecord()
+        house.ask("register", record={**given, "paused": True})
+        assert house.control == ControlRecord(paused=True)
+
+    def test_registering_again_does_not_end_a_restore_unless_the_record_says_so(self) -> None:
+        house = House()
+        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+        house.ask("restore")
+        assert house.ask("register", record=given)["message"].endswith("; it is still being restored")
+        assert house.control.restoring
+        house.ask("register", record={**given, "leaving": False})
+        assert house.control == ControlRecord()
+
+    def test_a_new_record_may_say_what_is_paused_and_written(self) -> None:
+        house = House()
+        fix = {"pool": "workers", "before": 12, "after": 13}
+        given = {
+            "flavours": ["cluster-api"],
+            "access": {"kind": "kubeconfig", "secret": "evenkeel/new"},
+            **{"paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]},
+        }
+        house.ask("register", cluster="new", record=given)
+        assert house.store.load("new").control == ControlRecord(
+            paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
+        )
 
     def test_an_unknown_pool_is_refused_with_the_nearest_name(self) -> None:
         house = House(two_pools())
@@ -362,8 +411,8 @@ class TestRestoreOfAPool:
             house.cluster.change(patch.plan.group.key, offer=None, has_adopted=False, adopted=None)
         outcome = house.run()
         assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
-        assert (house.record.leaving_pools, house.record.paused_pools) == ((), {"workers": None})
-        assert house.record.paused is False
+        assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
+        assert house.control.paused is False
         assert house.run().written == 0
 
     def test_a_paused_pool_is_restored_as_well(self) -> None:
@@ -376,9 +425,7 @@ class TestRestoreOfAPool:
     def test_in_dry_run_it_is_written_and_its_neighbour_is_not(self) -> None:
         house = House(two_pools())
         house.settle()
-        house.store.save_record(
-            house.record.model_copy(update={"dry_run": True}), house.store.load("demo").versions["META"]
-        )
+        register_again(house.store, house.record.model_copy(update={"dry_run": True}))
         house.cluster.change(key("a"), bounds=Bounds(0, 99))
         house.ask("restore", pool="other")
         patches = len(house.cluster.applied)
@@ -391,13 +438,13 @@ class TestRestoreOfAPool:
         house = House(two_pools())
         house.ask("restore", pool="workers")
         house.run()
-        assert house.record.paused_pools == {"workers": None}
+        assert house.control.paused_pools == {"workers": None}
         house.ask("restore", pool="workers")
-        assert house.record.leaving_pools == ("workers",)
+        assert house.control.restoring_pools == ("workers",)
         patches = len(house.cluster.applied)
         house.run()
         assert {patch.plan.group.key.name for patch in house.cluster.applied[patches:]} <= {"other-a", "other-b"}
-        assert (house.record.leaving_pools, house.record.paused_pools) == ((), {"workers": None})
+        assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
 
     def test_adopted_bounds_are_forgotten_for_that_pool_alone(self) -> None:
         house = House(two_pools())
@@ -524,9 +571,7 @@ class TestExplain:
         house.ask("restore", pool="workers")
         house.run()
         house.ask("resume", pool="workers")
-        house.store.save_record(
-            house.record.model_copy(update={"dry_run": False}), house.store.load("demo").versions["META"]
-        )
+        register_again(house.store, house.record.model_copy(update={"dry_run": False}))
         house.settle()
         house.ask("restore", pool="workers")
         told = self.text(house, pool="workers")
@@ -615,7 +660,7 @@ class TestValidate:
         ]
         assert len(answer["diff"]) == 12
         assert house.journal.count("write pool-max") == 0
-        assert house.record.mending == ()
+        assert house.control.fixes == ()
 
     def test_apply_lets_the_worker_write_it_and_nobody_else(self) -> None:
         house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0), bounds=[(0, 1)] * 3)[1:]])
@@ -625,7 +670,7 @@ class TestValidate:
         assert house.queue.clusters == ["demo"]
         house.run()
         assert house.cluster.groups[key("a")].pool_max == 3
-        assert house.record.mending == ()
+        assert house.control.fixes == ()
         mended = next(decision for decision in house.store.decisions("demo", 9) if "mended" in decision)
         assert mended["mended"] == [
             {
@@ -654,7 +699,7 @@ class TestValidate:
         answer = house.ask("validate", apply=True)
         assert answer["diff"] == ["--- record, pool workers", "+++ record, pool workers", "-max: 2", "+max: 3"]
         assert house.record.pool_entries[0].max == 3
-        assert house.record.mending == ()
+        assert house.control.fixes == ()
         house.run()
         assert house.journal.count("write pool-max") == 0
         assert house.ask("validate")["pools"] == []
@@ -687,7 +732,7 @@ class TestValidate:
         answer = house.ask("validate", apply=True)
         assert answer["diff"] == []
         assert left in answer["pools"][0]["left"]
-        assert house.record.mending == ()
+        assert house.control.fixes == ()
 
     def test_what_changed_since_the_operator_saw_it_is_not_written(self) -> None:
         house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0))[1:]])
@@ -697,7 +742,7 @@ class TestValidate:
         assert house.cluster.groups[key("a")].pool_max == 7
         (told,) = [decision["mended"] for decision in house.store.decisions("demo", 9) if "mended" in decision]
         assert told[0]["outcome"] == "not written: it has changed since, to 7: validate again"
-        assert house.record.mending == ()
+        assert house.control.fixes == ()
 
     def test_what_was_agreed_to_for_one_pool_is_not_forgotten_over_another(self) -> None:
         groups = [replace(one, pool_max=None, pool_min=0) for one in two_pools()]
@@ -707,7 +752,7 @@ class TestValidate:
         house.ask("validate", apply=True, pool="other")
         given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
         house.ask("register", record={**given, "dry_run": False})
-        assert sorted(entry.pool.rpartition("/")[2] for entry in house.record.mending) == ["other", "workers"]
+        assert sorted(entry.pool.rpartition("/")[2] for entry in house.control.fixes) == ["other", "workers"]
         house.run()
         assert [house.cluster.groups[key("a", pool=pool)].pool_max for pool in ("workers", "other")] == [2, 2]
 
@@ -829,7 +874,7 @@ class TestWhoAsked:
     def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, by: object) -> None:
         house = House()
         assert house.refused("pause", by=by).startswith("by is ")
-        assert house.record.paused is False
+        assert house.control.paused is False
 
     def test_status_and_explain_tell_it_and_decisions_stay_what_they_were(self) -> None:
         house = House()

@@ -22,7 +22,7 @@ from evenkeel.domain.plan import plan as plan_of
 from sandbox.kube.schema import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
-from tests.fakes import FakeQueue, plenty
+from tests.fakes import FakeQueue, plenty, register_again
 
 
 @pytest.fixture(params=OWNERS)
@@ -99,6 +99,10 @@ class Stay:
     def record(self) -> Any:
         return self.scene.memory.load("demo").record
 
+    @property
+    def control(self) -> Any:
+        return self.scene.memory.load("demo").control
+
     def not_restored_after_harm(self, paused: Callable[[Any], object]) -> list[str]:
         """The steps of the next run at which harm leaves something as it was not, also after three more runs."""
         wrong = []
@@ -108,7 +112,7 @@ class Stay:
                 played.troubled(Life(at=at, how=how))
                 for _ in range(3):
                     played.troubled(Life())
-                if picture(played) != self.before or not paused(played.memory.load("demo").record):
+                if picture(played) != self.before or not paused(played.memory.load("demo").control):
                     wrong.append(f"{step}: {how}")
         return wrong
 
@@ -123,7 +127,7 @@ class TestEverythingIsAsBefore:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
         stay.leave()
         assert picture(stay.scene) == stay.before
-        assert (stay.record.paused, stay.record.leaving) == (True, False)
+        assert (stay.control.paused, stay.control.restoring) == (True, False)
         assert stay.scene.run().message == "demo: paused, nothing looked at"
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-api", "openshift"])
@@ -136,7 +140,7 @@ class TestEverythingIsAsBefore:
     def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, owner: str) -> None:
         stay = Stay(owner)
         record = stay.record.model_copy(update={"dry_run": True})
-        stay.scene.memory.save_record(record, stay.scene.memory.load("demo").versions["META"])
+        register_again(stay.scene.memory, record)
         stay.leave()
         assert picture(stay.scene) == stay.before
 
@@ -147,7 +151,7 @@ class TestEverythingIsAsBefore:
         outcome = stay.scene.run()
         assert outcome.written == 0
         assert picture(stay.scene) == stay.before
-        assert stay.record.paused
+        assert stay.control.paused
 
     def test_what_the_user_annotated_meanwhile_stays(self, owner: str) -> None:
         stay = Stay(owner)
@@ -163,8 +167,8 @@ class TestEverythingIsAsBefore:
         stay = Stay(owner)
         stay.scene.change(IDLE, PAUSED[stay.scene.flavour])
         stay.leave()
-        assert stay.record.leaving
-        assert not stay.record.paused
+        assert stay.control.restoring
+        assert not stay.control.paused
         thaw = {
             "gardener": {"spec": {"paused": None}},
             "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}},
@@ -172,7 +176,7 @@ class TestEverythingIsAsBefore:
         }
         stay.scene.change(IDLE, thaw[stay.scene.flavour])
         stay.scene.settle()
-        assert stay.record.paused
+        assert stay.control.paused
         now, before = picture(stay.scene), stay.before
         for pictured in (now, before):
             for item in pictured.values():
@@ -183,7 +187,7 @@ class TestEverythingIsAsBefore:
     def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
         stay = Stay(owner)
         assert stay.ask("restore")["ok"]
-        assert stay.not_restored_after_harm(lambda record: record.paused) == []
+        assert stay.not_restored_after_harm(lambda control: control.paused) == []
 
     def test_who_comes_back_adopts_what_stands_there_then(self, owner: str) -> None:
         stay = Stay(owner)
@@ -205,7 +209,7 @@ class TestEverythingIsAsBefore:
         for name, pictured in now.items():
             assert pictured["spec"] == stay.before[name]["spec"]
             assert pictured["metadata"].get("annotations") == stay.before[name]["metadata"].get("annotations")
-        assert stay.record.paused
+        assert stay.control.paused
 
 
 class TestOnePool:
@@ -215,8 +219,8 @@ class TestOnePool:
         assert stay.ask("restore", pool=POOL)["ok"]
         stay.scene.settle()
         assert picture(stay.scene) == stay.before
-        assert (stay.record.paused, stay.record.leaving_pools) == (False, ())
-        assert stay.record.paused_pools == {POOL: None}
+        assert (stay.control.paused, stay.control.restoring_pools) == (False, ())
+        assert stay.control.paused_pools == {POOL: None}
 
     def test_twice_is_once(self, owner: str) -> None:
         stay = Stay(owner)
@@ -224,13 +228,13 @@ class TestOnePool:
             stay.ask("restore", pool=POOL)
             stay.scene.settle()
             assert picture(stay.scene) == stay.before
-        assert stay.record.paused_pools == {POOL: None}
+        assert stay.control.paused_pools == {POOL: None}
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
     def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
         stay = Stay(owner)
         stay.ask("restore", pool=POOL)
-        assert stay.not_restored_after_harm(lambda record: record.paused_pools) == []
+        assert stay.not_restored_after_harm(lambda control: control.paused_pools) == []
 
     def test_who_comes_back_is_managed_again(self, owner: str) -> None:
         stay = Stay(owner)
@@ -259,10 +263,10 @@ class TestAdoptedBoundsThatSomebodyEdited:
         pools = stay.scene.memory.load("demo")
         for pool, state in pools.state.pools.items():
             bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
         stay.leave()
-        assert stay.record.leaving
+        assert stay.control.restoring
         plan = stay.scene.run().plan
         assert plan is not None
         told = [
@@ -275,7 +279,7 @@ class TestAdoptedBoundsThatSomebodyEdited:
         pools = stay.scene.memory.load("demo")
         for pool, state in pools.state.pools.items():
             bare = PoolState(digest=state.digest)
-            stay.scene.memory.save_pool("demo", pool, bare, pools.versions[f"POOL#{pool}"])
+            stay.scene.memory.save_pool("demo", pool, bare, pools.versions)
         stay.leave()
         assert picture(stay.scene) == stay.before
 

@@ -29,7 +29,7 @@ from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record, register
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 A, B, C = ZONES
@@ -486,7 +486,7 @@ class TestEventAndScan:
     def test_they_lead_to_the_same_state(self, code: str, kind: FailureClass, order: str) -> None:
         at = NOW - MINUTE
         store, queue = InMemoryStore(), FakeQueue()
-        store.save_record(record(flavours=["cluster-api"]), None)
+        register(store, flavours=["cluster-api"])
         adopt(store, "demo", [group("a").key])
         clock = FakeClock(NOW)
         hear = RecordFailure(store=store, queue=queue, clock=clock)
@@ -514,7 +514,7 @@ class TestEventAndScan:
                 known = remembered.state.groups.get(name)
                 after = see(looked, known, NOW, BACKOFF, 15 * MINUTE)
                 if after is not known and after is not None:
-                    store.save_group("demo", name, after, remembered.versions.get(f"GROUP#{name}"))
+                    store.save_group("demo", name, after, remembered.versions)
         ended = store.load("demo").state.groups[GroupKey("cluster-api", name.namespace, name.name)]
         assert (ended.failures, ended.last_failure, ended.backoff_until) == (1, at, at + BACKOFF.initial)
         assert ended.message == f"{code}: the provider's words"

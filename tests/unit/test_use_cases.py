@@ -56,6 +56,7 @@ from tests.fakes import (
     adopt,
     plenty,
     record,
+    register,
 )
 
 MINUTE = timedelta(minutes=1)
@@ -77,7 +78,7 @@ class House:
         self.queue = FakeQueue()
         self.bus = FakeBus()
         self._chance = count()
-        self.store.save_record(record(**{"dry_run": None, "pools": POOLS, **fields}), None)
+        register(self.store, **{"dry_run": None, "pools": POOLS, **fields})
         self.rebalance = Rebalance(
             store=self.store,
             clusters=self.clusters,
@@ -539,7 +540,7 @@ class TestRebalanceFailures:
             later = record_failure(
                 GroupState(), house.clock.at + 1 * MINUTE, FailureClass.QUOTA, "limit", BackoffPolicy()
             )
-            house.store.save_group("demo", key("a"), later, 1)
+            house.store.save_group("demo", key("a"), later, house.store.load("demo").versions)
 
         house.store.before_write.append(second_failure)
         house.run()
@@ -762,11 +763,11 @@ class TestWhatIsTold:
     def test_a_group_that_fails_again_is_told_again(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
         for running in (3, 4):
-            version = house.store.load("demo").versions.get(f"GROUP#{key('a')}")
+            versions = house.store.load("demo").versions
             known = house.store.load("demo").state.groups.get(key("a"), GroupState())
             at = house.clock.at + MINUTE / 2
             failed = record_failure(known, at, FailureClass.CAPACITY, "no room", BackoffPolicy())
-            house.store.save_group("demo", key("a"), failed, version)
+            house.store.save_group("demo", key("a"), failed, versions)
             for _ in range(12):
                 house.run()
             house.cluster.change(key("a"), requested=running, running=running)
@@ -798,7 +799,7 @@ class TestAnOpenMove:
         house.run()
         remembered = house.store.load("demo")
         owes = replace(remembered.state.pools[self.POOL], move=Move(id="interrupted", unplaced=2))
-        house.store.save_pool("demo", self.POOL, owes, remembered.versions[f"POOL#{self.POOL}"])
+        house.store.save_pool("demo", self.POOL, owes, remembered.versions)
         return house
 
     POOL = PoolId("cluster-api", "default", "", "workers")
@@ -962,7 +963,7 @@ class TestScan:
             "hourly": {"scan_interval": 3600},
             "paused": {"paused": True},
         }.items():
-            store.save_record(record(name, **fields), None)
+            register(store, name, **fields)
         return store
 
     def scan(self, store: InMemoryStore, queue: FakeQueue) -> Scan:
@@ -1056,7 +1057,7 @@ class TestHearFailure:
     @pytest.fixture
     def store(self) -> InMemoryStore:
         store = InMemoryStore()
-        store.save_record(record(), None)
+        register(store)
         adopt(store, "demo", [key("a")])
         return store
 
@@ -1143,7 +1144,7 @@ class TestHearFailure:
                 raise StateConflictError("again")
 
         contended = Contended()
-        contended.save_record(record(), None)
+        register(contended)
         adopt(contended, "demo", [key("a")])
         with pytest.raises(StateConflictError):
             RecordFailure(store=contended, queue=queue, clock=FakeClock())(failure())
@@ -1162,7 +1163,7 @@ class TestHearFailure:
     def test_the_order_in_which_failures_are_heard_does_not_matter(self, ages: list[int], order: Any) -> None:
         def after(ages: list[int]) -> GroupState:
             store = InMemoryStore()
-            store.save_record(record(), None)
+            register(store)
             adopt(store, "demo", [key("a")])
             hear = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())
             for age in ages:

@@ -27,7 +27,18 @@ from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
 from tests.builders import group
 from tests.crashing import BUSY, IDLE, Life, Scene
-from tests.fakes import NOW, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
+from tests.fakes import (
+    NOW,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    plenty,
+    record,
+    register,
+    register_again,
+)
 
 MINUTE = timedelta(minutes=1)
 ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
@@ -48,7 +59,7 @@ class House:
 
     def register(self, cluster: str = "demo", **fields: Any) -> None:
         given = {"region": "eu-central-1", "zone_ids": ZONE_IDS}
-        self.store.save_record(record(cluster, **{**given, **fields}), None)
+        register(self.store, cluster, **{**given, **fields})
 
     def hear(self, said: ZoneShift) -> EventOutcome:
         return RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
@@ -414,8 +425,7 @@ class TestTwoItemsForOneZone:
     def test_the_newest_counts(self, house: House) -> None:
         house.register(region="")
         house.ask("eu-central-1b", NOW + 90 * MINUTE)
-        version = house.store.load("demo").versions["META"]
-        house.store.save_record(record(region="eu-central-1", zone_ids=ZONE_IDS), version)
+        register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
         house.clock.at += MINUTE
         house.ask("eu-central-1b", NOW - MINUTE)
         assert not house.impaired("eu-central-1b")
@@ -427,8 +437,7 @@ class TestTwoItemsForOneZone:
         house.register(region="")
         house.clock.at += 10 * MINUTE
         house.hear(shift(minute=5, impaired=False, region=""))
-        version = house.store.load("demo").versions["META"]
-        house.store.save_record(record(region="eu-central-1", zone_ids=ZONE_IDS), version)
+        register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
         assert house.hear(shift(minute=0)).verdict is Verdict.KNOWN
         assert not house.impaired("eu-central-1b")
 

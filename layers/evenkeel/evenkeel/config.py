@@ -1,4 +1,4 @@
-"""Settings and records: everything that people and other programs write down for us, checked in one place.
+"""Settings, and the records that people, other programs and actions write down for us, checked in one place.
 
 Every bad value is named in one error, one line each: where it stands, what it is, what is wrong with it.
 """
@@ -30,19 +30,15 @@ from pydantic_core import PydanticKnownError
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
-from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.looks import Timer
 from evenkeel.domain.membership.discovery import Discovery
+from evenkeel.domain.membership.pausing import lasts, still_paused
 from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
-from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.similarity import GARDENER, Similarity
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
-from evenkeel.domain.model.ulids import ulid
-from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, shown
+from evenkeel.domain.model.values import LARGEST_COUNT, near, shown
+from evenkeel.domain.restore import is_restored
 
 
 class ConfigError(ValueError):
@@ -53,14 +49,16 @@ class ConfigError(ValueError):
         self.faults = faults
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A record as it must be: no field is unknown, none changes."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_model(model: type[_Model], data: object, where: str) -> _Model:
+def read_model(model: type[Model], data: object, where: str) -> Model:
     """``data`` as ``model``.
 
     Raises:
@@ -74,14 +72,6 @@ def read_model(model: type[_Model], data: object, where: str) -> _Model:
         inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
         raise ConfigError([_line(where, fault, model) for fault in faults]) from None
-
-
-def near(word: object, known: Sequence[str]) -> str:
-    """A suggestion to end an error with, where one of the known words is close to what was written; else nothing."""
-    from difflib import get_close_matches  # only errors need it
-
-    found = get_close_matches(str(word)[:100], [name for name in known if name], 1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
@@ -100,70 +90,17 @@ def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     return list(schema.get("properties", ()))
 
 
-def read_json(model: type[_Model], text: str, where: str) -> _Model:
+def read_json(model: type[Model], text: str, where: str) -> Model:
     """A JSON text as ``model``; raises ConfigError also where it is no JSON."""
-    return read_model(model, _json(text, where), where)
+    return read_model(model, parse_json(text, where), where)
 
 
-def _json(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
+    """Raises ConfigError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError([f"{where}: not JSON: {error}"]) from None
-
-
-Unknown = Sequence[tuple[tuple[str | int, ...], Any]]
-"""Fields of a stored record that only a newer release knows: where each stands, and its value."""
-
-
-def read_stored(model: type[_Model], text: str, where: str) -> tuple[_Model, Unknown]:
-    """A record that this program, or a newer release of it, has stored. Unlike what people hand in, it may have fields
-    that nobody here knows: they are left out, and returned so that `keep_unknown` can put them back.
-
-    Raises:
-        ConfigError: a field that is known has a bad value.
-    """
-    unknown: list[tuple[tuple[str | int, ...], Any]] = []
-    data = _json(text, where)
-    while True:
-        try:
-            return model.model_validate(data), unknown
-        except ValidationError as error:
-            paths = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
-        if not paths:
-            return read_model(model, data, where), unknown  # raises, in our words
-        for path in paths:
-            parent, place = _parent(data, path)
-            unknown.append(((*place, path[-1]), parent.pop(path[-1])))
-
-
-def keep_unknown(text: str, unknown: Unknown, before: str) -> str:
-    """A record's new text with the fields that only a newer release knows; ``before``: the text they were found in.
-
-    A field goes back to where it stood, unless something else stands there by now: another pool, another access.
-    """
-    data, old = json.loads(text), json.loads(before)
-    for path, value in unknown:
-        parent, was = data, old
-        try:
-            for part in path[:-1]:
-                parent, was = parent[part], was[part]
-        except (LookupError, TypeError):
-            continue
-        if isinstance(parent, dict) and all(parent.get(name) == was.get(name) for name in ("kind", "name")):
-            parent.setdefault(str(path[-1]), value)
-    return json.dumps(data, ensure_ascii=False)
-
-
-def _parent(data: Any, path: Sequence[str | int]) -> tuple[Any, tuple[str | int, ...]]:
-    """The object in which a path's last name stands, and the path to it without pydantic's names of forms."""
-    place: list[str | int] = []
-    for part in path[:-1]:
-        if isinstance(part, str) and part not in data:
-            continue  # the form of a union, such as kubeconfig in access.kubeconfig.region
-        data = data[part]
-        place.append(part)
-    return data, tuple(place)
 
 
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
@@ -232,7 +169,7 @@ ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?
 AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 
 
-class Settings(_Strict):
+class Settings(Strict):
     """What the template tells every function."""
 
     table: str = Field(min_length=1)
@@ -258,7 +195,7 @@ class Settings(_Strict):
         return read_model(cls, values, "environment")
 
 
-class EksAccess(_Strict):
+class EksAccess(Strict):
     """An EKS cluster of this account: AWS says where it is, and a presigned STS token says who we are."""
 
     kind: Literal["eks"]
@@ -273,7 +210,7 @@ class EksAccess(_Strict):
         return {key: data[key] for key in data if key not in obsolete} if isinstance(data, Mapping) else data
 
 
-class KubeconfigAccess(_Strict):
+class KubeconfigAccess(Strict):
     """A kubeconfig in Secrets Manager. Only inline data is taken from it."""
 
     kind: Literal["kubeconfig"]
@@ -281,7 +218,7 @@ class KubeconfigAccess(_Strict):
     context: str | None = None
 
 
-class BackoffEntry(_Strict):
+class BackoffEntry(Strict):
     """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
 
     initial: int = Field(default=300, ge=30, le=3600)
@@ -303,7 +240,7 @@ class BackoffEntry(_Strict):
         )
 
 
-class PoolEntry(_Strict):
+class PoolEntry(Strict):
     """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
 
     name: str = Field(min_length=1, max_length=253)
@@ -329,7 +266,7 @@ class PoolEntry(_Strict):
         return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
 
 
-class DiscoveredPools(_Strict):
+class DiscoveredPools(Strict):
     """Pools in the cluster's record, where groups that nobody assigns to a pool make pools with those like them."""
 
     discover: Literal["similar"]
@@ -361,7 +298,7 @@ Pools = Annotated[
 ]
 
 
-class ClusterPolicy(_Strict):
+class ClusterPolicy(Strict):
     """The part of a cluster's record that plans are made from."""
 
     flavours: tuple[FlavourName, ...] = Field(default_factory=lambda: tuple(FLAVOURS))
@@ -408,7 +345,7 @@ class ClusterPolicy(_Strict):
 PoolName = Annotated[str, Field(min_length=1, max_length=600)]
 
 
-class FixEntry(_Strict):
+class FixEntry(Strict):
     """A PoolMaximum that an operator has agreed to raise, until the next run has written it."""
 
     pool: PoolName
@@ -417,28 +354,49 @@ class FixEntry(_Strict):
     after: Count
 
 
+class ControlRecord(Strict):
+    """What actions have said about a cluster: what is paused, what is being restored, which fixes are agreed to."""
+
+    paused: bool = False
+    paused_until: Moment | None = None  # None while paused: until resumed
+    restoring: bool = False  # adopted bounds are being put back; then the cluster is paused
+    paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
+    restoring_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
+    fixes: tuple[FixEntry, ...] = ()  # written by the next run
+
+    def is_paused(self, now: datetime) -> bool:
+        """Whether the cluster is paused: for good, or until a moment that has not come yet."""
+        return self.paused and lasts(self.paused_until, now)
+
+    def pools_paused(self, now: datetime) -> dict[str, datetime | None]:
+        """The pools whose pause is not over, by name or id, each with its end; None: until resumed."""
+        return still_paused(self.paused_pools, now)
+
+    def restores(self, pool: PoolId) -> bool:
+        """Whether this pool is being restored: by itself, or with the whole cluster."""
+        return is_restored(pool, self)
+
+    def applied_to(self, policy: Policy) -> Policy:
+        """The policy with what is paused and what is being restored."""
+        return replace(policy, paused=self.paused_pools, restoring=self.restoring, restoring_pools=self.restoring_pools)
+
+
 class ClusterRecord(ClusterPolicy):
-    """A registered cluster."""
+    """A cluster as a person has registered it."""
 
     id: ClusterId
     flavours: tuple[FlavourName, ...] = Field(min_length=1)
     access: Annotated[EksAccess | KubeconfigAccess, Field(discriminator="kind")]
     dry_run: bool | None = None  # None: what the stack says
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
-    paused: bool = False
-    paused_until: Moment | None = None  # None while paused: until resumed
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")
     zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
     event_accounts: tuple[AccountId, ...] = ()  # whose events about it are believed; none named: the stack's own
-    leaving: bool = False  # adopted bounds are being put back; then the cluster is paused
-    paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
-    leaving_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
-    mending: tuple[FixEntry, ...] = ()  # written by the next run
 
-    def policy(self) -> Policy:
-        """With the pools that are paused."""
-        return replace(super().policy(), paused=self.paused_pools)
+    def is_dry(self, default: bool) -> bool:
+        """Whether nothing is written to the cluster; ``default``: what the stack says."""
+        return default if self.dry_run is None else self.dry_run
 
     @field_validator("scan_interval")
     @classmethod
@@ -448,64 +406,66 @@ class ClusterRecord(ClusterPolicy):
         return value
 
 
-class ClusterFile(ClusterPolicy):
-    """A record as ``evenkeel plan --cluster`` takes it: what only the deployed system needs may be left out."""
+class _Controls(Strict):
+    """What a record that is handed in may say about pauses, restores and fixes, in the words it has for them."""
 
-    id: ClusterId | None = None
-    access: dict[str, Any] | None = None
-    dry_run: bool | None = None
-    scan_interval: int | None = None
     paused: bool = False
     paused_until: Moment | None = None
-    region: str = ""
-    zone_ids: dict[str, str] = {}
-    names: tuple[str, ...] = ()
-    event_accounts: tuple[AccountId, ...] = ()
     leaving: bool = False
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
     mending: tuple[FixEntry, ...] = ()
 
 
-class GroupRecord(_Strict):
-    """A node group's backoff as it is stored, and as ``--state`` files have it."""
-
-    failures: Count = 1  # where an entry is written by hand, it stands for a failure
-    backoff_until: Moment | None = None
-    last_failure: Moment | None = None
-    failure_class: FailureClass = Field(default=FailureClass.UNKNOWN, alias="class")
-    message: str = ""
-    last_success: Moment | None = None
-    running_seen: Count | None = None
-    waiting_since: Moment | None = None
-    waiting_running: Count | None = None
-    reverts: tuple[Moment, ...] = ()
-    contested_since: Moment | None = None
-    contested_by: str = ""
-    contested_replicas: bool = False
-    reports: tuple[Moment, ...] = ()
-    marked: tuple[str, ...] = ()
-    arrived_at: Moment | None = None
-    ended: tuple[Moment, ...] = ()
-    refused: tuple[str, ...] = ()
-    ahead: tuple[Moment, ...] = ()
-    write_refused_at: Moment | None = None
-    write_refused: str = ""
-
-    def state(self) -> GroupState:
-        """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
-        last = self.last_failure
-        if last is None and self.backoff_until is not None:
-            last = self.backoff_until - BackoffPolicy().initial
-        return GroupState(**{**dict(self), "last_failure": last})
+class Registration(ClusterRecord, _Controls):
+    """A record as it is handed in, as ``scan`` finds it, and as releases without a control record have stored it."""
 
     @classmethod
-    def of(cls, state: GroupState) -> Self:
-        """The record of a state."""
-        return cls(**{name: getattr(state, name) for name in state.__dataclass_fields__})
+    def of(cls, record: ClusterRecord, control: ControlRecord) -> Self:
+        """Both in one. Fixes are left out: they are the next run's alone."""
+        return cls(
+            **dict(record),
+            paused=control.paused,
+            paused_until=control.paused_until,
+            leaving=control.restoring,
+            paused_pools=control.paused_pools,
+            leaving_pools=control.restoring_pools,
+        )
+
+    @property
+    def record(self) -> ClusterRecord:
+        """What a person registered."""
+        return ClusterRecord(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
+
+    def control(self, before: ControlRecord | None = None) -> ControlRecord:
+        """``before``, but for what is named here."""
+        before = before or ControlRecord()
+        named = self.model_fields_set
+        pause = self if named & {"paused", "paused_until"} else before
+        return ControlRecord(
+            paused=pause.paused,
+            paused_until=pause.paused_until,
+            restoring=self.leaving if "leaving" in named else before.restoring,
+            paused_pools=self.paused_pools if "paused_pools" in named else before.paused_pools,
+            restoring_pools=self.leaving_pools if "leaving_pools" in named else before.restoring_pools,
+            fixes=self.mending if "mending" in named else before.fixes,
+        )
 
 
-class ImpairedZone(_Strict):
+class ClusterFile(ClusterPolicy, _Controls):
+    """A record as ``evenkeel plan --cluster`` takes it: what only the deployed system needs may be left out."""
+
+    id: ClusterId | None = None
+    access: dict[str, Any] | None = None
+    dry_run: bool | None = None
+    scan_interval: int | None = None
+    region: str = ""
+    zone_ids: dict[str, str] = {}
+    names: tuple[str, ...] = ()
+    event_accounts: tuple[AccountId, ...] = ()
+
+
+class ImpairedZone(Strict):
     """An impaired zone, as files and releases before this one have it."""
 
     impaired_until: Moment
@@ -513,14 +473,14 @@ class ImpairedZone(_Strict):
     by: str = ""
 
 
-class ZoneWord(_Strict):
+class ZoneWord(Strict):
     """What one source last said about a zone."""
 
     until: Moment  # impaired until then; where that was over when it was said, the zone is well again
     said_at: Moment | None = None  # a later word of the source replaces an earlier one
 
 
-class ZoneRecord(_Strict):
+class ZoneRecord(Strict):
     """What is said about a zone, by source: an operator, ARC's autoshift, ARC's zonal shift, and so on.
 
     The zone is impaired while any of the words holds. Releases before this one stored a single word.
@@ -560,14 +520,14 @@ class ZoneRecord(_Strict):
         return self.model_copy(update={"words": words})
 
 
-class EventLookRecord(_Strict):
+class EventLookRecord(Strict):
     """The last look at a cluster that an event has asked for."""
 
     at: Moment  # when it is due
     by: str  # id of the event
 
 
-class ScaleRequestRecord(_Strict):
+class ScaleRequestRecord(Strict):
     """Nodes that somebody asked for, or (negative) gives back, until it is done."""
 
     id: str = Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")
@@ -593,139 +553,3 @@ class ScaleRequestRecord(_Strict):
         return ScaleRequest(
             id=self.id, nodes=self.nodes, at=self.at, pool=self.pool, group=self.group, only=frozenset(self.only)
         )
-
-
-class BoundsRecord(_Strict):
-    """Bounds as they are stored."""
-
-    min: Count
-    max: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is larger than max {self.max}")
-        return self
-
-
-class MoveRecord(_Strict):
-    """A move between zones, or growth on request, from before its first patch until after its last."""
-
-    id: str
-    unplaced: int = Field(default=0, alias="carried")
-    steps: dict[str, int] = {}
-    request: str = ""
-    only: tuple[str, ...] = ()
-
-
-class SightingRecord(_Strict):
-    """What was requested in a pool, and since when it has been seen so."""
-
-    since: Moment
-    requested: dict[str, Count] = {}
-    planned: dict[str, Count] = {}
-    few_since: Moment | None = None
-
-
-class PublicationRecord(_Strict):
-    """What Balanced has dealt out last."""
-
-    at: Moment
-    basis: str
-    targets: dict[str, Count] = {}
-    maxima: dict[str, int] = {}
-    grower: str = ""
-    turn: Count = 0
-    lent: bool = False
-
-
-class PoolRecord(_Strict):
-    """A pool's memory as it is stored, and as ``--state`` files have it."""
-
-    adopted: dict[str, BoundsRecord | None] = {}
-    digest: str = ""
-    move: MoveRecord | None = None
-    seen: SightingRecord | None = None
-    published: PublicationRecord | None = None
-    in_trouble: tuple[str, ...] = ()
-
-    def state(self) -> PoolState:
-        """The same in the domain's words."""
-        return PoolState(
-            adopted={key: Bounds(b.min, b.max) if b else None for key, b in self.adopted.items()},
-            digest=self.digest,
-            move=Move(**{**dict(self.move), "only": frozenset(self.move.only)}) if self.move else None,
-            seen=Sighting(**dict(self.seen)) if self.seen else None,
-            published=Publication(**dict(self.published)) if self.published else None,
-            in_trouble=self.in_trouble,
-        )
-
-    @classmethod
-    def of(cls, state: PoolState) -> Self:
-        """The record of a state."""
-        return cls(
-            adopted={key: BoundsRecord(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
-            digest=state.digest,
-            move=MoveRecord(**{**_fields_of(state.move), "only": tuple(sorted(state.move.only))})
-            if state.move
-            else None,
-            seen=SightingRecord(**_fields_of(state.seen)) if state.seen else None,
-            published=PublicationRecord(**_fields_of(state.published)) if state.published else None,
-            in_trouble=state.in_trouble,
-        )
-
-
-class TimerRecord(_Strict):
-    """When a cluster is looked at besides its scans, as it is stored."""
-
-    due: Moment
-    step: Count = 0
-    doubted: Moment | None = None
-
-    def timer(self) -> Timer:
-        """The same in the domain's words."""
-        return Timer(due=self.due, step=self.step, doubted=self.doubted)
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-class StateFile(_Strict):
-    """What ``evenkeel plan --state`` reads."""
-
-    groups: dict[str, GroupRecord] = {}
-    zones: dict[str, ImpairedZone] = {}
-    pools: dict[str, PoolRecord] = {}
-
-    @model_validator(mode="after")
-    def _keys(self) -> Self:
-        for key in self.groups:
-            try:
-                GroupKey.read(key)
-            except BadValueError as error:
-                raise ValueError(f"groups has key {shown(key)}: {error}") from None
-        for key in self.pools:
-            try:
-                PoolId.read(key)
-            except BadValueError as error:
-                raise ValueError(f"pools has key {shown(key)}: {error}") from None
-        return self
-
-    def state(self) -> ClusterState:
-        """The same in the domain's words."""
-        return ClusterState(
-            groups={GroupKey.read(key): record.state() for key, record in self.groups.items()},
-            pools={PoolId.read(key): record.state() for key, record in self.pools.items()},
-            zones={zone: record.impaired_until for zone, record in self.zones.items()},
-        )
-
-    def after(self, planned: Plan) -> Self:
-        """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
-        id = ulid(planned.now, bytes(10))  # no other move begins at that moment
-        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
-        former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
-        groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
-        kept = {id: record for id, record in self.pools.items() if id not in former}
-        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items() if state != PoolState()}
-        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})

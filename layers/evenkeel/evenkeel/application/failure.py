@@ -132,7 +132,7 @@ class RecordFailure:
             message = f"{failure.code}: {failure.message}"
             after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
             if after != before and not _adds_nothing(before, after, at):
-                self.store.save_group(cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
+                self.store.save_group(cluster, key, after, remembered.versions)
                 recorded = kind.value
             # A repeat that no success has answered counts as well: an earlier try may have recorded it, and died.
             is_news |= before.last_success is None or at > before.last_success
@@ -154,10 +154,8 @@ class RecordFailure:
             else:
                 at = latest.at + LOOKS_APART
         look = EventLookRecord(at=at, by=failure.id)
-        version = remembered.versions.get("HEARD")
         if look != latest:
-            self.store.save_event_look(cluster, look, version)
-            version = (version or 0) + 1
+            self.store.save_event_look(cluster, look, remembered.versions)
         reason = f"provisioning failure {failure.code}"
         try:
             if at <= now:
@@ -165,8 +163,9 @@ class RecordFailure:
             else:
                 self.queue.look_again(cluster, reason, ceil((at - now).total_seconds()))
         except QueueUnavailableError:
+            taken_back = EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id)
             with suppress(StateConflictError):
-                self.store.save_event_look(cluster, EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id), version)
+                self.store.save_event_look(cluster, taken_back, remembered.versions)
             raise
 
 

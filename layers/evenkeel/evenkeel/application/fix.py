@@ -1,12 +1,12 @@
 """Writing the numbers that an operator has agreed to (``validate`` with ``apply``)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
 from evenkeel.application.words import sentence
-from evenkeel.config import ClusterRecord, FixEntry
+from evenkeel.config import FixEntry
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
@@ -25,8 +25,8 @@ class Fixes:
         return sum(outcome.result is Result.WRITTEN for _, outcome in self.outcomes)
 
 
-def fix(record: ClusterRecord, plan: Plan, api: Cluster, is_late: Callable[[], bool], *, dry_run: bool) -> Fixes:
-    """Write the changes of the record.
+def fix(fixes: Sequence[FixEntry], plan: Plan, api: Cluster, is_late: Callable[[], bool], *, dry_run: bool) -> Fixes:
+    """Write the changes that were agreed to.
 
     A change is written to an object that is as it was when the operator saw it, or not at all. Written twice is written
     once: after a crash, what stands there already is found done.
@@ -36,7 +36,7 @@ def fix(record: ClusterRecord, plan: Plan, api: Cluster, is_late: Callable[[], b
     groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
     outcomes: list[tuple[FixEntry, Outcome]] = []
     postponed: list[FixEntry] = []
-    for entry in record.mending:
+    for entry in fixes:
         outcome = Outcome(Result.PLANNED) if dry_run else _obstacle(entry, groups.get(entry.group))
         if outcome is None and is_late():
             postponed.append(entry)

@@ -1,14 +1,22 @@
 """What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.config import (
+    ClusterRecord,
+    ControlRecord,
+    EventLookRecord,
+    Registration,
+    ScaleRequestRecord,
+    ZoneRecord,
+)
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch
@@ -30,21 +38,35 @@ Remaining = Callable[[], float]
 """Seconds that are left to the running invocation."""
 
 
+class Versions(dict[str, int]):
+    """Which versions of a cluster's items a reader has seen: the store's own, by its own names, opaque to all else.
+
+    A write is conditional on them, and brings them up to date: who writes twice writes on top of what it wrote. Another
+    reader's stay as they were, and so do its writes fail.
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remembered:
     """All that is stored of one cluster, from one query, with the versions it was read at."""
 
     record: ClusterRecord
+    control: ControlRecord
     state: ClusterState
     zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
     scale_requests: Mapping[
         str, ScaleRequestRecord
     ]  # by id, those that are done too; the plan needs only state.growths
-    versions: Mapping[str, int]  # sort key -> version; absent: there was no such item
+    versions: Versions
     fencing_token: int  # of the lease
-    over: Mapping[str, int] = field(default_factory=dict)  # items that count no more: sort key -> version
+    expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
+
+    @property
+    def policy(self) -> Policy:
+        """What plans are made from: what the record says, with what is paused and what is being restored."""
+        return self.control.applied_to(self.record.policy())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +79,7 @@ class Lease:
 
 
 class RunStore(Protocol):
-    """What a run needs of the table. Every write is conditional on the version that was read.
+    """What a run needs of the table. Every write is conditional on the versions that were read; None: nothing is there.
 
     All methods raise StateUnavailableError when the table does not answer.
     """
@@ -66,28 +88,28 @@ class RunStore(Protocol):
         """One consistent query. Raises UnknownClusterError; ConfigError where a record has a bad value."""
         ...
 
-    def save_record(self, record: ClusterRecord, version: int | None) -> None:
-        """Raises StateConflictError unless the stored version is ``version`` (None: there is none yet)."""
+    def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
+        """Both or neither. Raises StateConflictError where one has been written since."""
         ...
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         """Raises StateConflictError."""
         ...
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Raises StateConflictError."""
         ...
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
-        """Raises StateConflictError; for one without a version: it is known already."""
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
+        """Raises StateConflictError; without versions: it is known already."""
         ...
 
-    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Raises StateConflictError."""
         ...
 
-    def forget(self, cluster: str, sort_key: str, version: int) -> None:
-        """Delete an item that is over. Raises StateConflictError where it has been written since."""
+    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
+        """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
         ...
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
@@ -106,19 +128,22 @@ class RunStore(Protocol):
 class Store(RunStore, Protocol):
     """The table, as everybody else needs it too."""
 
-    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
+    def due(self) -> Sequence[tuple[str, Registration | str]]:
         """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
         ...
 
-    def record_version(self, cluster: str) -> int | None:
-        """The version of a cluster's record, also of one that cannot be read; None: not registered."""
+    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
+        """What registering a cluster again has to go on from, also where its record cannot be read.
+
+        None: it is not registered.
+        """
         ...
 
-    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Raises StateConflictError."""
         ...
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
         ...
 

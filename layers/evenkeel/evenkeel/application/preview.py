@@ -31,7 +31,7 @@ class Preview:
     @classmethod
     def of(cls, remembered: Remembered, observation: Observation, plan: Plan) -> Self:
         """What is remembered, what was seen, and the plan that was made of both."""
-        policy = remembered.record.policy()
+        policy = remembered.policy
         pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
         ids = {pool.id for pool in pools}
         pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
@@ -79,9 +79,9 @@ class Preview:
 
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
-    record, state = remembered.record, remembered.state
-    _, observation = observe_cluster(clusters, record, remaining, state)
-    plan = contained(record.id, "it was planned", lambda: plan_for(record, observation, state, now))
+    record = remembered.record
+    _, observation = observe_cluster(clusters, record, remaining, remembered.state)
+    plan = contained(record.id, "it was planned", lambda: plan_for(remembered, observation, now))
     return Preview.of(remembered, observation, plan)
 
 
@@ -131,7 +131,7 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
     """
     names = {rule.name for rule in remembered.record.policy().pools}
     names |= {text for id in remembered.state.pools for text in id.names}
-    names |= {*remembered.record.paused_pools, *remembered.record.leaving_pools}
+    names |= {*remembered.control.paused_pools, *remembered.control.restoring_pools}
     if name in names:
         return
     try:

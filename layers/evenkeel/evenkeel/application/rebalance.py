@@ -25,7 +25,7 @@ from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered, R
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
-from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.config import ConfigError
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.reasons import Rule, because
@@ -79,7 +79,7 @@ class Rebalance(RunPorts):
             self.queue.look_again(summary.cluster, reason, seconds)
         if remembered is not None and timer is not None and timer != before:
             try:
-                self.store.save_timer(summary.cluster, timer, remembered.versions.get("LOOK"))
+                self.store.save_timer(summary.cluster, timer, remembered.versions)
             except (StateConflictError, StateUnavailableError) as error:
                 _log.info("timer not remembered: %s", error, extra={"cluster": summary.cluster})
 
@@ -100,7 +100,7 @@ class _Rounds:
             run = self._look_and_plan()
             if run is None:
                 return
-            if run.record.mending:
+            if run.remembered.control.fixes:
                 if not self._fix(run):
                     return
                 continue  # what is planned next, is planned with the new numbers
@@ -121,10 +121,10 @@ class _Rounds:
         except ConfigError as error:
             self._unreadable(error)
             return None
-        record, state = remembered.record, remembered.state
+        record, control, state = remembered.record, remembered.control, remembered.state
         # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
-        self.summary.dry_run = is_dry(record, self.ports.dry_run) and not record.leaving
-        if is_paused(record, clock.now()):
+        self.summary.dry_run = record.is_dry(self.ports.dry_run) and not control.restoring
+        if control.is_paused(clock.now()):
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         try:
@@ -132,7 +132,7 @@ class _Rounds:
             now = clock.now()
             self.refused = {**_refused_lately(state, now), **self.refused}
             observation = _without(observation, self.refused)
-            plan = contained(cluster, "it was planned", partial(plan_for, record, observation, state, now))
+            plan = contained(cluster, "it was planned", partial(plan_for, remembered, observation, now))
         except EvenkeelError as error:
             self._unreadable(error)
             return None
@@ -195,13 +195,3 @@ def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Obser
         for group in observation.groups
     )
     return replace(observation, groups=groups)
-
-
-def is_paused(record: ClusterRecord, now: datetime) -> bool:
-    """Whether the cluster is paused: for good, or until a moment that has not come yet."""
-    return record.paused and (record.paused_until is None or now < record.paused_until)
-
-
-def is_dry(record: ClusterRecord, default: bool) -> bool:
-    """Whether the cluster is in dry run: as its record says, else as the stack does."""
-    return default if record.dry_run is None else record.dry_run

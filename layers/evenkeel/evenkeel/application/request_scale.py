@@ -10,7 +10,6 @@ from datetime import timedelta
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.events import EventOutcome, ScaleRequestEvent, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.application.rebalance import is_paused
 from evenkeel.application.words import counted
 from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.model.values import shown
@@ -63,7 +62,8 @@ class RequestScale:
             return EventOutcome(verdict=Verdict.KNOWN, message=message)
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
-        held = "being left" if remembered.record.leaving else "paused" if is_paused(remembered.record, now) else None
+        control = remembered.control
+        held = "being left" if control.restoring else "paused" if control.is_paused(now) else None
         next_step = f"{held}: it waits, for an hour at most" if held else "looked at now"
         message = f"request {record.id}: {_what(record)}: {cluster} is {next_step}"
         return EventOutcome(verdict=Verdict.RECORDED, message=message)

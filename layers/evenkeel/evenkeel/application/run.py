@@ -10,7 +10,7 @@ from evenkeel.application.errors import StateConflictError
 from evenkeel.application.fix import fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
-from evenkeel.application.restoring import after_leaving, leaves
+from evenkeel.application.restoring import after_restore
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.words import counted, problem_words
@@ -98,14 +98,14 @@ class Run:
 
     def fix(self) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        dry_run = self.summary.dry_run
+        control, dry_run = self.remembered.control, self.summary.dry_run
         if not dry_run:
             self._take_lease()
         try:
-            fixes = fix(self.record, self.plan, self.api, self._is_late, dry_run=dry_run)
+            fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run=dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
-            record = self.record.model_copy(update={"mending": fixes.postponed})
-            self.ports.store.save_record(record, self.remembered.versions["META"])
+            control = control.model_copy(update={"fixes": fixes.postponed})
+            self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
             self._give_back_lease()
         for pool in self.plan.pools:
@@ -138,7 +138,7 @@ class Run:
         return expired or self.remaining() < _PATCH_SECONDS
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self.summary.dry_run and not leaves(self.record, pool.id)
+        return self.summary.dry_run and not self.remembered.control.restores(pool.id)
 
     # Journal and writes
 
@@ -146,7 +146,7 @@ class Run:
         """Remember what must not be lost, before the first patch."""
         writes = self.lease is not None and not self._is_dry(pool)
         # What is put back needs no journal; a move that is ended before does.
-        journalled = writes and (pool.moves or not leaves(self.record, pool.id))
+        journalled = writes and (pool.moves or not self.remembered.control.restores(pool.id))
         self.run_state.save_pool(pool.id, opened(pool, self.ports.new_id()) if journalled else pool.remembered)
         if pool.known_as is not None:
             self.run_state.save_pool(pool.known_as, PoolState())
@@ -227,22 +227,23 @@ class Run:
 
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""
-        restored = after_leaving(self.record, self.plan)
+        before = self.remembered.control
+        restored = after_restore(before, self.plan)
         if restored is None:
             return
-        record, sentence = restored
+        control, sentence = restored
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
-            if state.adopted and leaves(self.record, id) and not leaves(record, id):
+            if state.adopted and before.restores(id) and not control.restores(id):
                 self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
-        self.ports.store.save_record(record, self.remembered.versions["META"])
+        self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 
     def _clean_up(self) -> None:
         """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""
-        for key, version in list(self.remembered.over.items())[:_FORGOTTEN_AT_ONCE]:
+        for expired in self.remembered.expired[:_FORGOTTEN_AT_ONCE]:
             try:
-                self.ports.store.forget(self.summary.cluster, key, version)
+                self.ports.store.forget(self.summary.cluster, expired, self.remembered.versions)
             except StateConflictError:
                 continue  # it is news again
 

@@ -1,11 +1,11 @@
-"""What one run remembers while it writes: versions that follow each other, and which machines it has marked.
+"""What one run remembers while it writes: what it has stored of each group and pool, and which machines it has marked.
 
 A delete mark is set on machines that are about to go. One that stays on a machine that lives would make the next
 scale-down take that machine in the place of an empty one; so the table knows of every mark before it is set.
 """
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
 from evenkeel.application.ports import Cluster, Remembered, RunStore
@@ -26,32 +26,23 @@ class RunState:
     remembered: Remembered
     groups: dict[GroupKey, GroupState]
     pools: dict[PoolId, PoolState]
-    ours: dict[str, int] = field(default_factory=dict)  # versions that this run has written
 
     def save_group(self, key: GroupKey, state: GroupState) -> None:
         """Raises StateConflictError, as the store does."""
-        self.store.save_group(self.remembered.record.id, key, state, self._version(f"GROUP#{key}"))
-        self._written(f"GROUP#{key}")
+        self.store.save_group(self.remembered.record.id, key, state, self.remembered.versions)
         self.groups[key] = state
 
     def save_pool(self, id: PoolId, state: PoolState) -> None:
         """What is remembered already is not written again. Raises StateConflictError."""
         if state == self.pools.get(id, PoolState()):
             return
-        self.store.save_pool(self.remembered.record.id, id, state, self._version(f"POOL#{id}"))
-        self._written(f"POOL#{id}")
+        self.store.save_pool(self.remembered.record.id, id, state, self.remembered.versions)
         self.pools[id] = state
 
     def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
         """A request is answered."""
         done = record.model_copy(update={"done": True, "result": result[:1000]})
-        self.store.save_scale_request(self.remembered.record.id, done, self._version(f"GROWTH#{record.id}"))
-
-    def _version(self, key: str) -> int | None:
-        return self.ours.get(key, self.remembered.versions.get(key))
-
-    def _written(self, key: str) -> None:
-        self.ours[key] = (self._version(key) or 0) + 1
+        self.store.save_scale_request(self.remembered.record.id, done, self.remembered.versions)
 
 
 def mark(api: Cluster, patch: Patch, run_state: RunState) -> None:

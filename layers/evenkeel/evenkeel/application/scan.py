@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.application.rebalance import is_paused
 
 _log = logging.getLogger("evenkeel.scan")
 _MINUTE = 60
@@ -53,7 +52,7 @@ class Scan:
             if isinstance(record, str):
                 broken.append(record)
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
-            elif not is_paused(record, at) and is_due(cluster, record.scan_interval, at):
+            elif not record.control().is_paused(at) and is_due(cluster, record.scan_interval, at):
                 minute = int(at.timestamp()) // _MINUTE
                 self.queue.request(cluster, "scan", f"scan-{cluster}-{minute}")
                 for delay in range(record.scan_interval, _MINUTE, record.scan_interval):

@@ -82,8 +82,7 @@ class RecordZoneShift:
             try:
                 if is_news:
                     words = {**(record.words if record else {}), shift.by: word}
-                    version = remembered.versions.get(f"ZONE#{region}/{zone}")
-                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), version)
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), remembered.versions)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from evenkeel.adapters.stored import StateFile
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.words import problem_words
@@ -24,7 +25,7 @@ from evenkeel.cli.inputs import (
 from evenkeel.cli.objects import read_objects
 from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
-from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model
+from evenkeel.config import ClusterFile, ConfigError, read_json, read_model
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState

@@ -21,9 +21,9 @@ from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
-from evenkeel.config import ConfigError, near
+from evenkeel.config import ConfigError
 from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.model.values import BadValueError, near, shown
 
 # Whoever waits longer than this wants to know for how long.
 _PATIENCE_SECONDS = 2.0

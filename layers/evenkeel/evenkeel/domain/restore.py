@@ -4,8 +4,9 @@ Planned like everything else, so that it goes through the same safety pass, orde
 run finds nothing of ours and plans nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from evenkeel.domain.bounds.safety import safe_bounds
 from evenkeel.domain.model.groups import NodeGroup, Observation, PoolId, State
@@ -16,9 +17,21 @@ from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState
 
 
-def is_restored(id: PoolId, policy: Policy) -> bool:
+class Restoring(Protocol):
+    """A policy, or the record that it is made from."""
+
+    @property
+    def restoring(self) -> bool:
+        """The whole cluster is being restored."""
+
+    @property
+    def restoring_pools(self) -> Collection[str]:
+        """These pools are, by name or id."""
+
+
+def is_restored(id: PoolId, restoring: Restoring) -> bool:
     """Whether this pool is being restored: by itself, or with the whole cluster."""
-    return policy.restoring or is_called(id, policy.restoring_pools)
+    return restoring.restoring or is_called(id, restoring.restoring_pools)
 
 
 def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:

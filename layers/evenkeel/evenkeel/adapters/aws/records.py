@@ -6,26 +6,24 @@ when it returns.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from pydantic import BaseModel
 
+from evenkeel.adapters.stored import GroupRecord, PoolRecord, TimerRecord, Unknown, keep_unknown, read_stored
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import Remembered, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
+    ControlRecord,
     EventLookRecord,
-    GroupRecord,
-    PoolRecord,
+    Registration,
     ScaleRequestRecord,
-    TimerRecord,
-    Unknown,
     ZoneRecord,
-    keep_unknown,
-    read_stored,
 )
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -41,6 +39,8 @@ _GROUP_KEPT = timedelta(days=2)
 _CONTESTED_KEPT = timedelta(days=365)
 # EventBridge may bring an event again within a day.
 _SCALE_REQUEST_KEPT = timedelta(days=1, hours=1)
+# Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
+META, CONTROL, EVENT_LOOK, TIMER = "META", "META#CONTROL", "HEARD", "LOOK"
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -68,17 +68,22 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """An item as it is to be written, on the version that was read."""
+    """An item as it is to be written, on the version that was read; None: it must not be there yet."""
 
     sort_key: str
     text: str
-    version: int | None
+    version: int | None = None
     expires: datetime | None = None  # None: never
 
     @property
     def next_version(self) -> int:
         """The version after it is written."""
         return (self.version or 0) + 1
+
+    def note(self, versions: Versions | None) -> None:
+        """It has been written."""
+        if versions is not None:
+            versions[self.sort_key] = self.next_version
 
 
 class Records:
@@ -96,66 +101,86 @@ class Records:
             UnknownClusterError: there is no record of the cluster.
             ConfigError: a record has a bad value.
         """
-        if "META" not in items:
+        if META not in items:
             raise UnknownClusterError(f"cluster {cluster!r} is not registered")
-        groups: dict[GroupKey, GroupState] = {}
-        pools: dict[PoolId, PoolState] = {}
+        live = {key: item for key, item in items.items() if item.expires is None or now < item.expires}
+
+        def read(model: type[_Model], wanted: str) -> dict[str, _Model]:
+            """Of one sort key, or of all that begin with one that ends in "#"."""
+            keys = [key for key in live if key == wanted or (wanted.endswith("#") and key.startswith(wanted))]
+            return {key: self._read(model, cluster, key, live[key]) for key in keys}
+
+        groups = {_group_key(cluster, key): record.state() for key, record in read(GroupRecord, "GROUP#").items()}
+        pools = {record.id: record.state() for record in read(_PoolRecord, "POOL#").values()}
+        scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
         zones: dict[str, ZoneRecord] = {}
-        scale_requests: dict[str, ScaleRequestRecord] = {}
-        event_look = timer = None
-        over: dict[str, int] = {}
-        for key, item in items.items():
-            if item.expires is not None and item.expires <= now:
-                if item.version is not None and key != "LOOK":
-                    over[key] = item.version
-                continue
-            if key.startswith("GROUP#"):
-                groups[_group_key(cluster, key)] = self._read(GroupRecord, cluster, key, item).state()
-            elif key.startswith("POOL#"):
-                pool = self._read(_PoolRecord, cluster, key, item)
-                pools[pool.id] = pool.state()
-            elif key.startswith("GROWTH#"):
-                scale_request = self._read(ScaleRequestRecord, cluster, key, item)
-                scale_requests[scale_request.id] = scale_request
-            elif key.startswith("ZONE#"):
-                zone, said = key.rpartition("/")[2], self._read(ZoneRecord, cluster, key, item)
-                # A record that has got a region since may have two items of a zone: of each source the later word.
-                zones[zone] = zones[zone].merged(said) if zone in zones else said
-            elif key == "HEARD":
-                event_look = self._read(EventLookRecord, cluster, key, item)
-            elif key == "LOOK":
-                timer = self._read(TimerRecord, cluster, key, item).timer()
+        for key, said in read(ZoneRecord, "ZONE#").items():
+            # A record that has got a region since may have two items of a zone: of each source the later word.
+            zone = key.rpartition("/")[2]
+            zones[zone] = zones[zone].merged(said) if zone in zones else said
+        timer = read(TimerRecord, TIMER).get(TIMER)
+        registration = self._read(Registration, cluster, META, items[META])
+        versions = _versions(items)
         return Remembered(
-            record=self._read(ClusterRecord, cluster, "META", items["META"]),
+            record=registration.record,
+            control=self._control(cluster, items, registration.control()),
             state=ClusterState(
                 groups=groups,
                 pools=pools,
                 zones={zone: record.impaired_until for zone, record in zones.items()},
                 scale_requests=tuple(
-                    scale_request.scale_request() for scale_request in scale_requests.values() if not scale_request.done
+                    request.scale_request() for request in scale_requests.values() if not request.done
                 ),
             ),
             zones=zones,
             scale_requests=scale_requests,
-            timer=timer,
-            event_look=event_look,
-            versions={key: item.version for key, item in items.items() if item.version is not None},
-            over=over,
+            timer=timer.timer() if timer else None,
+            event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
+            versions=versions,
+            expired=[key for key in items if key not in live and key in versions and key != TIMER],
             fencing_token=fence,
         )
 
-    def cluster_record(self, cluster: str, text: str) -> ClusterRecord | str:
+    def registration(self, cluster: str, text: str) -> Registration | str:
         """A record from the index; a string is what is wrong with it."""
         try:
-            return read_stored(ClusterRecord, text, _name(cluster, "META"))[0]
+            return read_stored(Registration, text, _name(cluster, META))[0]
         except ConfigError as error:
             return str(error)
 
-    def record(self, record: ClusterRecord, version: int | None) -> Entry:
-        """A cluster's own."""
-        return self._entry(record.id, "META", record.model_dump_json(exclude_none=True), version)
+    def registered(self, cluster: str, items: Mapping[str, Stored]) -> tuple[ControlRecord, Versions] | None:
+        """Of these, a cluster's own items, what can be read."""
+        if META not in items:
+            return None
+        registration = self.registration(cluster, items[META].text)
+        control = ControlRecord() if isinstance(registration, str) else registration.control()
+        with suppress(ConfigError):  # what stands in the record then says most of it
+            control = self._control(cluster, items, control)
+        return control, _versions(items)
 
-    def group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None, now: datetime) -> Entry:
+    def record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> tuple[Entry, Entry]:
+        """A cluster's own items, which are written together and so have one version.
+
+        The record says once more what is paused and what is being restored: the index, which `scan` reads, shows
+        nothing else; and a release without control records, if one is rolled back to, leaves alone what is paused.
+        """
+        version = None if versions is None else versions.get(META)
+        registration = Registration.of(record, control).model_dump_json(exclude_none=True)
+        meta = self._entry(record.id, META, registration, version)
+        return meta, self._entry(record.id, CONTROL, control.model_dump_json(), version)
+
+    def _control(self, cluster: str, items: Mapping[str, Stored], otherwise: ControlRecord) -> ControlRecord:
+        """What actions have said; ``otherwise``: what the record itself says.
+
+        That counts where a release without control records has written it last: their versions then differ. So they do
+        for who reads between the writes of the two, and is refused any of its own.
+        """
+        item = items.get(CONTROL)
+        if item is None or item.version != items[META].version:
+            return otherwise
+        return self._read(ControlRecord, cluster, CONTROL, item)
+
+    def group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None, now: datetime) -> Entry:
         """Kept until its failure is forgotten, and while machines carry marks of ours."""
         times = (state.backoff_until, state.last_failure, state.waiting_since)
         last = max([now, *(at for at in times if at is not None)])
@@ -164,34 +189,36 @@ class Records:
         # A group may stay frozen for longer than its failure counts; its marks must be found again all the same.
         expires = None if state.marked else last + _GROUP_KEPT
         text = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
-        return self._entry(cluster, f"GROUP#{key}", text, version, expires)
+        return self._of(cluster, f"GROUP#{key}", text, versions, expires)
 
-    def pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> Entry:
+    def pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> Entry:
         """Never expires: the adopted bounds are what ``restore`` puts back."""
         id = {name: getattr(pool, name) for name in pool.__dataclass_fields__}
         record = _PoolRecord(**{**dict(PoolRecord.of(state)), **id})
-        return self._entry(cluster, f"POOL#{pool}", record.model_dump_json(exclude_defaults=True), version)
+        return self._of(cluster, f"POOL#{pool}", record.model_dump_json(by_alias=True, exclude_defaults=True), versions)
 
     def zone(
-        self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None, now: datetime
+        self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None, now: datetime
     ) -> Entry:
         """Kept longer than it holds, so that late words about it are still known to be late."""
         expires = max(now, record.impaired_until) + _KEPT
-        return self._entry(cluster, f"ZONE#{region}/{zone}", record.model_dump_json(), version, expires)
+        return self._of(cluster, f"ZONE#{region}/{zone}", record.model_dump_json(), versions, expires)
 
-    def scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None, now: datetime) -> Entry:
+    def scale_request(
+        self, cluster: str, record: ScaleRequestRecord, versions: Versions | None, now: datetime
+    ) -> Entry:
         """Kept for a day after it was asked for, so that the same request is known when it comes again."""
         expires = max(now + _KEPT, record.at + _SCALE_REQUEST_KEPT)
-        return self._entry(cluster, f"GROWTH#{record.id}", record.model_dump_json(), version, expires)
+        return self._of(cluster, f"GROWTH#{record.id}", record.model_dump_json(), versions, expires)
 
-    def event_look(self, cluster: str, record: EventLookRecord, version: int | None, now: datetime) -> Entry:
+    def event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None, now: datetime) -> Entry:
         """Of interest for seconds."""
-        return self._entry(cluster, "HEARD", record.model_dump_json(), version, max(now, record.at) + _KEPT)
+        return self._of(cluster, EVENT_LOOK, record.model_dump_json(), versions, max(now, record.at) + _KEPT)
 
-    def timer(self, cluster: str, timer: Timer, version: int | None, now: datetime) -> Entry:
+    def timer(self, cluster: str, timer: Timer, versions: Versions | None, now: datetime) -> Entry:
         """Kept while it may still keep a look from being asked for twice."""
         record = TimerRecord(due=timer.due, step=timer.step, doubted=timer.doubted)
-        return self._entry(cluster, "LOOK", record.model_dump_json(), version, max(now, timer.due) + _KEPT)
+        return self._of(cluster, TIMER, record.model_dump_json(), versions, max(now, timer.due) + _KEPT)
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
         record, unknown = read_stored(model, item.text, _name(cluster, key))
@@ -200,6 +227,11 @@ class Records:
         else:
             self._unknown.pop((cluster, key), None)
         return record
+
+    def _of(
+        self, cluster: str, key: str, text: str, versions: Versions | None, expires: datetime | None = None
+    ) -> Entry:
+        return self._entry(cluster, key, text, None if versions is None else versions.get(key), expires)
 
     def _entry(self, cluster: str, key: str, text: str, version: int | None, expires: datetime | None = None) -> Entry:
         known = self._unknown.get((cluster, key))
@@ -211,8 +243,12 @@ class Records:
         return entry
 
 
+def _versions(items: Mapping[str, Stored]) -> Versions:
+    return Versions({key: item.version for key, item in items.items() if item.version is not None})
+
+
 def _name(cluster: str, key: str) -> str:
-    return f"record of cluster {cluster}" if key == "META" else f"CLUSTER#{cluster} {key}"
+    return f"record of cluster {cluster}" if key == META else f"CLUSTER#{cluster} {key}"
 
 
 def _group_key(cluster: str, sort_key: str) -> GroupKey:

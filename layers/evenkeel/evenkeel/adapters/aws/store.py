@@ -7,7 +7,8 @@
                        HEARD                           the last look that an event has asked for
                        LEASE                           owner, fence, expiry; never deleted
                        LOOK                            when the cluster is looked at besides its scans
-                       META                            the cluster's record; the sparse index `due` is on this
+                       META                            what a person registered; the sparse index `due` is on this
+                       META#CONTROL                    what is paused, what is being restored, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
                        ZONE#<region>/<zone>            impaired until, by source
 
@@ -24,11 +25,18 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Lease, Remembered
-from evenkeel.config import ClusterRecord, EventLookRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.application.ports import Lease, Remembered, Versions
+from evenkeel.config import (
+    ClusterRecord,
+    ControlRecord,
+    EventLookRecord,
+    Registration,
+    ScaleRequestRecord,
+    ZoneRecord,
+)
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -69,68 +77,73 @@ class DynamoStore:
             ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": "G"}},
             ConsistentRead=True,
         )
-        by_key = {item["sk"]["S"]: item for item in items}
-        lease = by_key.pop("LEASE", None)
+        lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
         fence = int(lease["fence"]["N"]) if lease else 0
-        return self._records.remembered(
-            cluster, {key: _stored(key, item) for key, item in by_key.items()}, fence, self._now()
-        )
+        return self._records.remembered(cluster, _by_key(items), fence, self._now())
 
-    def due(self) -> Sequence[tuple[str, ClusterRecord | str]]:
+    def due(self) -> Sequence[tuple[str, Registration | str]]:
         """Every cluster in the sparse index. A bad record is told, not raised: the other clusters go on."""
-        found: list[tuple[str, ClusterRecord | str]] = []
+        found: list[tuple[str, Registration | str]] = []
         for item in self._query(
             IndexName="due",
             KeyConditionExpression="due = :due",
             ExpressionAttributeValues={":due": {"S": _DUE}},
         ):
             cluster = item["pk"]["S"].removeprefix("CLUSTER#")
-            found.append((cluster, self._records.cluster_record(cluster, _text(item))))
+            found.append((cluster, self._records.registration(cluster, _text(item))))
         return found
 
-    def record_version(self, cluster: str) -> int | None:
-        """One consistent read."""
-        key = {"pk": {"S": _pk(cluster)}, "sk": {"S": "META"}}
-        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
-        item = answer.get("Item")
-        return int(item["version"]["N"]) if item else None
+    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
+        """One consistent query of the cluster's own items."""
+        items = self._query(
+            KeyConditionExpression="pk = :pk AND begins_with(sk, :meta)",
+            ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":meta": {"S": META}},
+            ConsistentRead=True,
+        )
+        return self._records.registered(cluster, _by_key(items))
 
-    def save_record(self, record: ClusterRecord, version: int | None) -> None:
-        """Also puts the cluster into the index that ``scan`` reads."""
-        self._put(record.id, self._records.record(record, version), due={"S": _DUE})
+    def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
+        """One transaction, which also puts the cluster into the index that ``scan`` reads."""
+        meta, controls = self._records.record(record, control, versions)
+        puts = [
+            {**self._put_of(record.id, meta, due={"S": _DUE}), **_condition("version", meta)},
+            self._put_of(record.id, controls),  # the other's condition stands for both
+        ]
+        self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
+        meta.note(versions)
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Whole."""
-        self._put(cluster, self._records.pool(cluster, pool, state, version))
+        self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         """Of the item, only what events lead to."""
-        self._update(cluster, self._records.group(cluster, key, state, version, self._now()))
+        self._update(cluster, self._records.group(cluster, key, state, versions, self._now()), versions)
 
-    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, version: int | None) -> None:
+    def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """The same."""
-        self._update(cluster, self._records.zone(cluster, region, zone, record, version, self._now()))
+        self._update(cluster, self._records.zone(cluster, region, zone, record, versions, self._now()), versions)
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """The same."""
-        self._update(cluster, self._records.scale_request(cluster, record, version, self._now()))
+        self._update(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
 
-    def save_event_look(self, cluster: str, record: EventLookRecord, version: int | None) -> None:
+    def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
         """The same."""
-        self._update(cluster, self._records.event_look(cluster, record, version, self._now()))
+        self._update(cluster, self._records.event_look(cluster, record, versions, self._now()), versions)
 
-    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Whole."""
-        self._put(cluster, self._records.timer(cluster, timer, version, self._now()))
+        self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
 
-    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """What has been written since stays."""
         self._ask(
             lambda: self._client.delete_item(
                 TableName=self._table,
-                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": sort_key}},
+                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": expired}},
                 ConditionExpression="revision = :version",
-                ExpressionAttributeValues={":version": {"N": str(version)}},
+                ExpressionAttributeValues={":version": {"N": str(versions[expired])}},
             )
         )
 
@@ -191,7 +204,7 @@ class DynamoStore:
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Added, never changed."""
         text = json.dumps(fit(decision), ensure_ascii=False)
-        self._put(cluster, Entry(sort_key=f"DECISION#{ulid}", text=text, version=None, expires=expires))
+        self._put(cluster, Entry(sort_key=f"DECISION#{ulid}", text=text, expires=expires), None)
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """The newest first."""
@@ -226,23 +239,23 @@ class DynamoStore:
         """Whether an item has expired. DynamoDB deletes late, within days."""
         return "expires_at" in item and moment(item["expires_at"]["N"]) <= self._now()
 
-    def _put(self, cluster: str, entry: Entry, **extra: Any) -> None:
+    def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
+        put = {**self._put_of(cluster, entry), **_condition("version", entry)}
+        self._ask(lambda: self._client.put_item(**put))
+        entry.note(versions)
+
+    def _put_of(self, cluster: str, entry: Entry, **extra: Any) -> dict[str, Any]:
         item = {
             "pk": {"S": _pk(cluster)},
             "sk": {"S": entry.sort_key},
             "record": {"S": entry.text},
             "version": {"N": str(entry.next_version)},
             **({} if entry.expires is None else {"expires_at": _seconds(entry.expires)}),
+            **extra,
         }
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if entry.version is not None:
-            condition = {
-                "ConditionExpression": "version = :version",
-                "ExpressionAttributeValues": {":version": {"N": str(entry.version)}},
-            }
-        self._ask(lambda: self._client.put_item(TableName=self._table, Item={**item, **extra}, **condition))
+        return {"TableName": self._table, "Item": item}
 
-    def _update(self, cluster: str, entry: Entry) -> None:
+    def _update(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
         """Names no attribute but these: whoever may write only them can write every item that events lead to.
 
         Not ``expires_at`` either, by which DynamoDB would delete whatever it is put on: the worker deletes what is
@@ -250,25 +263,23 @@ class DynamoStore:
         like a new one, and what stands in ``record`` counts no more.
         """
         values = {":state": {"S": entry.text}, ":revision": {"N": str(entry.next_version)}}
-        update, condition = "SET #state = :state, revision = :revision", "attribute_not_exists(revision)"
+        update, condition = "SET #state = :state, revision = :revision", _condition("revision", entry)
         if entry.expires is None:
             update += " REMOVE kept_until"
         else:
             update += ", kept_until = :until"
             values[":until"] = _seconds(entry.expires)
-        if entry.version is not None:
-            condition = "revision = :version"
-            values[":version"] = {"N": str(entry.version)}
         self._ask(
             lambda: self._client.update_item(
                 TableName=self._table,
                 Key={"pk": {"S": _pk(cluster)}, "sk": {"S": entry.sort_key}},
                 UpdateExpression=update,
-                ConditionExpression=condition,
+                ConditionExpression=condition["ConditionExpression"],
                 ExpressionAttributeNames={"#state": "state"},  # a reserved word
-                ExpressionAttributeValues=values,
+                ExpressionAttributeValues={**values, **condition.get("ExpressionAttributeValues", {})},
             )
         )
+        entry.note(versions)
 
     def _query(self, **query: Any) -> list[Item]:
         items: list[Item] = []
@@ -285,11 +296,38 @@ class DynamoStore:
         try:
             return call()
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+            if _is_conflict(error):
                 raise StateConflictError("the record has been written since it was read") from None
             raise StateUnavailableError(f"table {self._table}: {error}") from None
         except BotoCoreError as error:
             raise StateUnavailableError(f"table {self._table}: {error}") from None
+
+
+def _is_conflict(error: ClientError) -> bool:
+    """Whether a condition of a write, or of one of a transaction's, does not hold; or somebody writes just now."""
+    reasons: list[dict[str, Any]] = [*error.response.get("CancellationReasons", []), error.response.get("Error", {})]
+    conflicts = ("ConditionalCheckFailed", "ConditionalCheckFailedException", "TransactionConflict")
+    return any(reason.get("Code") in conflicts for reason in reasons)
+
+
+def _condition(attribute: str, entry: Entry) -> dict[str, Any]:
+    """That an item is as it was read. One without a version is none: whoever hears events could make such."""
+    if entry.version is None:
+        return {"ConditionExpression": f"attribute_not_exists({attribute})"}
+    return {
+        "ConditionExpression": f"{attribute} = :version",
+        "ExpressionAttributeValues": {":version": {"N": str(entry.version)}},
+    }
+
+
+def _by_key(items: Sequence[Item]) -> dict[str, Stored]:
+    """A cluster's items by sort key, but its lease; those without a text do not count."""
+    by_key = {item["sk"]["S"]: item for item in items}
+    return {
+        key: _stored(key, item)
+        for key, item in by_key.items()
+        if "record" in item or ("state" in item and key.partition("#")[0] in _OF_EVENTS)
+    }
 
 
 def _stored(sort_key: str, item: Item) -> Stored:

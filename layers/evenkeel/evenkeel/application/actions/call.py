@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, preview_of
-from evenkeel.application.rebalance import is_dry, is_paused
-from evenkeel.config import ClusterRecord, read_model
+from evenkeel.config import ClusterRecord, ControlRecord, read_model
 from evenkeel.domain.model.values import shown
 
 _LONGEST_NAME = 600
@@ -77,31 +76,30 @@ class Call:
 
     def is_dry(self, record: ClusterRecord) -> bool:
         """Whether nothing is written to the cluster."""
-        return is_dry(record, self.stack_dry_run)
+        return record.is_dry(self.stack_dry_run)
 
-    def is_paused(self, record: ClusterRecord) -> bool:
-        """Whether the whole cluster is left alone now."""
-        return is_paused(record, self.now)
-
-    def change_record(self, remembered: Remembered, fields: Mapping[str, object]) -> ClusterRecord:
-        """The record with these fields changed, as it is stored now.
+    def change_control(self, remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
+        """What actions have said, with these fields changed, as it is stored now.
 
         Raises:
             StateConflictError: somebody changed it at the same time.
         """
         # Read again rather than copied, so that what an event brings in is checked like any other record.
         where = f"record of cluster {self.cluster}"
-        record = read_model(ClusterRecord, {**remembered.record.model_dump(), **fields}, where)
-        self.store.save_record(record, remembered.versions["META"])
-        return record
+        control = read_model(ControlRecord, {**remembered.control.model_dump(), **fields}, where)
+        self.store.save_record(remembered.record, control, remembered.versions)
+        return control
 
     def request_look(self, reason: str) -> None:
         """Have the cluster looked at now."""
         self.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
-    def still_held(self, record: ClusterRecord) -> str:
-        """What must not be overlooked when a cluster is switched on: its pools that stay as they are."""
-        paused = [name for name, end in record.paused_pools.items() if end is None or self.now < end]
-        leaving = [name for name in record.leaving_pools if name not in paused]
-        words = f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
-        return words + (f"; still being restored: pool {', '.join(sorted(leaving))}" if leaving else "")
+    def still_held(self, control: ControlRecord) -> str:
+        """What must not be overlooked when a cluster is switched on: that it, or pools of it, stay as they are."""
+        paused = control.pools_paused(self.now)
+        restoring = [name for name in control.restoring_pools if name not in paused]
+        words = "; it is still being restored" if control.restoring else ""
+        if control.is_paused(self.now):
+            words = "; it is still paused"
+        words += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
+        return words + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")

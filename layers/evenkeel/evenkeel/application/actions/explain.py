@@ -13,7 +13,6 @@ from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, ago, find_group, find_pool
-from evenkeel.application.restoring import leaves
 from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.groups import State
@@ -57,9 +56,9 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
 
 
 def _held(call: Call, preview: Preview) -> list[str]:
-    if call.is_paused(preview.record):
+    if preview.remembered.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
-    if call.is_dry(preview.record) and not preview.record.leaving:
+    if call.is_dry(preview.record) and not preview.remembered.control.restoring:
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written, and numbers stay as they are."]
     return []
 
@@ -113,7 +112,7 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
         sentences.append(f"PoolMaximum is {planned.max}: {origin_words(origin(pool, policy, POOL_MAX))}.")
     if planned.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
-    if leaves(preview.record, planned.id):
+    if preview.remembered.control.restores(planned.id):
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")

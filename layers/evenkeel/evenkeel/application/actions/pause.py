@@ -24,8 +24,8 @@ def pause(call: Call, fields: PauseFields) -> Answer:
         raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
     length = f"until {rfc3339(end)}" if end else "until resumed"
     if pool is None:
-        call.change_record(remembered, {"paused": True, "paused_until": end})
+        call.change_control(remembered, {"paused": True, "paused_until": end})
         return {"message": f"{call.cluster} is paused {length}: nothing is read from it or written to it"}
     check_pool(call.clusters, remembered, pool, call.now, call.remaining)
-    call.change_record(remembered, {"paused_pools": {**remembered.record.paused_pools, pool: end}})
+    call.change_control(remembered, {"paused_pools": {**remembered.control.paused_pools, pool: end}})
     return {"message": f"pool {pool} of {call.cluster} is paused {length}: it is read and counted, and left alone"}

@@ -16,5 +16,5 @@ def plan(call: Call, _fields: PlanFields) -> Answer:
         "dryRun": call.is_dry(preview.record),
         "plan": plan_json(preview.plan),
         "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
-        f"{len(preview.plan.changes)}{paused if call.is_paused(preview.record) else ''}",
+        f"{len(preview.plan.changes)}{paused if preview.remembered.control.is_paused(call.now) else ''}",
     }

@@ -6,10 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.errors import BadRequestError
-from evenkeel.config import ClusterRecord, ConfigError, read_model
-
-# What actions have said about single pools: were it lost without a word, a pool that was left would come back.
-_KEPT = ("paused_pools", "leaving_pools", "mending")
+from evenkeel.config import Registration, read_model
 
 
 def _object(value: object) -> object:
@@ -29,27 +26,17 @@ class RegisterFields(Fields):
 
 
 def register(call: Call, fields: RegisterFields) -> Answer:
-    version = call.store.record_version(call.cluster)
-    kept = _kept_fields(call) if version else {}
-    record = read_model(
-        ClusterRecord, {"id": call.cluster, **kept, **fields.record}, f"record of cluster {call.cluster}"
-    )
-    if record.id != call.cluster:
-        raise BadRequestError(f"record.id is {record.id!r}: it must be {call.cluster!r}, or left out")
-    call.store.save_record(record, version)
+    registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
+    if registration.id != call.cluster:
+        raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
+    before, versions = call.store.registered(call.cluster) or (None, None)
+    record, control = registration.record, registration.control(before)
+    call.store.save_record(record, control, versions)
     call.request_look("registered")
     dry_run = call.is_dry(record)
     return {
         "dryRun": dry_run,
-        "message": f"{call.cluster} is {'updated' if version else 'registered'}"
+        "message": f"{call.cluster} is {'updated' if before else 'registered'}"
         + (" in dry run: nothing is written to it, decisions are recorded" if dry_run else " and switched on")
-        + call.still_held(record),
+        + call.still_held(control),
     }
-
-
-def _kept_fields(call: Call) -> dict[str, Any]:
-    try:
-        record = call.load().record
-    except ConfigError:
-        return {}  # nobody can read it: that is why it is registered again
-    return {name: getattr(record, name) for name in _KEPT}

@@ -13,15 +13,15 @@ class RestoreFields(Fields):
 def restore(call: Call, fields: RestoreFields) -> Answer:
     remembered, pool = call.load(), fields.pool
     if pool is None:
-        call.change_record(remembered, {"leaving": True, "paused": False, "paused_until": None})
+        call.change_control(remembered, {"restoring": True, "paused": False, "paused_until": None})
         what, then = "every group", "the cluster is paused"
     else:
         check_pool(call.clusters, remembered, pool, call.now, call.remaining)
-        leaving_pools = tuple(dict.fromkeys((*remembered.record.leaving_pools, pool)))
-        call.change_record(remembered, {"leaving_pools": leaving_pools})
+        restoring_pools = tuple(dict.fromkeys((*remembered.control.restoring_pools, pool)))
+        call.change_control(remembered, {"restoring_pools": restoring_pools})
         what, then = f"every group of pool {pool}", "the pool is paused for good"
     call.request_look("restore")
-    waits = pool is not None and call.is_paused(remembered.record)
+    waits = pool is not None and remembered.control.is_paused(call.now)
     return {
         "message": f"{call.cluster}: {what} gets its bounds from before Evenkeel back and loses its annotations; "
         f"then {then}. Ask for its status to see it done; asking twice does no harm"

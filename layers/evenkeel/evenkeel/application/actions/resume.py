@@ -16,17 +16,17 @@ class ResumeFields(Fields):
 def resume(call: Call, fields: ResumeFields) -> Answer:
     remembered, pool = call.load(), fields.pool
     if pool is None:
-        record = call.change_record(remembered, {"paused": False, "paused_until": None, "leaving": False})
+        control = call.change_control(remembered, {"paused": False, "paused_until": None, "restoring": False})
         _end_contests(call, remembered)
     else:
         check_pool(call.clusters, remembered, pool, call.now, call.remaining)
-        before = remembered.record
+        before = remembered.control
         paused_pools = {name: end for name, end in before.paused_pools.items() if name != pool}
-        leaving_pools = tuple(name for name in before.leaving_pools if name != pool)
-        record = call.change_record(remembered, {"paused_pools": paused_pools, "leaving_pools": leaving_pools})
+        restoring_pools = tuple(name for name in before.restoring_pools if name != pool)
+        control = call.change_control(remembered, {"paused_pools": paused_pools, "restoring_pools": restoring_pools})
     call.request_look("resumed")
     what = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
-    return {"message": f"{what} is resumed and looked at now{call.still_held(record)}"}
+    return {"message": f"{what} is resumed and looked at now{call.still_held(control)}"}
 
 
 def _end_contests(call: Call, remembered: Remembered) -> None:
@@ -34,4 +34,4 @@ def _end_contests(call: Call, remembered: Remembered) -> None:
     for key, group in remembered.state.groups.items():
         if group.contested_since is not None:
             uncontested = replace(group, contested_since=None, contested_by="", reverts=())
-            call.store.save_group(call.cluster, key, uncontested, remembered.versions.get(f"GROUP#{key}"))
+            call.store.save_group(call.cluster, key, uncontested, remembered.versions)

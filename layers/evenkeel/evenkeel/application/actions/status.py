@@ -10,7 +10,7 @@ from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview, ago, preview_of
 from evenkeel.application.words import rfc3339, sentences
-from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
@@ -36,7 +36,8 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         preview = preview_of(call.clusters, remembered, call.now, lambda: call.remaining() - _SECONDS_TO_ANSWER)
     except EvenkeelError as error:
         unread = str(error)
-    record, paused, dry_run = remembered.record, call.is_paused(remembered.record), call.is_dry(remembered.record)
+    control, dry_run = remembered.control, call.is_dry(remembered.record)
+    paused = control.is_paused(call.now)
     entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
@@ -44,12 +45,10 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "now": rfc3339(call.now),
         "dryRun": dry_run,
         "paused": paused,
-        "leaving": record.leaving,
-        "pausedUntil": _moment(record.paused_until) if paused else None,
-        "pausedPools": {
-            name: _moment(end) for name, end in record.paused_pools.items() if end is None or call.now < end
-        },
-        "leavingPools": list(record.leaving_pools),
+        "leaving": control.restoring,
+        "pausedUntil": _moment(control.paused_until) if paused else None,
+        "pausedPools": {name: _moment(end) for name, end in control.pools_paused(call.now).items()},
+        "leavingPools": list(control.restoring_pools),
         "groups": groups,
         "zones": {zone: _zone(words, call.now) for zone, words in remembered.zones.items()},
         "requests": _requests(remembered.scale_requests),
@@ -57,17 +56,17 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         **({} if unread is None else {"unread": unread}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
-        "message": f"{record.id}: {_mode(record, paused, dry_run)}, {_counted(states)}"
+        "message": f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}"
         + _last(decisions, call.now)
-        + (f"; being restored: pool {', '.join(record.leaving_pools)}" if record.leaving_pools else "")
+        + (f"; being restored: pool {', '.join(control.restoring_pools)}" if control.restoring_pools else "")
         + ("" if unread is None else f"; not read: {unread}"),
     }
 
 
-def _mode(record: ClusterRecord, paused: bool, dry_run: bool) -> str:
+def _mode(control: ControlRecord, paused: bool, dry_run: bool) -> str:
     if paused:
-        return "paused" if record.paused_until is None else f"paused until {rfc3339(record.paused_until)}"
-    return "being restored" if record.leaving else "dry run" if dry_run else "on"
+        return "paused" if control.paused_until is None else f"paused until {rfc3339(control.paused_until)}"
+    return "being restored" if control.restoring else "dry run" if dry_run else "on"
 
 
 def _counted(states: Sequence[State]) -> str:

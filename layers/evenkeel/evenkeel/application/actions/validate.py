@@ -94,10 +94,10 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
     again = {(entry.pool, entry.group) for entry in entries}
-    waiting = tuple(entry for entry in record.mending if (entry.pool, entry.group) not in again)
-    call.store.save_record(
-        record.model_copy(update={"mending": waiting + entries}), preview.remembered.versions["META"]
-    )
+    control = preview.remembered.control
+    waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in again)
+    control = control.model_copy(update={"fixes": waiting + entries})
+    call.store.save_record(record, control, preview.remembered.versions)
     call.request_look("validate")
     if dry_run:
         return f"{call.cluster} is in dry run: changes that the next look records, and does not write: {len(entries)}"
@@ -105,7 +105,7 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
 
 
 def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
-    """The changes as the record carries them to the next run."""
+    """The changes as the control record carries them to the next run."""
     return tuple(
         FixEntry(
             pool=str(pool.id),

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import Lease, Remaining, Remembered
+from evenkeel.application.ports import Lease, Remaining, Remembered, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
-from evenkeel.config import ClusterRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
+from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.looks import Timer
@@ -77,30 +77,31 @@ class _Table:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
         return Remembered(
             record=self.record,
+            control=ControlRecord(),
             state=state,
             zones={},
             scale_requests={},
-            versions={"META": 1},
+            versions=Versions(),
             fencing_token=0,
             timer=self.timer,
         )
 
-    def save_record(self, record: ClusterRecord, version: int | None) -> None:
+    def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         self.record = record
 
-    def save_group(self, cluster: str, key: GroupKey, state: GroupState, version: int | None) -> None:
+    def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         self.groups[key] = state
 
-    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, version: int | None) -> None:
+    def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         self.pools[pool] = state
 
-    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, version: int | None) -> None:
+    def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Nobody asks for nodes in a scenario."""
 
-    def save_timer(self, cluster: str, timer: Timer, version: int | None) -> None:
+    def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
-    def forget(self, cluster: str, sort_key: str, version: int) -> None:
+    def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """There is nothing to forget."""
 
     def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:

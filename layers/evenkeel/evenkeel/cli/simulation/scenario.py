@@ -12,10 +12,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from evenkeel.cli.simulation.autoscaler_model import Flags
-from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, near, read_model
+from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import near, shown
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)

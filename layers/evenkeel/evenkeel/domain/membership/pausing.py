@@ -11,9 +11,19 @@ from evenkeel.domain.model.reasons import Rule, because
 _Pool = TypeVar("_Pool", bound=Members)
 
 
+def lasts(until: datetime | None, now: datetime) -> bool:
+    """Whether a pause with this end is not over; None: it has no end of its own."""
+    return until is None or now < until
+
+
+def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[str, datetime | None]:
+    """Of pools by name or id, each with the end of its pause, those whose pause is not over."""
+    return {name: until for name, until in paused.items() if lasts(until, now)}
+
+
 def hold(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
     """The pool with its groups frozen, if it is paused at ``now``. What freezes a group besides stays its reason."""
-    ends = [until for name, until in paused.items() if is_called(pool.id, [name]) and (until is None or now < until)]
+    ends = [until for name, until in still_paused(paused, now).items() if is_called(pool.id, [name])]
     if not ends:
         return pool
     lasting = [until for until in ends if until is not None]

@@ -52,9 +52,9 @@ def _printable(character: str) -> str:
     return "?" if category == "Cs" else "" if category in ("Cc", "Cf") else character
 
 
-def near(word: str, names: Iterable[str]) -> str:
+def near(word: object, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: the nearest one that exists, or nothing."""
-    nearest = get_close_matches(word, list(names), n=1)
+    nearest = get_close_matches(str(word)[:100], [name for name in names if name], n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 

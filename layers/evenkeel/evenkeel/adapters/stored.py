@@ -1,0 +1,255 @@
+"""The shapes in which what is remembered is stored, in the table and in the files of ``evenkeel plan --state``.
+
+A newer release may have written fields that this one does not know: see `read_stored`.
+"""
+# ruff: noqa: RUF012  (pydantic copies its defaults)
+
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
+from evenkeel.domain.journal import closed, opened
+from evenkeel.domain.looks import Timer
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.values import BadValueError, shown
+
+Unknown = Sequence[tuple[tuple[str | int, ...], Any]]
+"""Fields of a stored record that only a newer release knows: where each stands, and its value."""
+
+
+def read_stored(model: type[Model], text: str, where: str) -> tuple[Model, Unknown]:
+    """A record that this program, or a newer release of it, has stored. Unlike what people hand in, it may have fields
+    that nobody here knows: they are left out, and returned so that `keep_unknown` can put them back.
+
+    Raises:
+        ConfigError: a field that is known has a bad value.
+    """
+    unknown: list[tuple[tuple[str | int, ...], Any]] = []
+    data = parse_json(text, where)
+    while True:
+        try:
+            return model.model_validate(data), unknown
+        except ValidationError as error:
+            paths = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+        if not paths:
+            return read_model(model, data, where), unknown  # raises, in our words
+        for path in paths:
+            parent, place = _parent(data, path)
+            unknown.append(((*place, path[-1]), parent.pop(path[-1])))
+
+
+def keep_unknown(text: str, unknown: Unknown, before: str) -> str:
+    """A record's new text with the fields that only a newer release knows; ``before``: the text they were found in.
+
+    A field goes back to where it stood, unless something else stands there by now: another pool, another access.
+    """
+    data, old = json.loads(text), json.loads(before)
+    for path, value in unknown:
+        parent, was = data, old
+        try:
+            for part in path[:-1]:
+                parent, was = parent[part], was[part]
+        except (LookupError, TypeError):
+            continue
+        if isinstance(parent, dict) and all(parent.get(name) == was.get(name) for name in ("kind", "name")):
+            parent.setdefault(str(path[-1]), value)
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _parent(data: Any, path: Sequence[str | int]) -> tuple[Any, tuple[str | int, ...]]:
+    """The object in which a path's last name stands, and the path to it without pydantic's names of forms."""
+    place: list[str | int] = []
+    for part in path[:-1]:
+        if isinstance(part, str) and part not in data:
+            continue  # the form of a union, such as kubeconfig in access.kubeconfig.region
+        data = data[part]
+        place.append(part)
+    return data, tuple(place)
+
+
+class GroupRecord(Strict):
+    """A node group's backoff as it is stored, and as ``--state`` files have it."""
+
+    failures: Count = 1  # where an entry is written by hand, it stands for a failure
+    backoff_until: Moment | None = None
+    last_failure: Moment | None = None
+    failure_class: FailureClass = Field(default=FailureClass.UNKNOWN, alias="class")
+    message: str = ""
+    last_success: Moment | None = None
+    running_seen: Count | None = None
+    waiting_since: Moment | None = None
+    waiting_running: Count | None = None
+    reverts: tuple[Moment, ...] = ()
+    contested_since: Moment | None = None
+    contested_by: str = ""
+    contested_replicas: bool = False
+    reports: tuple[Moment, ...] = ()
+    marked: tuple[str, ...] = ()
+    arrived_at: Moment | None = None
+    ended: tuple[Moment, ...] = ()
+    refused: tuple[str, ...] = ()
+    ahead: tuple[Moment, ...] = ()
+    write_refused_at: Moment | None = None
+    write_refused: str = ""
+
+    def state(self) -> GroupState:
+        """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
+        last = self.last_failure
+        if last is None and self.backoff_until is not None:
+            last = self.backoff_until - BackoffPolicy().initial
+        return GroupState(**{**dict(self), "last_failure": last})
+
+    @classmethod
+    def of(cls, state: GroupState) -> Self:
+        """The record of a state."""
+        return cls(**{name: getattr(state, name) for name in state.__dataclass_fields__})
+
+
+class BoundsRecord(Strict):
+    """Bounds as they are stored."""
+
+    min: Count
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}")
+        return self
+
+
+class MoveRecord(Strict):
+    """A move between zones, or growth on request, from before its first patch until after its last."""
+
+    id: str
+    unplaced: int = Field(default=0, alias="carried")  # as releases before this one call it
+    steps: dict[str, int] = {}
+    request: str = ""
+    only: tuple[str, ...] = ()
+
+    def move(self) -> Move:
+        """The same in the domain's words."""
+        only = frozenset(self.only)
+        return Move(id=self.id, unplaced=self.unplaced, steps=self.steps, request=self.request, only=only)
+
+
+class SightingRecord(Strict):
+    """What was requested in a pool, and since when it has been seen so."""
+
+    since: Moment
+    requested: dict[str, Count] = {}
+    planned: dict[str, Count] = {}
+    few_since: Moment | None = None
+
+
+class PublicationRecord(Strict):
+    """What Balanced has dealt out last."""
+
+    at: Moment
+    basis: str
+    targets: dict[str, Count] = {}
+    maxima: dict[str, int] = {}
+    grower: str = ""
+    turn: Count = 0
+    lent: bool = False
+
+
+class PoolRecord(Strict):
+    """A pool's memory as it is stored, and as ``--state`` files have it."""
+
+    adopted: dict[str, BoundsRecord | None] = {}
+    digest: str = ""
+    move: MoveRecord | None = None
+    seen: SightingRecord | None = None
+    published: PublicationRecord | None = None
+    in_trouble: tuple[str, ...] = ()
+
+    def state(self) -> PoolState:
+        """The same in the domain's words."""
+        return PoolState(
+            adopted={key: Bounds(b.min, b.max) if b else None for key, b in self.adopted.items()},
+            digest=self.digest,
+            move=self.move.move() if self.move else None,
+            seen=Sighting(**dict(self.seen)) if self.seen else None,
+            published=Publication(**dict(self.published)) if self.published else None,
+            in_trouble=self.in_trouble,
+        )
+
+    @classmethod
+    def of(cls, state: PoolState) -> Self:
+        """The record of a state."""
+        return cls(
+            adopted={key: BoundsRecord(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
+            digest=state.digest,
+            move=MoveRecord(**{**_fields_of(state.move), "only": tuple(sorted(state.move.only))})
+            if state.move
+            else None,
+            seen=SightingRecord(**_fields_of(state.seen)) if state.seen else None,
+            published=PublicationRecord(**_fields_of(state.published)) if state.published else None,
+            in_trouble=state.in_trouble,
+        )
+
+
+class TimerRecord(Strict):
+    """When a cluster is looked at besides its scans, as it is stored."""
+
+    due: Moment
+    step: Count = 0
+    doubted: Moment | None = None
+
+    def timer(self) -> Timer:
+        """The same in the domain's words."""
+        return Timer(due=self.due, step=self.step, doubted=self.doubted)
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+class StateFile(Strict):
+    """What ``evenkeel plan --state`` reads."""
+
+    groups: dict[str, GroupRecord] = {}
+    zones: dict[str, ImpairedZone] = {}
+    pools: dict[str, PoolRecord] = {}
+
+    @model_validator(mode="after")
+    def _keys(self) -> Self:
+        for key in self.groups:
+            try:
+                GroupKey.read(key)
+            except BadValueError as error:
+                raise ValueError(f"groups has key {shown(key)}: {error}") from None
+        for key in self.pools:
+            try:
+                PoolId.read(key)
+            except BadValueError as error:
+                raise ValueError(f"pools has key {shown(key)}: {error}") from None
+        return self
+
+    def state(self) -> ClusterState:
+        """The same in the domain's words."""
+        return ClusterState(
+            groups={GroupKey.read(key): record.state() for key, record in self.groups.items()},
+            pools={PoolId.read(key): record.state() for key, record in self.pools.items()},
+            zones={zone: record.impaired_until for zone, record in self.zones.items()},
+        )
+
+    def after(self, planned: Plan) -> Self:
+        """What is remembered once the plan has been carried out, so that a world can be played forward from files."""
+        id = ulid(planned.now, bytes(10))  # no other move begins at that moment
+        pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
+        former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
+        groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
+        kept = {id: record for id, record in self.pools.items() if id not in former}
+        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items() if state != PoolState()}
+        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})
