@@ -11,6 +11,8 @@ from typing import Any
 from pydantic import field_validator
 
 from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, Text, ignored
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.application.events import Failure, InboundEvent
 from evenkeel.config import Count, KubernetesName, Moment, read_model
 from evenkeel.domain.health.failures import classify
@@ -57,7 +59,7 @@ class _KubernetesEvent(EventPart):
         return value[:8192] if isinstance(value, str) else value  # the beginning says what went wrong
 
 
-# What the controllers of the three flavours say when a machine, or a machine's object, could not be made.
+# What the controllers of all flavours say when a machine, or a machine's object, could not be made.
 REASONS = {
     "FailedCreate",  # CAPA's AWSMachine, OpenShift's Machine, every MachineSet
     "FailedCreateMachine",
@@ -67,18 +69,7 @@ REASONS = {
     "CreateError",
     "CreateFailed",
 }
-_FLAVOUR_OF = {
-    "machine.sapcloud.io": "gardener",
-    "cluster.x-k8s.io": "cluster-api",
-    "infrastructure.cluster.x-k8s.io": "cluster-api",
-    "machine.openshift.io": "openshift",
-}
-# Labels that name the scalable, the outermost first.
-_SCALABLE_LABELS = {
-    "gardener": ("name",),
-    "cluster-api": ("cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"),
-    "openshift": ("machine.openshift.io/cluster-api-machineset",),
-}
+_FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
 def _failure(event: Mapping[str, Any]) -> InboundEvent:
@@ -102,7 +93,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     is_machine = involved.kind.endswith("Machine")
     return Failure(
         called=(detail.clusterName,),
-        flavour=flavour,
+        flavour=flavour.name,
         namespace=involved.namespace,
         name=_scalable(flavour, involved) if clear else None,
         machine=involved.name if is_machine else None,
@@ -113,21 +104,21 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     )
 
 
-def _scalable(flavour: str, involved: _Involved) -> str | None:
+def _scalable(flavour: Flavour, involved: _Involved) -> str | None:
     """The scalable that the object is or belongs to; None where labels and owners do not say."""
     if involved.kind == "MachineDeployment":
         return involved.name
     labels = involved.labels or {}
-    for label in _SCALABLE_LABELS[flavour]:
+    for label in flavour.machine_labels.values():  # the outermost first
         if label in labels:
             # Cluster API writes a hash where the name is too long for a label; then the look has to find the group.
             return labels[label] if _NAME.fullmatch(labels[label]) else None
     owners = {owner.kind: owner.name for owner in involved.ownerReferences or () if owner.controller is not False}
-    owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour == "openshift" else None)
+    owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour.is_of_sets else None)
     if owner:
         return owner if _NAME.fullmatch(owner) else None
     # A MachineSet without an owner is a scalable of its own; whether it has one is known where labels came with it.
-    return involved.name if involved.kind == "MachineSet" and (labels or flavour == "openshift") else None
+    return involved.name if involved.kind == "MachineSet" and (labels or flavour.is_of_sets) else None
 
 
 # The exporter's source and detail-type are free text in its configuration: the source must say what it is.

@@ -58,6 +58,7 @@ class Flavour:
 
     name: str
     group: str
+    provider_groups: tuple[str, ...] = ()  # API groups of the objects that stand behind its machines
     scalables: tuple[Kind, ...]
     machine: Kind
     cluster: Kind | None = None  # the object of the workload cluster: read besides, and paused with its groups
@@ -87,6 +88,11 @@ class Flavour:
     # Annotation after capacity.cluster-autoscaler.kubernetes.io/ -> its older name, and how that is read.
     older_capacity: Mapping[str, tuple[str, Callable[[object], Fraction]]] = field(default_factory=dict)
     gpu: str | None = None  # the resource that GPUs are counted as, where no annotation says
+
+    @property
+    def is_of_sets(self) -> bool:
+        """Whether MachineSets are node groups of their own, whoever owns them."""
+        return all(kind.kind != "MachineDeployment" for kind in self.scalables)
 
     @property
     def mark_is_ours(self) -> bool:

@@ -121,6 +121,7 @@ def _node_template(template: Object, reading: Reading) -> NodeTemplate:
 CLUSTER_API = Flavour(
     name="cluster-api",
     group=_CAPI,
+    provider_groups=(f"infrastructure.{_CAPI}",),
     scalables=(
         Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
         Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
