@@ -214,7 +214,7 @@ class WatchedStore(InMemoryStore):
         """What is said about a zone."""
         return self._remembered(cluster).zones.get(zone)
 
-    def owed(self, cluster: str, done: Callable[[str], str | None]) -> int:
+    def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
         total = 0
         for state in self._pools(cluster):
