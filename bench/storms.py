@@ -16,9 +16,9 @@ from datetime import timedelta
 from evenkeel.application.failure import Failure, RecordFailure
 from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalance import Rebalance
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.domain.model.states import GroupState
-from sandbox.kube.autoscaler import Settings
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key
 from tests.crashing import Life, WirelessClusters
@@ -113,7 +113,7 @@ class Contested:
             pools={"cluster-api": [pool]},
             clock=self.clock.now,
             timing=Timing(provision=timedelta(seconds=30)),
-            settings=Settings(),
+            settings=Flags(),
         )
         self.cluster = world.clusters["cluster-api"]
         self.cluster.set_demand("workers", pods)

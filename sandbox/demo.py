@@ -25,10 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
-from sandbox.kube.autoscaler import Settings
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import Cluster, GroupView, World
 from sandbox.triggers import InProcess, Triggers
 
@@ -325,7 +325,7 @@ def main() -> int:
     clock = FastClock()
     log = io.StringIO()
     with ExitStack() as stack:
-        settings = Settings(unneeded_time=timedelta(minutes=4))
+        settings = Flags(unneeded=240, delay_after_add=240)
         timing = Timing(provision=timedelta(seconds=45))
         role = next(document for document in yaml.safe_load_all(_RBAC.read_text()) if document["kind"] == "ClusterRole")
         users = {"evenkeel": Rule.of_role(role)}

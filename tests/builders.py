@@ -28,6 +28,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
 from evenkeel.domain.plan import plan
 
@@ -61,6 +62,11 @@ def group(
         bounds=None if bounds is None else Bounds(*bounds),
         **fields,
     )
+
+
+def stated(text: str) -> Reason:
+    """A reason of which only its words matter."""
+    return because(Rule.SAID, text=text)
 
 
 def zones(

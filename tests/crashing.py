@@ -21,9 +21,11 @@ from typing import Any, Self, cast
 
 import urllib3
 
+from evenkeel.adapters.kubernetes.annotations import DECISION
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.flavours import DECISION, FLAVOURS, TOPOLOGY_NAME, TOPOLOGY_OWNED
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
 from evenkeel.application.rebalance import Rebalance
@@ -31,8 +33,8 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers import MachineControllers
-from sandbox.kube.store import Object
+from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.schema import Object
 from sandbox.kube.store import Store as Objects
 from sandbox.kube.world import ZONES, Pool, World
 from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record

@@ -22,9 +22,11 @@ from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
+PROVISION_TIMEOUT = timedelta(minutes=15)  # the record's default
 NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -253,10 +255,13 @@ class FakeCluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        staying = [machine for machine in self.groups[patch.plan.group.key].machines or () if not machine.deleting]
-        order = sorted(staying, key=lambda machine: (machine.has_node, machine.ready))
-        going = max(0, len(staying) - (patch.requested or 0))
-        return tuple(machine.name for machine in order[:going] if patch.plan.may_remove_running or not machine.has_node)
+        return deletion_candidates(
+            self.groups[patch.plan.group.key].machines or (),
+            patch.requested or 0,
+            may_remove_running=patch.plan.may_remove_running,
+            provision_timeout=PROVISION_TIMEOUT,
+            now=NOW,
+        )
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         self.journal.note("mark")
@@ -265,7 +270,7 @@ class FakeCluster:
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         self.journal.note("unmark")
         self.unmarked.append((group.key, tuple(names)))
-        return len([machine for machine in group.machines or () if not machine.deleting]) <= group.requested
+        return nobody_goes(group.machines or (), group.requested)
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         if self._versions[key] != self._seen[key]:

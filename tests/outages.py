@@ -16,10 +16,10 @@ from typing import Any
 
 from evenkeel.application.failure import Failure, RecordFailure
 from evenkeel.application.rebalance import Rebalance
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
-from sandbox.kube.autoscaler import Settings
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
 from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, record
@@ -137,7 +137,7 @@ class Play:
             pools={flavour: [pool]},
             clock=self.clock.now,
             timing=Timing(provision=timedelta(seconds=outage.boot)),
-            settings=Settings(scale_down=False),
+            settings=Flags(scale_down=False),
         )
         self.cluster = world.clusters[flavour]
         self.objects = self.cluster.store

@@ -3,7 +3,7 @@
 from typing import Any
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.operate import said_by
+from evenkeel.application.operate import answer_of_error
 from evenkeel.bootstrap import make_logger, parts, remaining_of
 from evenkeel.config import ConfigError
 
@@ -15,6 +15,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
         answer = parts().operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:
-        answer = said_by(error)
+        answer = answer_of_error(error)
     logger.info(answer["message"], extra={"action": answer.get("action"), "cluster": answer.get("cluster")})
     return answer

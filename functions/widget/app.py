@@ -9,7 +9,7 @@ from typing import Any
 from evenkeel.adapters.page.render import trouble
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.operate import said_by
+from evenkeel.application.operate import answer_of_error
 from evenkeel.bootstrap import make_logger, parts, remaining_of
 from evenkeel.config import ConfigError
 
@@ -25,7 +25,7 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         try:
             return parts().operate.read(params, remaining_of(context))
         except (EvenkeelError, ConfigError) as error:
-            return said_by(error)
+            return answer_of_error(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
     try:
         answer = parts().operate.read({"action": "status", "cluster": cluster}, remaining_of(context))

@@ -23,8 +23,9 @@ import yaml
 
 from sandbox.kube.access import Rule, kubeconfig
 from sandbox.kube.errors import REASONS, ApiError, details_of, expired
-from sandbox.kube.schema import Json, load_crds
-from sandbox.kube.store import Clock, Object, Resource, Store
+from sandbox.kube.resources import Resource
+from sandbox.kube.schema import Json, Object, load_crds
+from sandbox.kube.store import Clock, Store
 
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"

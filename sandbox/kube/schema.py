@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import yaml
 
 Json: TypeAlias = Any
+Object = dict[str, Json]
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -129,20 +130,12 @@ def _shown(value: Json) -> str:
 
 def validate(value: Json, schema: dict[str, Json], path: str = "") -> Iterator[Cause]:
     """Every fault of `value`, in the order of the schema."""
-    if schema.get(INT_OR_STRING):
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            yield _type_fault(value, path, "integer,string")
-        return
-    wanted = schema.get("type")
+    wanted = _wanted_type(value, schema)
     if wanted is not None:
-        is_type = isinstance(value, _TYPES[wanted])
-        if wanted in ("integer", "number") and isinstance(value, bool):
-            is_type = False
-        if wanted == "integer" and isinstance(value, float) and value.is_integer():
-            is_type = True  # 3.0 is an integer in JSON
-        if not is_type:
-            yield _type_fault(value, path, wanted)
-            return
+        yield _type_fault(value, path, wanted)
+        return
+    if schema.get(INT_OR_STRING):
+        return
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{item}"' for item in schema["enum"])
         yield Cause(
@@ -150,36 +143,57 @@ def validate(value: Json, schema: dict[str, Json], path: str = "") -> Iterator[C
             field=path,
             message=f"Unsupported value: {_shown(value)}: supported values: {allowed}",
         )
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, str):
+        yield from _text_faults(value, schema, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         if "minimum" in schema and value < schema["minimum"]:
             yield _limit_fault(value, path, f"greater than or equal to {schema['minimum']}")
         if "maximum" in schema and value > schema["maximum"]:
             yield _limit_fault(value, path, f"less than or equal to {schema['maximum']}")
-    if isinstance(value, str):
-        if len(value) < schema.get("minLength", 0):
-            yield Cause(
-                reason="FieldValueInvalid",
-                field=path,
-                message=f'Invalid value: "{value}": {path} in body should be at least {schema["minLength"]} chars long',
-            )
-        if "pattern" in schema and not re.search(schema["pattern"], value):
-            yield Cause(
-                reason="FieldValueInvalid",
-                field=path,
-                message=f"Invalid value: \"{value}\": {path} in body should match '{schema['pattern']}'",
-            )
-    if isinstance(value, dict):
-        for key in schema.get("required", ()):
-            if key not in value:
-                yield Cause(reason="FieldValueRequired", field=_join(path, key), message="Required value")
-        additional = schema.get("additionalProperties")
-        for key, item in value.items():
-            sub = schema.get("properties", {}).get(key, additional)
-            if isinstance(sub, dict) and not (path == "" and key == "metadata"):
-                yield from validate(item, sub, _join(path, key))
+    elif isinstance(value, dict):
+        yield from _object_faults(value, schema, path)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
             yield from validate(item, schema["items"], f"{path}[{index}]")
+
+
+def _wanted_type(value: Json, schema: dict[str, Json]) -> str | None:
+    """The type that the value should have; None where it has it, or where any will do."""
+    if schema.get(INT_OR_STRING):
+        return "integer,string" if isinstance(value, bool) or not isinstance(value, int | str) else None
+    wanted: str | None = schema.get("type")
+    if wanted is None:
+        return None
+    is_type = isinstance(value, _TYPES[wanted])
+    if wanted in ("integer", "number") and isinstance(value, bool):
+        is_type = False
+    if wanted == "integer" and isinstance(value, float) and value.is_integer():
+        is_type = True  # 3.0 is an integer in JSON
+    return None if is_type else wanted
+
+
+def _text_faults(value: str, schema: dict[str, Json], path: str) -> Iterator[Cause]:
+    if len(value) < schema.get("minLength", 0):
+        rule = f"be at least {schema['minLength']} chars long"
+        yield Cause(
+            reason="FieldValueInvalid", field=path, message=f'Invalid value: "{value}": {path} in body should {rule}'
+        )
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        rule = f"match '{schema['pattern']}'"
+        yield Cause(
+            reason="FieldValueInvalid", field=path, message=f'Invalid value: "{value}": {path} in body should {rule}'
+        )
+
+
+def _object_faults(value: Object, schema: dict[str, Json], path: str) -> Iterator[Cause]:
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield Cause(reason="FieldValueRequired", field=_join(path, key), message="Required value")
+    additional = schema.get("additionalProperties")
+    for key, item in value.items():
+        sub = schema.get("properties", {}).get(key, additional)
+        if isinstance(sub, dict) and not (path == "" and key == "metadata"):
+            yield from validate(item, sub, _join(path, key))
 
 
 def _join(path: str, key: str) -> str:

@@ -13,16 +13,20 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
-from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, BoundsError, ClusterAutoscaler, Settings, read_bounds
+from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers import CONTROLLERS, MachineControllers, Timing, distribute
-from sandbox.kube.schema import load_crds
+from sandbox.kube.controllers import CONTROLLERS
+from sandbox.kube.controllers.gardener import distribute
+from sandbox.kube.controllers.life import MachineControllers, Timing
+from sandbox.kube.schema import Object, load_crds
 from sandbox.kube.store import Clock
 
 REGION = "eu-central-1"
 ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
+_INFRASTRUCTURE = "demo-x7k2p"  # OpenShift's name for a cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ class Cluster:
         pools: Sequence[Pool],
         clock: Clock,
         timing: Timing,
-        settings: Settings | None,
+        settings: Flags | None,
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
         users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,
@@ -85,7 +89,9 @@ class Cluster:
         self.controllers: MachineControllers = CONTROLLERS[flavour](self.store, self.cloud, timing=timing, seed=seed)
         self.autoscaler: ClusterAutoscaler | None = None
         if settings is not None:
-            self.autoscaler = ClusterAutoscaler(store=self.store, controllers=self.controllers, settings=settings)
+            self.autoscaler = ClusterAutoscaler(
+                store=self.store, controllers=self.controllers, flags=settings, seed=seed
+            )
         self.namespace = {"gardener": "shoot--demo--main", "cluster-api": "demo", "openshift": "openshift-machine-api"}[
             flavour
         ]
@@ -123,34 +129,25 @@ class Cluster:
         """Every node group, in order of pool and zone."""
         flavour = FLAVOURS[self.flavour]
         reader = self.autoscaler or ClusterAutoscaler(store=self.store, controllers=self.controllers)
-        running = {group.key: group for group in reader.every_group()}
-        views = []
-        for item in self.store.list(flavour.scalables):
-            metadata = item["metadata"]
-            group = running.get(f"{metadata['namespace']}/{metadata['name']}")
-            annotations = metadata.get("annotations") or {}
-            low: int | None
-            high: int | None
-            try:
-                low, high = read_bounds(annotations, flavour.prefix)
-            except BoundsError:
-                low = high = None
-            if group is None:
-                continue
-            views.append(
-                GroupView(
-                    cluster=self.flavour,
-                    pool=group.pool,
-                    namespace=metadata["namespace"],
-                    name=metadata["name"],
-                    zone=group.zone,
-                    requested=item["spec"].get("replicas", 0),
-                    running=len(group.running),
-                    minimum=low,
-                    maximum=high,
-                    annotations=annotations,
-                )
+        annotations = {
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}": item["metadata"].get("annotations") or {}
+            for item in self.store.list(flavour.scalables)
+        }
+        views = [
+            GroupView(
+                cluster=self.flavour,
+                pool=group.pool,
+                namespace=group.namespace,
+                name=group.name,
+                zone=group.zone,
+                requested=group.requested,
+                running=group.running,
+                minimum=group.readable_bounds.min if group.readable_bounds else None,
+                maximum=group.readable_bounds.max if group.readable_bounds else None,
+                annotations=annotations[group.key],
             )
+            for group in reader.groups()
+        ]
         return sorted(views, key=lambda view: (view.pool, view.zone, view.name))
 
 
@@ -171,220 +168,191 @@ def _bounds(cluster: Cluster, pool: Pool, index: int) -> dict[str, str]:
 
 def _build_gardener(cluster: Cluster) -> None:
     namespace = cluster.namespace
-    cluster.store.create(
-        "workers.extensions.gardener.cloud",
+    pools = [
         {
-            "metadata": {"name": "main", "namespace": namespace},
-            "spec": {
-                "type": "aws",
-                "region": REGION,
-                "pools": [
-                    {
-                        "name": pool.name,
-                        "minimum": pool.minimum,
-                        "maximum": pool.maximum,
-                        "maxSurge": 1,
-                        "maxUnavailable": 0,
-                        "machineType": cluster.cloud.machine_type,
-                        "zones": list(pool.zones),
-                    }
-                    for pool in cluster.pools.values()
-                ],
-            },
-        },
-        manager="gardenlet",
-    )
+            "name": pool.name,
+            "minimum": pool.minimum,
+            "maximum": pool.maximum,
+            "maxSurge": 1,
+            "maxUnavailable": 0,
+            "machineType": cluster.cloud.machine_type,
+            "zones": list(pool.zones),
+        }
+        for pool in cluster.pools.values()
+    ]
+    worker = {
+        "metadata": {"name": "main", "namespace": namespace},
+        "spec": {"type": "aws", "region": REGION, "pools": pools},
+    }
+    cluster.store.create("workers.extensions.gardener.cloud", worker, manager="gardenlet")
     for pool in cluster.pools.values():
         for index, zone in enumerate(pool.zones):
             name = f"{namespace}-{pool.name}-z{index + 1}"
-            labels = {"worker.gardener.cloud/pool": pool.name}
-            cluster.store.create(
-                "machineclasses.machine.sapcloud.io",
-                {
-                    "metadata": {"name": f"{name}-5b1c9", "namespace": namespace, "labels": labels},
-                    "nodeTemplate": {
-                        "architecture": "amd64",
-                        "capacity": {"cpu": "4", "gpu": "0", "memory": "16Gi"},
-                        "instanceType": cluster.cloud.machine_type,
-                        "region": REGION,
-                        "zone": zone,
-                    },
-                    "provider": "AWS",
-                    "providerSpec": {"machineType": cluster.cloud.machine_type, "region": REGION},
+            for resource, body in (
+                ("machineclasses", _machine_class(cluster, pool, name, zone)),
+                ("machinedeployments", _gardener_deployment(cluster, pool, name, index)),
+            ):
+                cluster.store.create(f"{resource}.machine.sapcloud.io", body, manager="gardener-extension-provider-aws")
+
+
+def _machine_class(cluster: Cluster, pool: Pool, name: str, zone: str) -> Object:
+    machine_type = cluster.cloud.machine_type
+    return {
+        "metadata": {
+            "name": f"{name}-5b1c9",
+            "namespace": cluster.namespace,
+            "labels": {"worker.gardener.cloud/pool": pool.name},
+        },
+        "nodeTemplate": {
+            "architecture": "amd64",
+            "capacity": {"cpu": "4", "gpu": "0", "memory": "16Gi"},
+            "instanceType": machine_type,
+            "region": REGION,
+            "zone": zone,
+        },
+        "provider": "AWS",
+        "providerSpec": {"machineType": machine_type, "region": REGION},
+    }
+
+
+def _gardener_deployment(cluster: Cluster, pool: Pool, name: str, index: int) -> Object:
+    zone, labels = pool.zones[index], {"worker.gardener.cloud/pool": pool.name}
+    node_labels = {
+        **labels,
+        "topology.kubernetes.io/zone": zone,
+        "topology.ebs.csi.aws.com/zone": zone,
+        "node.kubernetes.io/role": "node",
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": labels,
+            "annotations": _bounds(cluster, pool, index),
+        },
+        "spec": {
+            "replicas": pool.replicas[index],
+            "minReadySeconds": 500,
+            "selector": {"matchLabels": {"name": name}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {
+                "metadata": {"labels": {"name": name}},
+                "spec": {
+                    "class": {"kind": "MachineClass", "name": f"{name}-5b1c9"},
+                    "nodeTemplate": {"metadata": {"labels": node_labels}},
                 },
-                manager="gardener-extension-provider-aws",
-            )
-            cluster.store.create(
-                "machinedeployments.machine.sapcloud.io",
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": namespace,
-                        "labels": labels,
-                        "annotations": _bounds(cluster, pool, index),
-                    },
-                    "spec": {
-                        "replicas": pool.replicas[index],
-                        "minReadySeconds": 500,
-                        "selector": {"matchLabels": {"name": name}},
-                        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-                        "template": {
-                            "metadata": {"labels": {"name": name}},
-                            "spec": {
-                                "class": {"kind": "MachineClass", "name": f"{name}-5b1c9"},
-                                "nodeTemplate": {
-                                    "metadata": {
-                                        "labels": {
-                                            **labels,
-                                            "topology.kubernetes.io/zone": zone,
-                                            "topology.ebs.csi.aws.com/zone": zone,
-                                            "node.kubernetes.io/role": "node",
-                                        }
-                                    }
-                                },
-                            },
-                        },
-                    },
-                },
-                manager="gardener-extension-provider-aws",
-            )
+            },
+        },
+    }
 
 
 def _build_cluster_api(cluster: Cluster) -> None:
-    namespace = cluster.namespace
-    cluster.store.create(
-        "clusters.cluster.x-k8s.io",
-        {"metadata": {"name": "demo", "namespace": namespace}, "spec": {}},
-        manager="kubectl-client-side-apply",
-    )
-    new = cluster.store.resource("machinedeployments.cluster.x-k8s.io").storage == "v1beta2"
+    store, manager = cluster.store, "kubectl-client-side-apply"
+    owner = {"metadata": {"name": "demo", "namespace": cluster.namespace}, "spec": {}}
+    store.create("clusters.cluster.x-k8s.io", owner, manager=manager)
     for pool in cluster.pools.values():
-        template = f"demo-{pool.name}"
-        made = cluster.store.create(
-            "awsmachinetemplates.infrastructure.cluster.x-k8s.io",
-            {
-                "metadata": {"name": template, "namespace": namespace},
-                "spec": {"template": {"spec": {"instanceType": cluster.cloud.machine_type}}},
-            },
-            manager="kubectl-client-side-apply",
-        )
-        cluster.store.patch(
-            "awsmachinetemplates.infrastructure.cluster.x-k8s.io",
-            namespace,
-            made["metadata"]["name"],
-            {
-                "status": {
-                    "capacity": {"cpu": "4", "memory": "16Gi"},
-                    "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
-                }
-            },
-            subresource="status",
-            manager="manager",
-        )
-        reference = {"kind": "AWSMachineTemplate", "name": template}
-        if new:
-            reference |= {"apiGroup": "infrastructure.cluster.x-k8s.io"}
-        else:
-            reference |= {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": namespace}
-        for index, zone in enumerate(pool.zones):
-            name = f"demo-{pool.name}-{zone}"
-            labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": name}
-            cluster.store.create(
-                "machinedeployments.cluster.x-k8s.io",
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": namespace,
-                        "labels": {"cluster.x-k8s.io/cluster-name": "demo", POOL_LABEL: pool.name},
-                        "annotations": _bounds(cluster, pool, index),
-                    },
-                    "spec": {
-                        "clusterName": "demo",
-                        "replicas": pool.replicas[index],
-                        "selector": {"matchLabels": labels},
-                        "template": {
-                            "metadata": {"labels": labels},
-                            "spec": {
-                                "clusterName": "demo",
-                                "failureDomain": zone,
-                                "version": "v1.34.1",
-                                "bootstrap": {"dataSecretName": f"{template}-bootstrap"},
-                                "infrastructureRef": reference,
-                            },
-                        },
-                    },
+        _create_machine_template(cluster, f"demo-{pool.name}")
+        for index in range(len(pool.zones)):
+            body = _cluster_api_deployment(cluster, pool, index)
+            store.create("machinedeployments.cluster.x-k8s.io", body, manager=manager)
+
+
+def _create_machine_template(cluster: Cluster, name: str) -> None:
+    resource = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
+    body = {
+        "metadata": {"name": name, "namespace": cluster.namespace},
+        "spec": {"template": {"spec": {"instanceType": cluster.cloud.machine_type}}},
+    }
+    status = {
+        "capacity": {"cpu": "4", "memory": "16Gi"},
+        "nodeInfo": {"architecture": "amd64", "operatingSystem": "linux"},
+    }
+    cluster.store.create(resource, body, manager="kubectl-client-side-apply")
+    cluster.store.patch(resource, cluster.namespace, name, {"status": status}, subresource="status", manager="manager")
+
+
+def _cluster_api_deployment(cluster: Cluster, pool: Pool, index: int) -> Object:
+    namespace, zone, template = cluster.namespace, pool.zones[index], f"demo-{pool.name}"
+    reference = {"kind": "AWSMachineTemplate", "name": template}
+    if cluster.store.resource("machinedeployments.cluster.x-k8s.io").storage == "v1beta2":
+        reference |= {"apiGroup": "infrastructure.cluster.x-k8s.io"}
+    else:
+        reference |= {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": namespace}
+    name = f"{template}-{zone}"
+    labels = {"cluster.x-k8s.io/cluster-name": "demo", "cluster.x-k8s.io/deployment-name": name}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"cluster.x-k8s.io/cluster-name": "demo", POOL_LABEL: pool.name},
+            "annotations": _bounds(cluster, pool, index),
+        },
+        "spec": {
+            "clusterName": "demo",
+            "replicas": pool.replicas[index],
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "clusterName": "demo",
+                    "failureDomain": zone,
+                    "version": "v1.34.1",
+                    "bootstrap": {"dataSecretName": f"{template}-bootstrap"},
+                    "infrastructureRef": reference,
                 },
-                manager="kubectl-client-side-apply",
-            )
+            },
+        },
+    }
 
 
 def _build_openshift(cluster: Cluster) -> None:
-    namespace, infrastructure = cluster.namespace, "demo-x7k2p"
-    prefix = "machine.openshift.io"
+    prefix = FLAVOURS["openshift"].prefix
     for pool in cluster.pools.values():
         for index, zone in enumerate(pool.zones):
-            name = f"{infrastructure}-{pool.name}-{zone}"
-            labels = {f"{prefix}/cluster-api-cluster": infrastructure, f"{prefix}/cluster-api-machineset": name}
-            bounds = _bounds(cluster, pool, index)
+            name = f"{_INFRASTRUCTURE}-{pool.name}-{zone}"
+            annotations = _bounds(cluster, pool, index)
             low, high = (
-                int(bounds.pop(f"{prefix}/cluster-api-autoscaler-node-group-{end}-size")) for end in ("min", "max")
+                int(annotations.pop(f"{prefix}/cluster-api-autoscaler-node-group-{end}-size")) for end in ("min", "max")
             )
+            annotations |= {f"{prefix}/vCPU": "4", f"{prefix}/memoryMb": "16384", f"{prefix}/GPU": "0"}
+            machine_set = _machine_set(cluster, pool, index, name, annotations)
+            cluster.store.create("machinesets.machine.openshift.io", machine_set, manager="cluster-bootstrap")
+            target = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": name}
+            autoscaler = {
+                "metadata": {"name": f"{pool.name}-{zone}", "namespace": cluster.namespace},
+                "spec": {"minReplicas": low, "maxReplicas": max(1, high), "scaleTargetRef": target},
+            }
             cluster.store.create(
-                "machinesets.machine.openshift.io",
-                {
-                    "metadata": {
-                        "name": name,
-                        "namespace": namespace,
-                        "labels": {f"{prefix}/cluster-api-cluster": infrastructure, POOL_LABEL: pool.name},
-                        "annotations": {
-                            **bounds,
-                            f"{prefix}/vCPU": "4",
-                            f"{prefix}/memoryMb": "16384",
-                            f"{prefix}/GPU": "0",
-                        },
-                    },
-                    "spec": {
-                        "replicas": pool.replicas[index],
-                        "selector": {"matchLabels": labels},
-                        "template": {
-                            "metadata": {
-                                "labels": {
-                                    **labels,
-                                    f"{prefix}/cluster-api-machine-role": "worker",
-                                    f"{prefix}/cluster-api-machine-type": "worker",
-                                }
-                            },
-                            "spec": {
-                                "providerSpec": {
-                                    "value": {
-                                        "apiVersion": "machine.openshift.io/v1beta1",
-                                        "kind": "AWSMachineProviderConfig",
-                                        "instanceType": cluster.cloud.machine_type,
-                                        "placement": {"availabilityZone": zone, "region": REGION},
-                                    }
-                                }
-                            },
-                        },
-                    },
-                },
-                manager="cluster-bootstrap",
+                "machineautoscalers.autoscaling.openshift.io", autoscaler, manager="kubectl-client-side-apply"
             )
-            cluster.store.create(
-                "machineautoscalers.autoscaling.openshift.io",
-                {
-                    "metadata": {"name": f"{pool.name}-{zone}", "namespace": namespace},
-                    "spec": {
-                        "minReplicas": low,
-                        "maxReplicas": max(1, high),
-                        "scaleTargetRef": {
-                            "apiVersion": "machine.openshift.io/v1beta1",
-                            "kind": "MachineSet",
-                            "name": name,
-                        },
-                    },
-                },
-                manager="kubectl-client-side-apply",
-            )
+
+
+def _machine_set(cluster: Cluster, pool: Pool, index: int, name: str, annotations: dict[str, str]) -> Object:
+    prefix = FLAVOURS["openshift"].prefix
+    labels = {f"{prefix}/cluster-api-cluster": _INFRASTRUCTURE, f"{prefix}/cluster-api-machineset": name}
+    roles = {f"{prefix}/cluster-api-machine-role": "worker", f"{prefix}/cluster-api-machine-type": "worker"}
+    provider = {
+        "apiVersion": "machine.openshift.io/v1beta1",
+        "kind": "AWSMachineProviderConfig",
+        "instanceType": cluster.cloud.machine_type,
+        "placement": {"availabilityZone": pool.zones[index], "region": REGION},
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": {f"{prefix}/cluster-api-cluster": _INFRASTRUCTURE, POOL_LABEL: pool.name},
+            "annotations": annotations,
+        },
+        "spec": {
+            "replicas": pool.replicas[index],
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels | roles},
+                "spec": {"providerSpec": {"value": provider}},
+            },
+        },
+    }
 
 
 _BUILDERS: dict[str, Callable[[Cluster], None]] = {
@@ -398,7 +366,7 @@ class World:
     """The clusters of a scenario. A context manager: inside it every API server answers on a port of its own.
 
     `clusters` are flavours, which are the clusters' names too. `clock` dates everything; without one, time is what the
-    last `step` said. `settings` None leaves the autoscalers out.
+    last `step` said. `settings` are the autoscalers' flags; None leaves them out.
     """
 
     def __init__(
@@ -408,7 +376,7 @@ class World:
         pools: Mapping[str, Sequence[Pool]] | None = None,
         clock: Clock | None = None,
         timing: Timing | None = None,
-        settings: Settings | None = Settings(),  # noqa: B008 (frozen)
+        settings: Flags | None = Flags(),  # noqa: B008 (frozen)
         cluster_api_versions: Sequence[str] = ("v1beta1", "v1beta2"),
         users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,

@@ -95,7 +95,8 @@ class TestWhatIsFound:
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
         groups = list(own_stage.observe().values())
         assert [group.requested for group in groups] == [0, 2]
-        assert "AWSMachineTemplate demo-m5 was not read" in (groups[0].closed_because or "")
+        assert groups[0].closed_because is not None
+        assert "AWSMachineTemplate demo-m5 was not read" in sentence(groups[0].closed_because)
         assert not groups[0].invisible_at_zero
 
     def test_templates_that_break_off_half_way_are_no_templates_at_all(self, own_stage: Stage) -> None:

@@ -27,8 +27,8 @@ from typing import Any
 
 from evenkeel.adapters.aws.failure_events import read_event
 from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, MOVE
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
@@ -38,6 +38,7 @@ from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift, ZoneShift
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import SECOND_LOOKS, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
@@ -45,9 +46,9 @@ from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
 from sandbox.kube import world
 from sandbox.kube.api import Request
-from sandbox.kube.autoscaler import Settings
-from sandbox.kube.controllers import GardenerControllers, Timing
-from sandbox.kube.store import Object
+from sandbox.kube.controllers.gardener import GardenerControllers
+from sandbox.kube.controllers.life import Timing
+from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import LambdaContext
@@ -695,7 +696,7 @@ class ChaosHarness:
             clusters=tuple(pools),
             pools=pools,
             clock=self.clock.now,
-            settings=Settings(unneeded_time=timedelta(minutes=4)),
+            settings=Flags(unneeded=240, delay_after_add=0),
         )
         self.world.clusters[self.second].autoscaler = None
 

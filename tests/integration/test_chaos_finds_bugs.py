@@ -148,7 +148,9 @@ BUGS = {
         ".*backoff_until went from .* back to",
     ),
     "a frozen group is written": Bug(
-        in_place_of(readers, "_frozen", lambda *_: None), a_group_is_frozen, "cluster-api: frozen .* was written"
+        in_place_of(readers._GroupReader, "_frozen", lambda *_: None),
+        a_group_is_frozen,
+        "cluster-api: frozen .* was written",
     ),
     "no lease": Bug(in_place_of(Run, "_take_lease", _leased_to_everybody), stuck_replicas_are_moved, ".*the lease"),
     "no second look": Bug(

@@ -24,7 +24,7 @@ _MINUTES = 60
 _MORE = 4
 
 
-@pytest.mark.parametrize("play", [gitops_puts_bounds_back, gitops_puts_replicas_back, gitops_puts_a_raise_back])
+@pytest.mark.parametrize("play", [gitops_puts_bounds_back, gitops_puts_a_raise_back])
 def test_what_is_put_back_is_contested_and_then_not_written_again(
     play: Callable[[], tuple[Counted, Contested]],
 ) -> None:
@@ -32,6 +32,16 @@ def test_what_is_put_back_is_contested_and_then_not_written_again(
     assert world.contested
     assert counted.patches <= 30
     assert counted.last_patches == 0
+    assert counted.busiest_minute <= 1 + _MORE
+    assert counted.last_looks <= 1.5 * _MINUTES
+
+
+def test_released_replicas_that_are_put_back_are_contested_anew_only_when_the_autoscaler_has_taken_them_away() -> None:
+    counted, world = gitops_puts_replicas_back()
+    assert world.contested
+    # It does so a quarter of an hour after each return: four times an hour.
+    assert counted.last_patches <= 4 * 4
+    assert counted.patches <= 4 * 8 + 8
     assert counted.busiest_minute <= 1 + _MORE
     assert counted.last_looks <= 1.5 * _MINUTES
 

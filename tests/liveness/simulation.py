@@ -42,7 +42,7 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import in_safe_order
 from tests.builders import group as node_group
 from tests.builders import key as group_key
-from tests.builders import numbers
+from tests.builders import numbers, stated
 from tests.liveness.cases import ZONES, Case, Demand, first_max
 
 START = datetime(2026, 1, 15, tzinfo=UTC)
@@ -466,7 +466,7 @@ class Simulation:
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
                 owner_min_max=case.floor,
-                frozen_because="a rolling update is under way" if group.frozen else None,
+                frozen_because=stated("a rolling update is under way") if group.frozen else None,
             )
         return group.seen
 

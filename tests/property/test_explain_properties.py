@@ -2,28 +2,28 @@
 
 import re
 
+import pytest
 from hypothesis import given
 
-from evenkeel.application.explain import explain_group, explain_pool, rule_of_reason
+from evenkeel.application.actions import explain
+from evenkeel.application.actions.explain import explain_group, explain_pool, explain_reason
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
-from evenkeel.application.words import sentences
-from evenkeel.domain.membership.pools import find_pools
+from evenkeel.application.words import problem_words, sentence, sentences
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from tests.builders import NOW, problems_of
+from evenkeel.domain.model.reasons import Reason, Rule, Topic
 from tests.fakes import record
 from tests.property.worlds import World, clusters, pools
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \([^)]*\)|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def look_of(world: World) -> Preview:
+def preview_of(world: World) -> Preview:
     """The world as the operator function sees it. Its policy stands in the place of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
-    found, _ = find_pools(world.observation.groups, world.policy, world.state.pools)
     remembered = Remembered(record=made, state=world.state, zones={}, scale_requests={}, versions={}, fencing_token=0)
-    return Preview(remembered=remembered, plan=world.plan(), pools=tuple(found), now=NOW)
+    return Preview.of(remembered, world.observation, world.plan())
 
 
 def step(before: int | None, after: int | None) -> str:
@@ -31,7 +31,7 @@ def step(before: int | None, after: int | None) -> str:
     return f"stays {shown[1]}" if before == after else f"goes from {shown[0]} to {shown[1]}"
 
 
-def without(text: str, parts: tuple[str, ...]) -> str:
+def without(text: str, parts: list[str]) -> str:
     for part in sorted(parts, key=len, reverse=True):
         text = text.replace(part, "")
     return text
@@ -52,14 +52,22 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     return {number for number in known if number is not None}
 
 
+def test_every_rule_that_sets_a_number_has_a_name_to_stand_before_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "sentence", lambda _: "why")
+    for rule in Rule:
+        text = explain_reason(Reason(rule))
+        assert (text == "why") is (rule.topic in (Topic.STATE, Topic.NOTE)), rule
+        assert text.endswith("why"), rule
+
+
 @given(pools() | clusters())
 def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
-    look = look_of(world)
-    for pool in look.plan.pools:
-        told = without(" ".join(explain_pool(look, pool)), problems_of(pool.problems))
+    preview = preview_of(world)
+    for pool in preview.plan.pools:
+        told = without(" ".join(explain_pool(preview, pool)), [problem_words(problem) for problem in pool.problems])
         assert {int(number) for number in re.findall(r"\d+", told)} <= numbers_of(pool, None), told
         for plan in pool.groups:
-            text = " ".join(explain_group(look, pool, plan))
+            text = " ".join(explain_group(preview, pool, plan))
             old, new = plan.group.bounds, plan.bounds
             assert f" Requested {step(plan.group.requested, plan.requested)}, running {plan.group.running}" in text
             assert f" Max {step(old.max if old else None, new.max if new else None)}" in text
@@ -70,43 +78,43 @@ def test_every_number_in_an_explanation_is_the_plans(world: World) -> None:
 
 @given(pools() | clusters())
 def test_every_reason_of_the_plan_is_in_the_explanation(world: World) -> None:
-    look = look_of(world)
-    for pool in look.plan.pools:
-        assert all(problem in " ".join(explain_pool(look, pool)) for problem in problems_of(pool.problems))
+    preview = preview_of(world)
+    for pool in preview.plan.pools:
+        assert all(problem_words(problem) in " ".join(explain_pool(preview, pool)) for problem in pool.problems)
         for plan in pool.groups:
-            text = " ".join(explain_group(look, pool, plan)).lower()
-            for reason in sentences(plan.reasons):
-                assert reason.lower() in text
+            text = " ".join(explain_group(preview, pool, plan)).lower()
+            for reason in plan.reasons:
+                assert sentence(reason).lower() in text
 
 
 @given(pools())
 def test_a_changed_number_is_explained_by_a_rule_about_that_number(world: World) -> None:
     for pool in world.plan().pools:
         for plan in pool.groups:
-            about = {rule_of_reason(reason).about for reason in sentences(plan.reasons)}
+            about = {reason.rule.topic for reason in plan.reasons}
             if plan.requested != plan.group.requested:
-                assert "replicas" in about, sentences(plan.reasons)
+                assert Topic.REQUESTED in about, plan.reasons
             if plan.bounds != plan.group.bounds:
-                assert "max" in about, sentences(plan.reasons)
+                assert Topic.MAX in about, plan.reasons
 
 
 @given(pools())
 def test_growth_is_denied_only_where_max_leaves_no_room(world: World) -> None:
-    look = look_of(world)
-    for pool in look.plan.pools:
+    preview = preview_of(world)
+    for pool in preview.plan.pools:
         for plan in pool.groups:
             limits, closed = plan.group.worker_range, plan.group.closed_because is not None and not plan.requested
-            if "It cannot grow now" in " ".join(explain_group(look, pool, plan)) and not closed:
+            if "It cannot grow now" in " ".join(explain_group(preview, pool, plan)) and not closed:
                 assert plan.bounds is not None
                 assert min(plan.bounds.max, limits.max if limits else plan.bounds.max) <= plan.requested
 
 
 @given(pools())
 def test_growth_is_promised_exactly_where_the_plan_leaves_room(world: World) -> None:
-    look = look_of(world)
-    for pool in look.plan.pools:
+    preview = preview_of(world)
+    for pool in preview.plan.pools:
         for plan in pool.groups:
-            promised = re.search(r"It may grow by (\d+), to (\d+)", " ".join(explain_group(look, pool, plan)))
+            promised = re.search(r"It may grow by (\d+), to (\d+)", " ".join(explain_group(preview, pool, plan)))
             if promised is not None:
                 assert plan.bounds is not None
                 limits = plan.group.worker_range

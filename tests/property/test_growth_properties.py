@@ -14,7 +14,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from tests.builders import NOW
+from tests.builders import NOW, stated
 from tests.property.worlds import World, pools
 
 nodes = st.integers(1, 12)
@@ -94,7 +94,7 @@ def _kept(pool: PoolPlan) -> int:
 def test_growth_does_not_lift_balanced_maxima_over_the_pool_maximum(world: World, wanted: int) -> None:
     """The one node that the owner of the bounds insists on aside, as without growth (test_plan_properties.py)."""
     first, *others = world.observation.groups
-    frozen = replace(first, frozen_because="rolling out", bounds=Bounds(0, first.requested + 3))
+    frozen = replace(first, frozen_because=stated("rolling out"), bounds=Bounds(0, first.requested + 3))
     pool = _asked(replace(world, observation=Observation(groups=(frozen, *others))), wanted)
     if pool.scale_request is None or pool.max is None or not pool.moves:
         return

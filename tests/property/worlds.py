@@ -18,7 +18,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, after_backoff, group, in_backoff, offered
+from tests.builders import NOW, after_backoff, group, in_backoff, offered, stated
 
 counts = st.integers(0, 9)
 
@@ -84,7 +84,7 @@ backoffs = one_of(
     [after_backoff(kind, running_seen=seen) for kind in FailureClass for seen in [*[None] * 10, *range(10)]],
 )
 flags = one_of(product([True, True, True, True, False], [False, True], [False, True]))
-extras = one_of(product([None, None, None, None, "rolling out"], [1, 1, 1, 2, 3, 7], [0, 0, 0, 1]))
+extras = one_of(product([None, None, None, None, stated("rolling out")], [1, 1, 1, 2, 3, 7], [0, 0, 0, 1]))
 ages = st.integers(0, 30)
 
 

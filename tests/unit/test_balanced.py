@@ -23,6 +23,7 @@ from tests.builders import (
     problems_of,
     reasons,
     requested,
+    stated,
     zones,
 )
 
@@ -249,7 +250,7 @@ def test_a_cap_below_what_a_zone_holds_stops_growth_and_no_more() -> None:
 
 def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
     found = pool_plan(
-        [group("a", 2, bounds=(1, 5), frozen_because="rolling out"), group("b"), group("c")], numbers(0, 12)
+        [group("a", 2, bounds=(1, 5), frozen_because=stated("rolling out")), group("b"), group("c")], numbers(0, 12)
     )
     assert found.groups[0].bounds == Bounds(1, 5)
     assert sum(maxima(found)) == 12
@@ -257,13 +258,15 @@ def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
 
 
 def test_a_full_frozen_zone_keeps_no_room() -> None:
-    found = pool_plan([group("a", 5, bounds=(0, 5), frozen_because="paused"), group("b"), group("c")], numbers(0, 12))
+    found = pool_plan(
+        [group("a", 5, bounds=(0, 5), frozen_because=stated("paused")), group("b"), group("c")], numbers(0, 12)
+    )
     assert sum(maxima(found)) == 12
 
 
 def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() -> None:
     found = pool_plan(
-        [group("a", 4, bounds=(3, 4), frozen_because="paused"), group("b", 4), group("c", 4)], numbers(5, 12)
+        [group("a", 4, bounds=(3, 4), frozen_because=stated("paused")), group("b", 4), group("c", 4)], numbers(5, 12)
     )
     assert minima(found) == (3, 1, 1)
 
@@ -298,7 +301,7 @@ def test_the_fence_follows_requested_down_at_every_look() -> None:
 
 
 def test_a_raise_to_the_minimum_leaves_the_room_that_frozen_groups_keep() -> None:
-    frozen = group("a", 2, bounds=(0, 6), frozen_because="rolling out")
+    frozen = group("a", 2, bounds=(0, 6), frozen_because=stated("rolling out"))
     found = pool_plan([frozen, group("b"), group("c")], numbers(12, 12))
     assert requested(found) == (2, 3, 3)
     assert sum(maxima(found)) == 12

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from evenkeel.adapters.kubernetes import readers
+from evenkeel.adapters.kubernetes import machines
 from evenkeel.cli.main import app
 from tests import objects
 from tests.objects import ZONES, Object, machine
@@ -479,8 +479,8 @@ class TestBadPools:
         self, files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[Object] = []
-        real = readers.owners_of
-        monkeypatch.setattr(readers, "owners_of", lambda flavour, item: asked.append(item) or real(flavour, item))
+        real = machines.scalables_of
+        monkeypatch.setattr(machines, "scalables_of", lambda flavour, item: asked.append(item) or real(flavour, item))
 
         def work(pools: int) -> int:
             asked.clear()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from evenkeel.application.actions.explain import history
 from evenkeel.application.decisions import LARGEST_DECISION, decision_json, fit
-from evenkeel.application.explain import history
 from evenkeel.cli.answers import _came_of
 from evenkeel.domain.model.outcomes import Outcome, Result
 from tests.builders import NOW, group, key, numbers, pool_plan

@@ -21,9 +21,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.cli import live, remote, reporting
+from evenkeel.cli import acting, live, reporting
 from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
@@ -105,7 +105,7 @@ class Stack:
         try:
             answer = self.operate(event, plenty)
         except (EvenkeelError, ConfigError) as error:
-            return said_by(error)
+            return answer_of_error(error)
         if self.queue.requests:
             self.queue.requests.clear()
             self.rebalance(event["cluster"], str(event["action"]), plenty)
@@ -142,7 +142,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
     for block in SHOWN[page]:
         stack = Stack()
-        for asking in (remote, reporting):
+        for asking in (acting, reporting):
             monkeypatch.setattr(asking, "ask", stack.ask)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])

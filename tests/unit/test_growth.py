@@ -33,6 +33,7 @@ from tests.builders import (
     numbers,
     problems_of,
     requested,
+    stated,
     zones,
 )
 
@@ -100,7 +101,7 @@ class TestWhoMayGrow:
         assert "its pods do not fit here" in said(pool, "a")
 
     def test_fenced_probing_and_frozen_groups_are_passed_over(self) -> None:
-        groups = [*zones((0, 0, 3)), group("d", 0, frozen_because="it is paused")]
+        groups = [*zones((0, 0, 3)), group("d", 0, frozen_because=stated("it is paused"))]
         pool = grown(groups, asked(2), groups={key("a"): in_backoff(), key("b"): after_backoff()})
         assert requested(pool) == (0, 0, 5, 0)
         assert "it is fenced" in said(pool, "a")
@@ -110,12 +111,12 @@ class TestWhoMayGrow:
     def test_it_works_from_zero_but_not_where_cpu_and_memory_are_unknown(self) -> None:
         closed = "at zero: annotate capacity.cluster-autoscaler.kubernetes.io/cpu"
         first, *others = zones((0, 0, 0))
-        pool = grown([replace(first, closed_because=closed), *others], asked(4))
+        pool = grown([replace(first, closed_because=stated(closed)), *others], asked(4))
         assert requested(pool) == (0, 2, 2)
         assert closed in said(pool, "a")
 
     def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
-        frozen = group("c", 2, bounds=(0, 5), frozen_because="it is paused")
+        frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
         pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evenkeel.application.operate import Operate
-from sandbox.kube.store import Object
+from sandbox.kube.schema import Object
 from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters, dying_at_every_step
 from tests.fakes import FakeQueue, plenty
 

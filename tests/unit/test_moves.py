@@ -29,6 +29,7 @@ from tests.builders import (
     reasons,
     refused,
     requested,
+    stated,
     zones,
 )
 from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, record
@@ -97,7 +98,11 @@ class TestWhoTakesThem:
         assert requested(found) == (6, 7)
 
     def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
-        groups = [group("a", 5, running=2), group("b", 3), group("c", 1, bounds=(0, 9), frozen_because="rolling")]
+        groups = [
+            group("a", 5, running=2),
+            group("b", 3),
+            group("c", 1, bounds=(0, 9), frozen_because=stated("rolling")),
+        ]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (2, 6, 1)
 
     def test_up_to_pool_maximum_it_is_ordered_again(self) -> None:
@@ -247,10 +252,10 @@ class TestWhileItIsUnderWay:
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
 
     def test_a_zone_that_is_frozen_meanwhile_gives_and_takes_nothing(self) -> None:
-        groups = [group("a", 5, running=2, frozen_because="rolling"), group("b", 3)]
+        groups = [group("a", 5, running=2, frozen_because=stated("rolling")), group("b", 3)]
         found = pool_plan(groups, MOVE, fenced="a")
         assert requested(found) == (5, 3)
-        groups = [group("a", 5, running=2), group("b", 3, frozen_because="rolling"), group("c", 9, zone_max=9)]
+        groups = [group("a", 5, running=2), group("b", 3, frozen_because=stated("rolling")), group("c", 9, zone_max=9)]
         assert requested(pool_plan(groups, numbers(0, 30, on_failure=OnFailure.MOVE), fenced="a")) == (5, 3, 9)
 
     def test_in_dry_run_nothing_is_written_down(self) -> None:

@@ -23,12 +23,14 @@ from evenkeel.adapters.kubernetes.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.readers import Found, Listing, read_groups
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterFile, DiscoveredPools, read_model
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import IGNORED_LABELS
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from tests import objects
+from tests.builders import stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
 
 GIB = 2**30
@@ -36,7 +38,7 @@ ENOUGH = {f"{CAPACITY}cpu": "4", f"{CAPACITY}memory": "16Gi"}
 CLUSTER_API, GARDENER, OPENSHIFT = FLAVOURS["cluster-api"], FLAVOURS["gardener"], FLAVOURS["openshift"]
 
 
-def found(flavour: str, item: Object) -> Found:
+def found(flavour: str, item: Object) -> GroupObjects:
     """The scalable as it is read, in namespace demo."""
     listing = Listing(flavour=FLAVOURS[flavour])
     listing.objects[item["kind"]] = [{**item, "metadata": {"namespace": "demo", **item["metadata"]}}]
@@ -310,7 +312,7 @@ class TestRunningNodes:
 class TestClosed:
     def closed(self, flavour: str, item: Object, *templates: Object) -> tuple[str | None, bool]:
         one = group(flavour, item, *templates)
-        return one.closed_because, one.invisible_at_zero
+        return sentence(one.closed_because) if one.closed_because else None, one.invisible_at_zero
 
     @pytest.mark.parametrize("flavour", FLAVOURS)
     def test_a_group_without_nodes_is_open_when_its_cpu_and_memory_are_known(self, flavour: str) -> None:
@@ -443,7 +445,7 @@ class TestClosed:
 
         empty = objects.cluster_api(ZONES[0], 0)
         assert worth(empty)
-        assert not worth(empty, frozen_because="it is paused")
+        assert not worth(empty, frozen_because=stated("it is paused"))
         assert not worth(objects.cluster_api(ZONES[0], 1))
         assert not worth(annotated(cpu="4", memory="16Gi"))
         assert not worth(annotated(cpu="4", memory="16Gi", ephemeral_disk="500mb"))
@@ -489,7 +491,9 @@ class TestThePage:
         item = annotated(**dict(word.split("=") for word in said.strip("`").split()))
         item["metadata"] |= {"name": "workers-a", "namespace": "prod"}
         del item["spec"]["template"]["spec"]["infrastructureRef"]
-        assert group("cluster-api", item).closed_because == why
+        closed = group("cluster-api", item).closed_because
+        assert closed is not None
+        assert sentence(closed) == why
 
     def test_three_sentences_are_printed(self) -> None:
         assert len(self.ROWS) == 3

@@ -27,6 +27,7 @@ from tests.builders import (
     plan_of,
     pool_plan,
     reasons,
+    stated,
     zones,
 )
 
@@ -69,7 +70,7 @@ def test_memory_of_a_group_that_is_gone_does_no_harm() -> None:
 
 
 def test_a_frozen_group_wins_over_its_backoff() -> None:
-    members = [group("a", 3, running=1, bounds=(0, 3), frozen_because="paused"), group("b", 1, bounds=(0, 3))]
+    members = [group("a", 3, running=1, bounds=(0, 3), frozen_because=stated("paused")), group("b", 1, bounds=(0, 3))]
     found = pool_plan(members, numbers(0, 6), fenced=("a",))
     assert found.groups[0].state == "frozen"
     assert not found.groups[0].changes

@@ -19,7 +19,19 @@ from evenkeel.domain.model.similarity import Similarity
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import LARGEST_COUNT, Fault
-from tests.builders import group, key, maxima, minima, numbers, plan_of, pool_plan, problems_of, requested, zones
+from tests.builders import (
+    group,
+    key,
+    maxima,
+    minima,
+    numbers,
+    plan_of,
+    pool_plan,
+    problems_of,
+    requested,
+    stated,
+    zones,
+)
 
 
 def problem(found: PoolPlan) -> str:
@@ -158,7 +170,7 @@ def test_groups_of_two_namespaces_workload_clusters_or_flavours_are_never_alike(
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"requested": 0, "template": None, "closed_because": "at zero, and so on"}, "at zero, and so on"),
+        ({"requested": 0, "template": None, "closed_because": stated("at zero, and so on")}, "at zero, and so on"),
         ({"template": None}, "annotate capacity.cluster-autoscaler.kubernetes.io/cpu"),
         ({"template": NodeTemplate(capacity={"cpu": Fraction(4)})}, "annotate capacity.cluster-autoscaler"),
         ({"template_faults": (Fault(object="MD x", field="f", value="'v'", problem="p"),)}, "MD x: f is 'v': p"),

@@ -11,18 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes import readers
+from evenkeel.adapters.kubernetes import machines
+from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
-from evenkeel.adapters.kubernetes.readers import (
-    Found,
-    Listing,
-    by_owner,
-    owner_of,
-    read_groups,
-    read_machine,
-    with_autoscaler_status,
-    with_machines,
-)
+from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
@@ -37,7 +31,7 @@ _PROVISION_KEYS = {
 }
 
 
-def read(flavour: str, *items: Object) -> dict[str, Found]:
+def read(flavour: str, *items: Object) -> dict[str, GroupObjects]:
     """What is found among the objects, by name."""
     listing = Listing(flavour=FLAVOURS[flavour])
     for item in items:
@@ -207,7 +201,9 @@ class TestOwners:
         return objects.openshift(ZONES[0], 1, bounds=(1, 7), annotations=note)
 
     def test_copies_of_bounds_whose_owner_is_not_there_are_nobodys_bounds(self, owned: Object) -> None:
-        assert only("openshift", owned).frozen_because == (
+        frozen = only("openshift", owned).frozen_because
+        assert frozen is not None
+        assert sentence(frozen) == (
             "its bounds belong to MachineAutoscaler 'demo/worker-eu-central-1a', which is not there"
         )
 
@@ -253,7 +249,7 @@ class TestOwners:
         listing.objects = {"MachineDeployment": [deployment, deployment], "MachineSet": [{**deployment, "spec": {}}]}
         found, skipped = read_groups(listing)
         assert [(one.group.kind, one.group.requested) for one in found] == [("MachineDeployment", 2)]
-        assert [one.reason for one in skipped] == [
+        assert [sentence(one.reason) for one in skipped] == [
             "a second object of this name: the MachineDeployment is planned, this MachineDeployment is not",
             "a second object of this name: the MachineDeployment is planned, this MachineSet is not",
         ]
@@ -382,8 +378,8 @@ class TestMachines:
         one = machine(MAKE[flavour](ZONES[1], 1), 1, node=True)
         mine = {**one, "metadata": {**one["metadata"], "namespace": "demo"}}
         elsewhere = {**one, "metadata": {**one["metadata"], "namespace": "other"}}
-        owned = by_owner(FLAVOURS[flavour], [mine, elsewhere])
-        assert [owned.get(owner_of(group.group), []) for group in found] == [[], [mine], []]
+        owned = by_scalable(FLAVOURS[flavour], [mine, elsewhere])
+        assert [owned.get(scalable_of(group.group), []) for group in found] == [[], [mine], []]
 
     def test_a_machine_that_is_going_does_not_run_any_more(self) -> None:
         item = objects.cluster_api(ZONES[0], 2, 0)
@@ -410,8 +406,8 @@ class TestMachinesOfMany:
         self, flavour: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[Object] = []
-        real = readers.owners_of
-        monkeypatch.setattr(readers, "owners_of", lambda kind, item: asked.append(item) or real(kind, item))
+        real = machines.scalables_of
+        monkeypatch.setattr(machines, "scalables_of", lambda kind, item: asked.append(item) or real(kind, item))
 
         def work(pools: int) -> int:
             asked.clear()
@@ -422,8 +418,8 @@ class TestMachinesOfMany:
                 for item in items
                 for one in (machine(item, number, node=True) for number in range(3))
             ]
-            owned = by_owner(FLAVOURS[flavour], machines)
-            assert all(len(owned[owner_of(one.group)]) == 3 for one in found)
+            owned = by_scalable(FLAVOURS[flavour], machines)
+            assert all(len(owned[scalable_of(one.group)]) == 3 for one in found)
             return len(asked)
 
         assert (work(10), work(20)) == (90, 180)
@@ -541,7 +537,8 @@ class TestPreserved:
     def test_a_machine_that_has_not_failed_is_as_any_other(self) -> None:
         for phase in ("Pending", "CrashLoopBackOff"):
             assert not self.preserved(phase, asks="when-failed")
-        assert not self.preserved("Running", expires="2026-01-16T12:00:00Z", asks="now")
+        assert self.preserved("Running", expires="2026-01-16T12:00:00Z"), "a node that is kept does not go either"
+        assert not self.preserved("Running", asks="now")
 
     def test_only_gardener_preserves(self) -> None:
         assert not self.preserved("Failed", asks="now", flavour="cluster-api")

@@ -22,6 +22,7 @@ from tests.builders import (
     reasons,
     refused,
     requested,
+    stated,
     zones,
 )
 
@@ -231,7 +232,7 @@ def test_an_overshoot_is_taken_back_under_every_strategy(strategy) -> None:
 
 def test_frozen_zones_keep_their_overshoot() -> None:
     a, b = zones((6, 4), running=(4, 4))
-    found = pool_plan([replace(a, frozen_because="paused"), b], numbers(0, 8))
+    found = pool_plan([replace(a, frozen_because=stated("paused")), b], numbers(0, 8))
     assert requested(found) == (6, 4)
     assert found.overcommitted
 
@@ -294,7 +295,7 @@ def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
 
 def test_fenced_and_frozen_zones_are_not_raised() -> None:
     a, b, c = zones((0, 0, 0))
-    found = pool_plan([a, replace(b, frozen_because="paused"), c], numbers(3, 12), fenced=("a",))
+    found = pool_plan([a, replace(b, frozen_because=stated("paused")), c], numbers(3, 12), fenced=("a",))
     assert requested(found) == (0, 0, 3)
 
 

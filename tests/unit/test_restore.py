@@ -19,7 +19,7 @@ from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan as plan_of
-from sandbox.kube.store import Object
+from sandbox.kube.schema import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
 from tests.fakes import FakeQueue, plenty

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
-from sandbox.kube.controllers import (
-    Timing,
-    cluster_api_deletion_order,
-    distribute,
-    gardener_deletion_order,
-    openshift_deletion_order,
-    parse_time,
-)
+from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
+from sandbox.kube.controllers.gardener import distribute, gardener_deletion_order
+from sandbox.kube.controllers.life import Timing
+from sandbox.kube.controllers.objects import parse_time
+from sandbox.kube.controllers.openshift import openshift_deletion_order
 from sandbox.kube.store import rfc3339
 from sandbox.kube.world import Cluster, Pool, World
 

@@ -24,9 +24,9 @@ from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from sandbox.kube.controllers import Timing
+from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
-from tests.builders import NOW, group, key, machines, numbers
+from tests.builders import NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record
 
@@ -317,7 +317,7 @@ class TestTheClockOfAGroup:
         assert state.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
 
     def test_a_thaw_starts_it_and_a_frost_does_not_let_it_run_on(self) -> None:
-        frozen = group("a", 4, running=2, frozen_because="it is paused")
+        frozen = group("a", 4, running=2, frozen_because=stated("it is paused"))
         assert self.see(frozen, None, 0) is None
         state = self.see(group("a", 4, running=2), None, 40)
         assert state is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
+from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Run, Shot, fenced_spans, variants_of
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
@@ -287,14 +287,14 @@ def test_one_bad_bound_stops_autoscaler_and_evenkeel_until_it_is_mended() -> Non
 # The autoscaler
 
 
-def autoscaled(nodes: int, *bounds: tuple[int, int], **setup: Any) -> tuple[World, ClusterAutoscaler, list[Group]]:
+def autoscaled(nodes: int, *bounds: tuple[int, int], **setup: Any) -> tuple[World, SimulatedAutoscaler, list[Group]]:
     """A world in which so many nodes are wanted and none is there, and the autoscaler before its first loop."""
     found = scenario(pools=[{"name": "workers", "max": 12}], demand=[])
     world = World(found, Agenda())
     world.demand = {("workers", None): nodes}
     for group, pair in zip(world.groups, bounds, strict=True):
         group.bounds = Bounds(*pair)
-    return world, ClusterAutoscaler(world, AutoscalerSetup(**setup)), world.groups
+    return world, SimulatedAutoscaler(world, AutoscalerSetup(**setup)), world.groups
 
 
 def sizes(groups: list[Group]) -> list[int]:
@@ -342,7 +342,7 @@ def test_a_full_group_is_never_chosen() -> None:
             group.bounds = Bounds(0, most)
         world.order(world.groups[0], 1)
         world.order(world.groups[1], 1)
-        ClusterAutoscaler(world, AutoscalerSetup(balance=False)).loop()
+        SimulatedAutoscaler(world, AutoscalerSetup(balance=False)).loop()
         assert sizes(world.groups) == [1, 1, 3]
 
 
@@ -363,7 +363,7 @@ def dead_zone() -> Scenario:
 def test_an_order_that_is_late_is_taken_back_and_backed_off_twice_as_long_each_time() -> None:
     world = World(dead_zone(), Agenda())
     world.demand = {("workers", None): 2}
-    autoscaler = ClusterAutoscaler(world, AutoscalerSetup())
+    autoscaler = SimulatedAutoscaler(world, AutoscalerSetup())
     (group,) = world.groups
     orders = []
     for _ in range(900):
@@ -414,13 +414,18 @@ def test_a_group_whose_max_lies_below_its_size_can_not_even_shrink() -> None:
     assert sizes(groups) == [0, 1, 0]
 
 
-def test_one_loop_makes_one_scale_up_for_whom_most_pods_wait() -> None:
-    world, autoscaler, groups = autoscaled(2, (0, 9), (0, 9), (0, 9))
-    world.demand[("workers", "c")] = 5
-    autoscaler.loop()
-    assert sizes(groups) == [0, 0, 5]
-    autoscaler.loop()
-    assert sum(sizes(groups)) == 7
+def test_one_loop_makes_one_scale_up_for_one_group_and_those_that_fit_the_same_pods() -> None:
+    after_one_loop = set()
+    for seed in range(8):
+        world = World(scenario(pools=[{"name": "workers", "max": 27}], demand=[], seed=seed), Agenda())
+        world.demand = {("workers", None): 3, ("workers", "c"): 5}
+        autoscaler = SimulatedAutoscaler(world, AutoscalerSetup())
+        autoscaler.loop()
+        after_one_loop.add(tuple(sizes(world.groups)))
+        autoscaler.loop()
+        autoscaler.loop()
+        assert sum(sizes(world.groups)) == 8
+    assert after_one_loop == {(1, 1, 1), (0, 0, 8)}
 
 
 # Measures

@@ -152,4 +152,4 @@ def _sources() -> Iterator[tuple[str, str]]:
 def test_commands_speak_to_the_terminal_by_those_functions_alone() -> None:
     for name, source in _sources():
         for call in re.findall(r"(?:typer|click)\.s?echo\(.*", source):
-            assert call == "typer.echo(told)", f"{name}: {call}"  # JSON in ASCII, by json.dumps
+            assert call == "typer.echo(history)", f"{name}: {call}"  # JSON in ASCII, by json.dumps

@@ -29,7 +29,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.failure import Failure, RecordFailure, Verdict
-from evenkeel.application.operate import Operate, said_by
+from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan, is_due
@@ -42,7 +42,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
-from tests.builders import key, zones
+from tests.builders import key, stated, zones
 from tests.fakes import (
     NOW,
     FakeBus,
@@ -665,7 +665,7 @@ class TestDeleteMarks:
 
     def test_a_frozen_groups_marks_stay_until_it_may_be_written_again(self) -> None:
         house = self.house()
-        house.cluster.change(key("a"), requested=4, running=4, frozen_because="paused")
+        house.cluster.change(key("a"), requested=4, running=4, frozen_because=stated("paused"))
         house.store.save_group("demo", key("a"), GroupState(marked=("m2",)), None)
         house.run()
         assert house.cluster.unmarked == []
@@ -1273,7 +1273,7 @@ class TestOperate:
         house.store.before_write.append(lambda sort_key: house.store.plant("demo", record().model_dump_json()))
         with pytest.raises(StateConflictError) as caught:
             operate("pause")
-        assert said_by(caught.value)["message"].endswith("try again")
+        assert answer_of_error(caught.value)["message"].endswith("try again")
 
     @pytest.mark.parametrize(
         ("event", "says"),
@@ -1324,7 +1324,7 @@ class TestOperate:
         )
         with pytest.raises((BadRequestError, ConfigError)) as caught:
             use(event, plenty)
-        message = said_by(caught.value)["message"]
+        message = answer_of_error(caught.value)["message"]
         assert says in message
         assert "\n" not in message
         assert len(message) < 1000
@@ -1336,7 +1336,7 @@ class TestOperate:
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         with pytest.raises(ClusterUnavailableError) as caught:
             operate("plan")
-        assert said_by(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
+        assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
 
 
 def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:

@@ -16,7 +16,7 @@ from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from tests.builders import numbers, pool_plan, zones
+from tests.builders import numbers, pool_plan, stated, zones
 
 PRODUCT = Path(__file__).parents[2] / "layers" / "evenkeel" / "evenkeel"
 # What the templates of some rules add to the facts by themselves.
@@ -72,7 +72,7 @@ def plans() -> Iterator[dict[str, Any]]:
                     plan = pool_plan(groups, policy, fenced=fenced)
                     yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
     yield {"plan": pool_json(pool_plan(zones((1, 1)), numbers(9, 3))), "writes": []}
-    for limited in ({"worker_range": Bounds(0, 2)}, {"owner_min_max": 1}, {"frozen_because": "it is rolling"}):
+    for limited in ({"worker_range": Bounds(0, 2)}, {"owner_min_max": 1}, {"frozen_because": stated("it is rolling")}):
         plan = pool_plan(zones((0, 1, 3), **limited), numbers(0, 3))
         yield {"plan": pool_json(plan), "writes": [(g.requested, g.bounds) for g in plan.groups]}
 

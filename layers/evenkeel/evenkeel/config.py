@@ -25,7 +25,9 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.journal import closed, opened
@@ -41,8 +43,6 @@ from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, shown
-
-FlavourName = Literal["gardener", "cluster-api", "openshift"]
 
 
 class ConfigError(ValueError):
@@ -194,6 +194,16 @@ def _strategy(value: object) -> object:
 
 def _on_failure(value: object) -> object:
     return value if isinstance(value, OnFailure) else OnFailure.read(value)
+
+
+def _flavour(value: str) -> str:
+    if value not in FLAVOURS:
+        *names, last = (f"'{name}'" for name in FLAVOURS)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
+    return value
+
+
+FlavourName = Annotated[str, AfterValidator(_flavour)]
 
 
 def _discovery(value: str) -> str:
@@ -354,7 +364,7 @@ Pools = Annotated[
 class ClusterPolicy(_Strict):
     """The part of a cluster's record that plans are made from."""
 
-    flavours: tuple[FlavourName, ...] = ("gardener", "cluster-api", "openshift")
+    flavours: tuple[FlavourName, ...] = Field(default_factory=lambda: tuple(FLAVOURS))
     namespaces: tuple[KubernetesName, ...] = ()
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
+from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.model.groups import GroupKey, NodeGroup
 from evenkeel.domain.model.outcomes import Outcome, Result
@@ -63,5 +64,5 @@ def _obstacle(entry: FixEntry, group: NodeGroup | None) -> Outcome | None:
     if group.pool_max != entry.before or group.faults:
         return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {group.pool_max}: validate again")
     if group.frozen_because is not None:
-        return Outcome(Result.NOT_WRITTEN, group.frozen_because)
+        return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because))
     return None

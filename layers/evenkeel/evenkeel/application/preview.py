@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.observing import contained, observe_cluster
@@ -11,53 +12,80 @@ from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.membership.pausing import hold
 from evenkeel.domain.membership.pools import find_pools
-from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
+from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import near, shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """A cluster as a run would find it at ``now``."""
+    """A cluster as a run would find it now."""
 
     remembered: Remembered
     plan: Plan
     pools: tuple[AnyPool, ...]  # as the plan found them
-    now: datetime
+
+    @classmethod
+    def of(cls, remembered: Remembered, observation: Observation, plan: Plan) -> Self:
+        """What is remembered, what was seen, and the plan that was made of both."""
+        policy = remembered.record.policy()
+        pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
+        ids = {pool.id for pool in pools}
+        pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
+        return cls(remembered=remembered, plan=plan, pools=tuple(hold(pool, policy.paused, plan.now) for pool in pools))
+
+    @property
+    def now(self) -> datetime:
+        """The moment that is planned for."""
+        return self.plan.now
 
     @property
     def record(self) -> ClusterRecord:
-        """The cluster's record."""
+        """What an operator has registered."""
         return self.remembered.record
+
+    def state_of(self, key: GroupKey) -> GroupState | None:
+        """What is remembered of a group, as the run would leave it."""
+        return self.plan.states.get(key) or self.remembered.state.groups.get(key)
 
     def pool(self, id: PoolId) -> AnyPool:
         """A pool of the plan, with all its numbers."""
         return next(pool for pool in self.pools if pool.id == id)
 
+    def span(self, pool: PoolPlan, plan: GroupPlan) -> tuple[datetime | None, datetime | None]:
+        """When a group's present state began, and when it ends by itself; None: nobody knows, or it does not."""
+        state, zone = self.state_of(plan.group.key), self.remembered.zones.get(plan.group.zone or "")
+        since: list[datetime] = []
+        until: list[datetime] = []
+        if plan.state is State.FENCED:
+            if zone is not None and self.now < zone.impaired_until:
+                until.append(zone.impaired_until)
+                since += [said_at] if (said_at := zone.since(self.now)) else []
+            if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
+                until.append(state.backoff_until)
+                since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
+        elif state is not None:
+            began = {
+                State.PROBING: state.backoff_until,
+                State.FROZEN: state.contested_since,
+                State.HEALTHY: state.last_success,
+            }[plan.state]
+            since += [began] if began else []
+        return min(since, default=None), max(until, default=None)
+
 
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
-    _, observation = observe_cluster(clusters, remembered.record, remaining, remembered.state)
-    policy = remembered.record.policy()
-    pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
-    planned = contained(
-        remembered.record.id,
-        "it was planned",
-        lambda: plan_for(remembered.record, observation, remembered.state, now),
-    )
-    known = {pool.id for pool in pools}
-    pools += [_left(pool, policy) for pool in planned.pools if pool.id not in known]
-    return Preview(
-        remembered=remembered,
-        plan=planned,
-        pools=tuple(hold(pool, policy.paused, now) for pool in pools),
-        now=now,
-    )
+    record, state = remembered.record, remembered.state
+    _, observation = observe_cluster(clusters, record, remaining, state)
+    plan = contained(record.id, "it was planned", lambda: plan_for(record, observation, state, now))
+    return Preview.of(remembered, observation, plan)
 
 
-def _left(planned: PoolPlan, policy: Policy) -> InvalidPool:
+def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:
     """What a restore finds of a pool that has no members any more."""
     return InvalidPool(
         id=planned.id,
@@ -73,27 +101,27 @@ def _left(planned: PoolPlan, policy: Policy) -> InvalidPool:
     )
 
 
-def find_pool(look: Preview, name: str) -> PoolPlan:
+def find_pool(preview: Preview, name: str) -> PoolPlan:
     """The pool of that name or id. Raises BadRequestError where there is none, or more than one."""
-    found = [pool for pool in look.plan.pools if name in pool.id.names]
-    if len(found) == 1:
-        return found[0]
-    names = sorted({pool.id.name for pool in look.plan.pools})
-    raise BadRequestError(_unclear("pool", name, look, [str(pool.id) for pool in found], names))
+    matches = [pool for pool in preview.plan.pools if name in pool.id.names]
+    if len(matches) == 1:
+        return matches[0]
+    names = sorted({pool.id.name for pool in preview.plan.pools})
+    raise BadRequestError(_unclear("pool", name, preview, [str(pool.id) for pool in matches], names))
 
 
-def find_group(look: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
+def find_group(preview: Preview, name: str) -> tuple[PoolPlan, GroupPlan]:
     """The node group of that name or key, with its pool. Raises BadRequestError, with the reason of a skipped one."""
-    found = [(pool, group) for pool in look.plan.pools for group in pool.groups if name in group.group.key.names]
-    if len(found) == 1:
-        return found[0]
-    for skipped in look.plan.skipped:
-        if not found and name.rpartition("/")[2] == skipped.name:
+    matches = [(pool, group) for pool in preview.plan.pools for group in pool.groups if name in group.group.key.names]
+    if len(matches) == 1:
+        return matches[0]
+    for skipped in preview.plan.skipped:
+        if not matches and name.rpartition("/")[2] == skipped.name:
             raise BadRequestError(
                 f"group is {shown(name)}: {skipped.namespace}/{skipped.name} is skipped: {sentence(skipped.reason)}"
             )
-    names = sorted({group.group.key.name for pool in look.plan.pools for group in pool.groups})
-    raise BadRequestError(_unclear("group", name, look, [str(group.group.key) for _, group in found], names))
+    names = sorted({group.group.key.name for pool in preview.plan.pools for group in pool.groups})
+    raise BadRequestError(_unclear("group", name, preview, [str(group.group.key) for _, group in matches], names))
 
 
 def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datetime, remaining: Remaining) -> None:
@@ -101,28 +129,27 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
 
     What the record and the state know is not looked for in the cluster: a pool can be paused while it cannot be read.
     """
-    known = {rule.name for rule in remembered.record.policy().pools}
-    known |= {text for id in remembered.state.pools for text in id.names}
-    known |= {*remembered.record.paused_pools, *remembered.record.leaving_pools}
-    if name in known:
+    names = {rule.name for rule in remembered.record.policy().pools}
+    names |= {text for id in remembered.state.pools for text in id.names}
+    names |= {*remembered.record.paused_pools, *remembered.record.leaving_pools}
+    if name in names:
         return
     try:
-        look = preview_of(clusters, remembered, now, remaining)
+        preview = preview_of(clusters, remembered, now, remaining)
     except EvenkeelError as error:
         raise BadRequestError(
-            f"pool is {shown(name)}: no such pool is known{near(name, known)}, and the cluster cannot be read: {error}"
+            f"pool is {shown(name)}: no such pool is known{near(name, names)}, and the cluster cannot be read: {error}"
         ) from None
-    if not any(name in pool.id.names for pool in look.plan.pools):
-        find_pool(look, name)
+    if not any(name in pool.id.names for pool in preview.plan.pools):
+        find_pool(preview, name)
 
 
-def _unclear(what: str, name: str, look: Preview, found: list[str], names: list[str]) -> str:
-    if found:
-        return (
-            f"{what} is {shown(name)}: {look.record.id} has {len(found)} of that name: name one of {', '.join(found)}"
-        )
-    known = f"it has {', '.join(names[:20])}" if names else "it has none"
-    return f"{what} is {shown(name)}: {look.record.id} has no such {what}: {known}{near(name, names)}"
+def _unclear(what: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
+    if matches:
+        count = f"{preview.record.id} has {len(matches)} of that name"
+        return f"{what} is {shown(name)}: {count}: name one of {', '.join(matches)}"
+    there = f"it has {', '.join(names[:20])}" if names else "it has none"
+    return f"{what} is {shown(name)}: {preview.record.id} has no such {what}: {there}{near(name, names)}"
 
 
 def ago(length: timedelta) -> str:

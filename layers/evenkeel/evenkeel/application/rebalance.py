@@ -28,6 +28,7 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -188,7 +189,7 @@ def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Obser
     if not refused:
         return observation
     groups = tuple(
-        replace(group, frozen_because=group.frozen_because or f"its write was refused: {refused[group.key]}")
+        replace(group, frozen_because=group.frozen_because or because(Rule.WRITE_REFUSED, error=refused[group.key]))
         if group.key in refused
         else group
         for group in observation.groups

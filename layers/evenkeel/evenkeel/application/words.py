@@ -64,6 +64,18 @@ def _strategy(facts: Facts) -> str:
     return f"{facts['strategy']}: {_filled(template, {**facts, **extra})}"
 
 
+def _with_steps(template: str) -> Words:
+    def words(facts: Facts) -> str:
+        return _filled(template, {**facts, "steps": "; ".join(_texts(facts["steps"]))})
+
+    return words
+
+
+def _paused(facts: Facts) -> str:
+    until = facts["until"]
+    return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
+
+
 WORDS: dict[Rule, Words] = {
     Rule.FROZEN: "frozen: {why}",
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
@@ -140,6 +152,32 @@ WORDS: dict[Rule, Words] = {
     Rule.MIN_ZERO_WHILE_FENCED: "min 0 while fenced",
     Rule.LAST_BOUNDS_STAY: "{strategy}: every zone is fenced, so the last bounds stay",
     Rule.NO_LAST_BOUNDS: "{strategy}: every zone is fenced and there are no last bounds to keep",
+    Rule.OBJECT_BEING_DELETED: "it is being deleted",
+    Rule.OBJECT_PAUSED: "it is paused",
+    Rule.CLUSTER_BEING_DELETED: "its Cluster {cluster} is being deleted",
+    Rule.CLUSTER_PAUSED: "its Cluster {cluster} is paused",
+    Rule.FROZEN_BY_CONTROLLER: "{controller} has frozen it",
+    Rule.HIBERNATED: "its shoot is hibernated: the pool has no replicas although its Worker asks for some",
+    Rule.NOT_AUTHORITATIVE: "{field} is {value}: another API owns it",
+    Rule.OWNER_MISSING: "its bounds belong to {owner}, which is not there",
+    Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
+    Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",
+    Rule.TOPOLOGY_ENTRY_MISSING: "it belongs to a ClusterClass, and its entry in the Cluster's topology is not there",
+    Rule.TOPOLOGY_SETS_REPLICAS: "the Cluster's topology sets its replicas",
+    Rule.POOL_PAUSED: _paused,
+    Rule.WRITE_REFUSED: "its write was refused: {error}",
+    Rule.UNSEEN_AT_ZERO: _with_steps("at zero, and Cluster Autoscaler cannot see it: {steps}"),
+    Rule.UNREAD_AT_ZERO: _with_steps("at zero, and its cpu and memory are not known ({object} was not read): {steps}"),
+    Rule.UNKNOWN_AT_ZERO: _with_steps("at zero, and its cpu and memory are not known: {steps}"),
+    Rule.UNREADABLE_VALUE: "{object}: {field} is {value}: {problem}",
+    Rule.ANNOTATE: lambda facts: f"annotate {' and '.join(_texts(facts['annotations']))}",
+    Rule.NAMELESS: "a {kind} without metadata.name",
+    Rule.NOT_DISCOVERED: "not matched by the record's discovery",
+    Rule.SECOND_OBJECT: "a second object of this name: the {planned} is planned, this {kind} is not",
+    Rule.SECOND_COPY: "a second {kind} of this name: the first one counts",
+    Rule.NODES_NOT_READ: "nodes are read only where the record's pools are discovered with nodes: true",
+    Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",
+    Rule.FLAVOUR_NOT_LISTED: "flavour {flavour} is not among the record's flavours",
 }
 
 WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
@@ -246,6 +284,6 @@ def unfixable_words(fix: Fix) -> str:
     """Why a fault is left to people; empty where it is not."""
     if fix.unfixable is Unfixable.AMBIGUOUS:
         return "which value is meant is for people to say"
-    if fix.frozen is not None:
-        return f"{fix.frozen.key} is left alone: {fix.frozen.frozen_because}"
+    if fix.frozen is not None and fix.frozen.frozen_because is not None:
+        return f"{fix.frozen.key} is left alone: {sentence(fix.frozen.frozen_because)}"
     return ""

@@ -28,18 +28,19 @@ class Output(StrEnum):
 def print_answer(answer: _Json, console: Console | None = None) -> None:
     """An answer of any action; of all clusters, one after the other."""
     console = console or Console()
-    for one in answer.get("clusters", [answer]):
-        _line(console, one["message"] if answer["action"] != "explain" else "")
-        match answer["action"] if one.get("ok") else "":
+    action = answer["action"]
+    for of_cluster in answer.get("clusters", [answer]):
+        _line(console, of_cluster["message"] if action != "explain" else "")
+        match action if of_cluster.get("ok") else "":
             case "status":
-                _status(console, one)
+                _status(console, of_cluster)
             case "plan":
-                _plan(console, one["plan"])
+                _plan(console, of_cluster["plan"])
             case "explain":
-                for sentence in (*one["sentences"], *_of_groups(one), *one["history"]):
+                for sentence in (*of_cluster["sentences"], *_of_groups(of_cluster), *of_cluster["history"]):
                     _line(console, sentence)
             case "validate":
-                _findings(console, one)
+                _findings(console, of_cluster)
 
 
 def _status(console: Console, answer: _Json) -> None:

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 
 import typer
 
-from evenkeel.cli import remote
+from evenkeel.cli.acting import commands
 from evenkeel.cli.planning import plan_command
 from evenkeel.cli.reporting import report_command
 from evenkeel.cli.simulating import simulate_command
@@ -33,7 +33,7 @@ def evenkeel() -> None:
 
 
 app.command("plan")(plan_command)
-for name, command in remote.COMMANDS.items():
+for name, command in commands().items():
     app.command(name)(command)
 app.command("simulate")(simulate_command)
 app.command("report")(report_command)

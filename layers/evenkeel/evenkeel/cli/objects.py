@@ -1,27 +1,32 @@
 """Objects from files, as kubectl prints them: a List, one object, or several documents."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.documents import UnreadableError, read_documents
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS, Flavour
-from evenkeel.adapters.kubernetes.node_templates import NODE, Looked, described, is_template, running_nodes
-from evenkeel.adapters.kubernetes.readers import (
-    Found,
-    Listing,
-    by_owner,
-    get_path,
-    name_of,
-    owner_of,
-    read_groups,
-    read_machine,
-    with_machines,
-)
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.node_templates import Looked, described, is_template, running_nodes
+from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule, because
+
+
+@dataclass(kw_only=True)
+class _Sorted:
+    """What the files hold, by what it is."""
+
+    listings: dict[str, Listing]  # by flavour
+    machines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)  # by flavour
+    # By API group, kind, namespace and name.
+    templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
+    nodes: list[Mapping[str, Any]] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
 
 def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: datetime) -> Observation:
@@ -30,69 +35,78 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     Raises:
         ConfigError: a text is not YAML or JSON, or a document is no Kubernetes object.
     """
-    listings = {name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours}
-    machines: dict[str, list[Mapping[str, Any]]] = {}
-    templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
-    nodes: list[Mapping[str, Any]] = []
     by_node = policy.discovered_pools is not None and policy.discovered_pools.nodes
-    skipped: list[Skipped] = []
+    objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
         for where, item in _objects(file, text, faults):
-            group, _, version = str(item.get("apiVersion", "")).partition("/")
-            kind = item["kind"]
+            group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
             namespace, name = name_of(item)
             identity = (group, kind, namespace, name)
             if name and identity in seen:
-                reason = f"a second {kind} of this name: the first one counts"
-                skipped.append(Skipped(namespace=namespace, name=name, reason=because(Rule.SAID, text=reason)))
-                continue
-            seen.add(identity)
-            flavour = next((f for f in FLAVOURS.values() if _knows(f.name, group, version, kind)), None)
-            if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
-                nodes.append(item)
-                if not by_node:
-                    reason = "nodes are read only where the record's pools are discovered with nodes: true"
-                    skipped.append(
-                        Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason))
-                    )
-            elif flavour is None:
-                reason = f"{kind} of {item.get('apiVersion') or 'no apiVersion'} is no object that Evenkeel reads"
-                skipped.append(Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason)))
-            elif flavour.name not in listings:
-                reason = f"flavour {flavour.name} is not among the record's flavours"
-                skipped.append(Skipped(namespace=namespace, name=name or where, reason=because(Rule.SAID, text=reason)))
-            elif is_template(flavour, group, version, kind):
-                templates[(group, kind, namespace, name)] = item
-            elif kind == "Machine":
-                machines.setdefault(flavour.name, []).append(item)
+                reason: Reason | None = because(Rule.SECOND_COPY, kind=kind)
             else:
-                listings[flavour.name].objects.setdefault(kind, []).append(item)
+                reason = _sort(item, identity, objects, by_node)
+            seen.add(identity)
+            if reason is not None:
+                objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
     if faults:
         raise ConfigError(faults)
     groups: list[NodeGroup] = []
-    for listing in listings.values():
-        found, left_out = read_groups(listing, policy.discoveries)
-        skipped += left_out
-        known = machines.get(listing.flavour.name)
-        if known is not None:
-            owned = by_owner(listing.flavour, known)
-            found = [_with_machines(one, listing.flavour, owned.get(owner_of(one.group), ()), now) for one in found]
-        running = running_nodes(listing.flavour, found, known or (), nodes) if by_node else {}
-        looked = Looked(templates=templates, nodes=running)
-        groups += [described(one, listing.flavour, looked).group for one in found]
-    return Observation(groups=tuple(groups), skipped=tuple(skipped))
+    for listing in objects.listings.values():
+        members, others = read_groups(listing, policy.discoveries)
+        objects.skipped += others
+        groups += _complete(members, listing.flavour, objects, now, by_node)
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped))
 
 
-def _with_machines(one: Found, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime) -> Found:
-    return replace(one, group=with_machines(one.group, [read_machine(flavour, item, now) for item in machines]))
+def _sort(
+    item: Mapping[str, Any], identity: tuple[str, str, str, str], objects: _Sorted, by_node: bool
+) -> Reason | None:
+    """Puts an object where it belongs; returns why where nobody reads it."""
+    group, kind, _, _ = identity
+    version = str(item["apiVersion"]).partition("/")[2]
+    if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
+        objects.nodes.append(item)
+        return None if by_node else because(Rule.NODES_NOT_READ)
+    flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
+    if flavour is None:
+        return because(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")
+    if flavour.name not in objects.listings:
+        return because(Rule.FLAVOUR_NOT_LISTED, flavour=flavour.name)
+    if is_template(flavour, group, version, kind):
+        objects.templates[identity] = item
+    elif (group, kind) == (flavour.machine.group, flavour.machine.kind):
+        objects.machines.setdefault(flavour.name, []).append(item)
+    else:
+        objects.listings[flavour.name].objects.setdefault(kind, []).append(item)
+    return None
 
 
-def _knows(flavour: str, group: str, version: str, kind: str) -> bool:
-    known = FLAVOURS[flavour]
-    return is_template(known, group, version, kind) or any(
-        (one.group, one.kind) == (group, kind) and version in one.versions for one in (*known.kinds, known.machine)
+def _complete(
+    groups: list[GroupObjects], flavour: Flavour, objects: _Sorted, now: datetime, by_node: bool
+) -> Iterable[NodeGroup]:
+    """The groups with their machines, where files hold any, and with what their nodes look like."""
+    machines = objects.machines.get(flavour.name)
+    if machines is not None:
+        owned = by_scalable(flavour, machines)
+        groups = [_with_machines(member, flavour, owned.get(scalable_of(member.group), ()), now) for member in groups]
+    running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
+    looked = Looked(templates=objects.templates, nodes=running)
+    return [described(member, flavour, looked).group for member in groups]
+
+
+def _with_machines(
+    member: GroupObjects, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime
+) -> GroupObjects:
+    return replace(member, group=with_machines(member.group, [read_machine(flavour, item, now) for item in machines]))
+
+
+def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
+    return is_template(flavour, group, version, kind) or any(
+        (known.group, known.kind) == (group, kind) and version in known.versions
+        for known in (*flavour.kinds, flavour.machine)
     )
 
 

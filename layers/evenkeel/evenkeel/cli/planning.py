@@ -9,6 +9,7 @@ import typer
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.words import problem_words
+from evenkeel.cli.acting import plan_of_stack
 from evenkeel.cli.answers import Output
 from evenkeel.cli.inputs import (
     BAD_INPUT,
@@ -21,7 +22,6 @@ from evenkeel.cli.inputs import (
     read_yaml,
 )
 from evenkeel.cli.objects import read_objects
-from evenkeel.cli.remote import plan_of_stack
 from evenkeel.cli.table import print_plan
 from evenkeel.cli.terminal import say_json
 from evenkeel.config import ClusterFile, ConfigError, StateFile, read_json, read_model

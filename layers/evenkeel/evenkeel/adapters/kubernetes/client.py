@@ -216,11 +216,7 @@ class KubernetesApi:
         fresh: bool,
     ) -> tuple[int, Mapping[str, str], dict[str, Any]]:
         """One request, its answer read to the end, within the time that is left."""
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
-        if authorization := self._authorization(fresh=fresh):
-            headers["Authorization"] = authorization
-        if body is not None:
-            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        headers = self._headers(method, has_body=body is not None, fresh=fresh)
         plain = path.partition("?")[0]
         seconds = min(remaining(), _REQUEST_SECONDS)
         if seconds <= 0:
@@ -256,6 +252,14 @@ class KubernetesApi:
             self.reached = True
             return response.status, dict(response.getheaders() or {}), self._read(method, plain, response.status, text)
         raise failed  # out here, where nothing hangs on it that could quote a header
+
+    def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
+        if authorization := self._authorization(fresh=fresh):
+            headers["Authorization"] = authorization
+        if has_body:
+            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        return headers
 
     def _authorization(self, *, fresh: bool) -> str | None:
         """The header's value; None where a client certificate is used."""

@@ -1,16 +1,19 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
+from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
 from evenkeel.adapters.kubernetes.client import KubernetesApi
-from evenkeel.adapters.kubernetes.flavours import ADOPTED, DECISION, FLAVOURS, MOVE, TOPOLOGY_NAME, Flavour, Kind
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
-    NODE,
     Looked,
     described,
     is_empty,
@@ -18,21 +21,8 @@ from evenkeel.adapters.kubernetes.node_templates import (
     running_nodes,
     template_of,
 )
-from evenkeel.adapters.kubernetes.readers import (
-    Found,
-    Listing,
-    Object,
-    as_observation,
-    by_owner,
-    get_path,
-    is_preserved,
-    name_of,
-    owner_of,
-    read_groups,
-    read_machine,
-    with_autoscaler_status,
-    with_machines,
-)
+from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, as_observation, read_groups
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
@@ -40,6 +30,7 @@ from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
@@ -66,7 +57,7 @@ class KubernetesCluster:
         domain = policy.policy()
         self._rules, self._patience = domain.pools, domain.provision_timeout
         self._remaining = remaining
-        self._found: dict[GroupKey, Found] = {}
+        self._members: dict[GroupKey, GroupObjects] = {}
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
@@ -76,7 +67,7 @@ class KubernetesCluster:
 
         ``closely`` names groups whose machines are listed in any case.
         """
-        self._found, self._machines, self._newer = {}, {}, {}
+        self._members, self._machines, self._newer = {}, {}, {}
         skipped: list[Skipped] = []
         served = False
         status = self._autoscaler_status()
@@ -86,15 +77,15 @@ class KubernetesCluster:
             if listing is None:
                 continue
             served = True
-            found, left_out = read_groups(listing, self._policy.discoveries)
-            skipped += left_out
-            found = with_autoscaler_status(found, flavour, status)
-            found = self._describe(flavour, self._count_machines(flavour, found, frozenset(closely)))
-            self._found |= {one.group.key: one for one in found}
+            members, others = read_groups(listing, self._policy.discoveries)
+            skipped += others
+            members = with_autoscaler_status(members, flavour, status)
+            members = self._describe(flavour, self._count_machines(flavour, members, frozenset(closely)))
+            self._members |= {member.group.key: member for member in members}
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
-        return as_observation(self._found.values(), skipped)
+        return as_observation(self._members.values(), skipped)
 
     def _autoscaler_status(self) -> str:
         """What Cluster Autoscaler says of its groups; empty where the record names no place, or it cannot be read."""
@@ -150,8 +141,8 @@ class KubernetesCluster:
 
     def _discovered(self, path: str, key: str) -> set[str] | None:
         """The names that a discovery document lists; None where it could not be read."""
-        found = get_path(self._api.get(path, self._remaining), (key,))
-        return {str(get_path(entry, ("name",))) for entry in found} if isinstance(found, list) else None
+        entries = get_path(self._api.get(path, self._remaining), (key,))
+        return {str(get_path(entry, ("name",))) for entry in entries} if isinstance(entries, list) else None
 
     def _version(self, kind: Kind) -> str | None:
         """The version to use: the only one there is, or the best that is served."""
@@ -160,57 +151,59 @@ class KubernetesCluster:
         served = self._api.served(kind.group, self._remaining)
         return next((version for version in kind.versions if version in served), None)
 
-    def _count_machines(self, flavour: Flavour, found: list[Found], closely: Collection[GroupKey]) -> list[Found]:
+    def _count_machines(
+        self, flavour: Flavour, members: list[GroupObjects], closely: Collection[GroupKey]
+    ) -> list[GroupObjects]:
         """The groups, with the machines of those where a machine could be waiting for its node, or that are named."""
         unsettled = {
-            one.group.key: one
-            for one in found
-            if one.group.key in closely
+            member.group.key: member
+            for member in members
+            if member.group.key in closely
             or (
-                one.group.requested != one.group.running
-                and (self._policy.discovered_pools is not None or self._has_pool(one.group))
+                member.group.requested != member.group.running
+                and (self._policy.discovered_pools is not None or self._has_pool(member.group))
             )
         }
-        machines = by_owner(flavour, self._list_machines(flavour, unsettled.values()))
+        machines = by_scalable(flavour, self._list_machines(flavour, unsettled.values()))
         now = self._api.now()
         counted = []
-        for one in found:
-            if one.group.key in unsettled:
-                mine = self._machines[one.group.key] = machines.get(owner_of(one.group), [])
+        for member in members:
+            if member.group.key in unsettled:
+                mine = self._machines[member.group.key] = machines.get(scalable_of(member.group), [])
                 read = [read_machine(flavour, item, now) for item in mine]
-                counted.append(replace(one, group=with_machines(one.group, read)))
+                counted.append(replace(member, group=with_machines(member.group, read)))
             else:
-                counted.append(one)
+                counted.append(member)
         return counted
 
     def _has_pool(self, group: NodeGroup) -> bool:
         """Whether a label or a rule of the record puts the group into a pool."""
         return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
 
-    def _describe(self, flavour: Flavour, found: list[Found]) -> list[Found]:
+    def _describe(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
         """The groups with what is known of their nodes, for those that are empty or compared.
 
         Other objects are read only where an empty group does not say cpu and memory itself, or groups are compared.
         """
         similar = self._policy.discovered_pools
 
-        def told(looked: Looked) -> list[Found]:
-            return [described(one, flavour, looked) if similar or is_empty(one) else one for one in found]
+        def with_templates(looked: Looked) -> list[GroupObjects]:
+            return [described(member, flavour, looked) if similar or is_empty(member) else member for member in members]
 
-        found = told(Looked())
-        compared = [one for one in found if not self._has_pool(one.group)] if similar else []
-        unknown = [one for one in found if needs_a_look(one) and self._has_pool(one.group)]
+        members = with_templates(Looked())
+        compared = [member for member in members if not self._has_pool(member.group)] if similar else []
+        unknown = [member for member in members if needs_a_look(member) and self._has_pool(member.group)]
         templates, kinds = self._list_templates(flavour, [*compared, *unknown])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
         if not kinds and not nodes:
-            return found
-        return told(Looked(templates=templates, kinds=kinds, nodes=nodes))
+            return members
+        return with_templates(Looked(templates=templates, kinds=kinds, nodes=nodes))
 
     def _list_templates(
-        self, flavour: Flavour, groups: Iterable[Found]
+        self, flavour: Flavour, groups: Iterable[GroupObjects]
     ) -> tuple[dict[tuple[str, str, str, str], Object], set[tuple[str, str]]]:
         """The templates of these groups, and the kinds that could be read: one LIST per kind."""
-        references = [template_of(flavour, one.scalable) for one in groups]
+        references = [template_of(flavour, member.scalable) for member in groups]
         kinds = {(wanted.kind.group, wanted.kind.kind): wanted.kind for wanted in references if wanted is not None}
         templates: dict[tuple[str, str, str, str], Object] = {}
         read = set()
@@ -223,8 +216,8 @@ class KubernetesCluster:
 
     def _list_if_allowed(self, kind: Kind) -> list[Object] | None:
         """All objects of a kind, in the first served version that has it; None where there is none, or no right."""
-        known = self._version(kind) if kind.versions else None
-        for version in [known] if known else self._api.served(kind.group, self._remaining):
+        preferred = self._version(kind) if kind.versions else None
+        for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
             items: list[Object] = []
             for namespace in (None,) if kind is NODE else self._policy.namespaces or (None,):
                 page = self._api.list_all(_path(kind, version, namespace), self._remaining, optional=True)
@@ -235,18 +228,18 @@ class KubernetesCluster:
                 return items
         return None
 
-    def _running_nodes(self, flavour: Flavour, groups: list[Found]) -> dict[GroupKey, Object]:
+    def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
         """A running node of each group, where the workload cluster's nodes are read through the same API."""
         nodes = self._list_if_allowed(NODE)
         if nodes is None:
             _log.warning("%s: nodes may not be listed, so templates say what they look like", self._api.name)
         return running_nodes(flavour, groups, self._list_if_allowed(flavour.machine) or (), nodes) if nodes else {}
 
-    def _list_machines(self, flavour: Flavour, groups: Iterable[Found]) -> list[Object]:
+    def _list_machines(self, flavour: Flavour, groups: Iterable[GroupObjects]) -> list[Object]:
         """One list per namespace and kind of scalable, by the label that names the scalable."""
         wanted: dict[tuple[str, str], list[str]] = {}
-        for one in groups:
-            wanted.setdefault((one.group.key.namespace, one.group.kind), []).append(one.group.key.name)
+        for member in groups:
+            wanted.setdefault((member.group.key.namespace, member.group.kind), []).append(member.group.key.name)
         machines: list[Object] = []
         for (namespace, kind), names in wanted.items():
             label = flavour.machine_labels.get(kind)
@@ -264,35 +257,19 @@ class KubernetesCluster:
 
     def object_of(self, key: GroupKey) -> str:
         """The owner of the bounds, which a Cluster's topology is for many groups; else the scalable."""
-        found = self._found[key]
-        return _identity(found.owner or found.scalable)
+        member = self._members[key]
+        return _identity(member.owner_object or member.scalable)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """As many machines as will go: failed ones, those past their time, others without a node, the newest first.
-
-        Then, on request, those with a node, the least useful first. Never one that is preserved: it would not go.
-        """
+        """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
         group = patch.plan.group
-        flavour, now = FLAVOURS[group.key.flavour], self._api.now()
-        timeout = self._provision_timeout(group)
-        staying = self._staying(group)
-
-        def turn(machine: Machine) -> tuple[bool, int]:
-            if machine.has_node:
-                return True, int(machine.ready)
-            if machine.failure is not None:
-                return False, 0
-            return False, 1 if now - machine.created_at >= timeout else 2
-
-        order = [
-            machine
-            for machine, item in staying
-            if not is_preserved(flavour, item, now) and (patch.plan.may_remove_running or not machine.has_node)
-        ]
-        order.sort(key=lambda machine: (machine.created_at, machine.name), reverse=True)
-        order.sort(key=turn)
-        going = max(0, len(staying) - (patch.requested or 0))
-        return tuple(machine.name for machine in order[:going])
+        return deletion_candidates(
+            [machine for machine, _ in self._staying(group)],
+            patch.requested or 0,
+            may_remove_running=patch.plan.may_remove_running,
+            provision_timeout=self._provision_timeout(group),
+            now=self._api.now(),
+        )
 
     def _provision_timeout(self, group: NodeGroup) -> timedelta:
         """How long a machine of the group may take to become a node, as far as it or the record says."""
@@ -327,19 +304,19 @@ class KubernetesCluster:
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raises ConflictError where one of these machines has become a node since the look, or is going."""
         flavour, now = FLAVOURS[group.key.flavour], self._api.now()
-        found = [read_machine(flavour, item, now) for item in self._list_group(group)]
-        newest = {machine.name: machine for machine in found if not machine.deleting}
+        listed = [read_machine(flavour, item, now) for item in self._list_group(group)]
+        newest = {machine.name: machine for machine in listed if not machine.deleting}
         for machine in machines:
-            known = newest.get(machine.name)
-            if known is None or known.has_node != machine.has_node:
-                what = "is going" if known is None else "has become a node" if known.has_node else "has lost its node"
+            newer = newest.get(machine.name)
+            if newer is None or newer.has_node != machine.has_node:
+                what = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
                 raise ConflictError(f"machine {machine.name} of {group.key} {what} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Take our mark off those of the machines that stay, once none of them is about to go any more."""
         flavour = FLAVOURS[group.key.flavour]
         staying = self._staying(group)
-        if len(staying) > group.requested:
+        if not nobody_goes((machine for machine, _ in staying), group.requested):
             return False
         for machine, item in staying:
             if machine.name in names and _mark_of(flavour, item) == flavour.mark[1]:
@@ -357,8 +334,8 @@ class KubernetesCluster:
     def _list_group(self, group: NodeGroup) -> list[Object]:
         """The machines of one group as they are now."""
         flavour = FLAVOURS[group.key.flavour]
-        machines = self._list_machines(flavour, [self._found[group.key]])
-        return by_owner(flavour, machines).get(owner_of(group), [])
+        machines = self._list_machines(flavour, [self._members[group.key]])
+        return by_scalable(flavour, machines).get(scalable_of(group), [])
 
     def _set_mark(self, group: NodeGroup, item: Object, value: str | None) -> None:
         flavour = FLAVOURS[group.key.flavour]
@@ -368,57 +345,52 @@ class KubernetesCluster:
         path = f"{_path(flavour.machine, version, namespace)}/{quote(name)}"
         answer = self._api.patch(path, {"metadata": metadata}, self._remaining)
         # Marked in two goes, the second knows of the first.
-        self._machines[group.key] = [answer if known is item else known for known in self._machines[group.key]]
+        self._machines[group.key] = [answer if machine is item else machine for machine in self._machines[group.key]]
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
         group = patch.plan.group
-        found = self._found[group.key]
+        member = self._members[group.key]
         flavour = FLAVOURS[group.key.flavour]
-        if found.owner is not None and patch.bounds is None and not patch.leaves:
+        if member.owner_object is not None and patch.bounds is None and not patch.leaves:
             # Replicas alone. Our annotations stand where the bounds stand, but for the mark of a move.
             alone: dict[str, Any] = {"spec": {"replicas": patch.requested}}
             if move is not None:
                 alone["metadata"] = {"annotations": {MOVE: move}}
-            self._patch(flavour, self._newest(found.scalable), alone)
+            self._patch(flavour, self._newest(member.scalable), alone)
             return
-        item = self._newest(found.owner or found.scalable)
+        item = self._newest(member.owner_object or member.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
         if patch.leaves or (patch.bounds is not None and not group.has_adopted):
             annotations[ADOPTED] = None if patch.leaves else adopted
-        if item.get("kind") != "MachineAutoscaler" and (patch.leaves or patch.bounds is not None):
-            annotations[flavour.min_key] = str(patch.bounds.min) if patch.bounds else None
-            annotations[flavour.max_key] = str(patch.bounds.max) if patch.bounds else None
-        body: dict[str, Any] = {"metadata": {"annotations": annotations}}
-        if item.get("kind") == "MachineAutoscaler" and patch.bounds is not None:
-            body["spec"] = {"minReplicas": patch.bounds.min, "maxReplicas": patch.bounds.max}
-        elif item.get("kind") == "Cluster":
-            body = _in_topology(item, found, annotations)
-        elif patch.requested is not None:
+        if patch.leaves or patch.bounds is not None:
+            annotations |= member.owner.bounds_annotations(patch.bounds)
+        if member.owner_object is None and (patch.leaves or (patch.requested is not None and move is not None)):
+            annotations[MOVE] = None if patch.leaves else move
+        body = member.owner.patch(item, member.scalable, annotations, patch.bounds)
+        if member.owner_object is None and patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
-            if move is not None:
-                annotations[MOVE] = move
-        if patch.leaves and found.owner is None:
-            annotations[MOVE] = None
         self._patch(flavour, item, body)
-        if patch.leaves and found.owner is not None and group.move is not None:
-            self._patch(flavour, self._newest(found.scalable), {"metadata": {"annotations": {MOVE: None}}})
+        if patch.leaves and member.owner_object is not None and group.move is not None:
+            self._patch(flavour, self._newest(member.scalable), {"metadata": {"annotations": {MOVE: None}}})
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
-        """On the scalable; under a ClusterClass in the Cluster's topology, which copies it there."""
-        found = self._found[key]
+        """On the scalable, or where an owner stands that copies annotations to it: there."""
+        member = self._members[key]
         annotations = {POOL_MAX: str(maximum)}
-        in_topology = found.owner is not None and found.owner.get("kind") == "Cluster"
-        item = self._newest(found.owner if found.owner is not None and in_topology else found.scalable)
-        body = _in_topology(item, found, annotations) if in_topology else {"metadata": {"annotations": annotations}}
+        if member.owner.copies_annotations:
+            item = self._newest(member.owner_object or member.scalable)
+            body = member.owner.patch(item, member.scalable, annotations, None)
+        else:
+            item, body = self._newest(member.scalable), {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
         if self._remaining() < _SPARE_SECONDS:
             return
-        item = self._found[plan.group.key].scalable
+        item = self._members[plan.group.key].scalable
         namespace, name = name_of(item)
         moment = rfc3339(self._api.now())
         event = {
@@ -474,22 +446,8 @@ def _identity(item: Object) -> str:
 
 
 def _resource_version(item: Object) -> str:
-    found = get_path(item, ("metadata", "resourceVersion"))
-    if not isinstance(found, str) or not found:
+    version = get_path(item, ("metadata", "resourceVersion"))
+    if not isinstance(version, str) or not version:
         # Without it the patch would overwrite whatever happened since the look.
         raise RejectedError(f"{_identity(item)} has no metadata.resourceVersion: not written")
-    return found
-
-
-def _in_topology(cluster: Object, found: Found, annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
-    name = get_path(found.scalable, ("metadata", "labels", TOPOLOGY_NAME))
-    entries: list[Any] = []
-    for entry in get_path(cluster, ("spec", "topology", "workers", "machineDeployments")):
-        if get_path(entry, ("name",)) == name:
-            metadata = entry.get("metadata") or {}
-            merged = {**(metadata.get("annotations") or {}), **annotations}
-            kept = {key: value for key, value in merged.items() if value is not None}
-            entry = {**entry, "metadata": {**metadata, "annotations": kept}}
-        entries.append(entry)
-    return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
+    return version

@@ -126,10 +126,10 @@ class _TimedSocket(ssl.SSLSocket):
 
     def _hurry(self) -> None:
         if self._until is not None:
-            left = self._until - monotonic()
-            if left <= 0:
+            seconds_left = self._until - monotonic()
+            if seconds_left <= 0:
                 raise TimeoutError("timed out")
-            super().settimeout(left)
+            super().settimeout(seconds_left)
 
 
 def tls_context(ca: str) -> ssl.SSLContext:
@@ -184,11 +184,11 @@ def connect(host: str, port: int, seconds: float, *, allow_loopback: bool) -> so
         OSError: no answer, or none in time.
     """
     until = monotonic() + seconds
-    found = _resolve(host, port, seconds)
-    for *_, address in found:
+    addresses = _resolve(host, port, seconds)
+    for *_, address in addresses:
         check_address(host, address[0], allow_loopback=allow_loopback)
     failed: OSError = OSError("its name has no address")
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -219,20 +219,20 @@ def _resolve(host: str, port: int, seconds: float) -> list[Any]:
 
     threading.Thread(target=ask, daemon=True, name="resolve").start()
     try:
-        found = answer.get(timeout=seconds)
+        addresses = answer.get(timeout=seconds)
     except queue.Empty:
         raise TimeoutError("its name was not resolved in time") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(addresses, Exception):
+        raise addresses
+    return addresses
 
 
 def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
     """Raises ForbiddenAddressError where no cluster can be at this address. Private networks are where clusters are."""
     given = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
-    for one in (given, *_within(given)):
+    for candidate in (given, *_within(given)):
         for network, what in _FORBIDDEN:
-            if one in network and not (allow_loopback and what in _LOOPBACK):
+            if candidate in network and not (allow_loopback and what in _LOOPBACK):
                 raise ForbiddenAddressError(f"{host} leads to {address} ({what}): no cluster is there")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from evenkeel.cli.simulation.autoscaler import ClusterAutoscaler
+from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, record_of
 from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
@@ -28,7 +28,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupShot:
-    """A node group at a moment."""
+    """A node group at one moment."""
 
     name: str
     pool: str
@@ -52,10 +52,14 @@ class Shot:
         """The groups of one pool, in zone order."""
         return [group for group in self.groups if group.pool == pool]
 
+    def wanted(self, pool: str) -> int:
+        """Nodes of a pool that pods want, bound to a zone or not."""
+        return sum(nodes for (name, _), nodes in self.demand.items() if name == pool)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What came of a run."""
+    """A run from its first second to its last, as every measure and picture needs it."""
 
     scenario: Scenario
     variant: Variant
@@ -71,13 +75,13 @@ def variants_of(scenario: Scenario, wanted: str) -> list[Variant]:
     if wanted == "own":
         names = sorted({pool.strategy.name for pool in scenario.pools})
         return [Variant(name=" and ".join(names), autoscaler=with_autoscaler)]
-    found = [Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler) for strategy in STRATEGIES]
+    variants = [Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler) for strategy in STRATEGIES]
     if with_autoscaler:
-        found += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
+        variants += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
     if wanted == "all":
-        return found
+        return variants
     name = wanted if wanted in (STATIC, ALONE) else read_strategy(wanted).name
-    return [variant for variant in found if variant.name == name]
+    return [variant for variant in variants if variant.name == name]
 
 
 class Run:
@@ -89,7 +93,7 @@ class Run:
         self.agenda = Agenda()
         self.world = World(scenario, self.agenda)
         self.world.refused = self._refused
-        self._autoscaler = ClusterAutoscaler(self.world, scenario.autoscaler)
+        self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
         record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
         self.evenkeel = Evenkeel(self.world, record, self._look_in)
         self.shots: list[Shot] = []
@@ -132,7 +136,7 @@ class Run:
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
 
-    # What happens
+    # What happens on the agenda
 
     def _want(self, key: tuple[str, str | None], nodes: int) -> None:
         self.world.demand[key] = nodes
@@ -179,7 +183,7 @@ class Run:
         self._look_in(0)
 
     def look(self) -> None:
-        """Evenkeel looks at the cluster."""
+        """One look of Evenkeel; its patches take effect at once."""
         self.evenkeel.look()
 
     def _shoot(self) -> None:

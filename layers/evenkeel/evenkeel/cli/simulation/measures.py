@@ -11,7 +11,7 @@ _HOUR = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Met:
+class DemandRise:
     """A rise of demand, and how long it took. ``seconds`` None: it was still waiting at its end."""
 
     at: int
@@ -23,9 +23,9 @@ class Met:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """Of one run. Over and skew are those of the pool where they were worst."""
+    """One run in numbers. Over and skew are those of the pool where they were worst."""
 
-    demand: tuple[Met, ...]
+    demand: tuple[DemandRise, ...]
     worst_seconds: int | None  # None: some demand was never met, or there was none
     unmet: int
     waiting_node_hours: float  # nodes that pods waited for, times the hours that they waited
@@ -39,18 +39,17 @@ class Measures:
 
 
 def measure(record: Record) -> Measures:
-    """All measures of a run."""
+    """Over every second of a run, until the end of its scenario."""
     pools = record.scenario.pools
     spans = list(_spans(record))
     length = record.scenario.duration
     skews = {pool.name: [(_skew(shot.of_pool(pool.name)), seconds) for shot, seconds in spans] for pool in pools}
-    demand = tuple(_met(record))
-    times = [met.seconds for met in demand]
-    known = [seconds for seconds in times if seconds is not None]
+    demand = tuple(_rises(record))
+    times = [rise.seconds for rise in demand if rise.seconds is not None]
     return Measures(
         demand=demand,
-        worst_seconds=max(known) if known and len(known) == len(times) else None,
-        unmet=len(times) - len(known),
+        worst_seconds=max(times) if times and len(times) == len(demand) else None,
+        unmet=len(demand) - len(times),
         waiting_node_hours=_hours(sum(_waiting(shot) * seconds for shot, seconds in spans)),
         over_requested=_over(record, [[g.requested for g in shot.groups] for shot in record.shots]),
         over_running=_over(record, [[g.running for g in shot.groups] for shot in record.shots]),
@@ -100,7 +99,7 @@ def _waiting(shot: Shot) -> int:
     return sum(nodes - served(shot, pool, zone) for (pool, zone), nodes in shot.demand.items())
 
 
-def _met(record: Record) -> Iterator[Met]:
+def _rises(record: Record) -> Iterator[DemandRise]:
     """Every rise of demand that did not find its nodes there already, and when so many ran for the first time."""
     for demand in record.scenario.demand:
         pool = record.scenario.pool_named(demand.pool).name
@@ -110,12 +109,12 @@ def _met(record: Record) -> Iterator[Met]:
             if step.nodes > before:
                 # A later rise does not end it; a fall below it does.
                 end = next((later.at for later in steps[i:] if later.nodes < step.nodes), record.scenario.duration + 1)
-                here = [shot for shot in record.shots if shot.at < end]
-                past = [shot for shot in here if shot.at <= step.at]
-                after = past[-1:] + [shot for shot in here if shot.at > step.at]
-                met = next((shot.at for shot in after if served(shot, pool, demand.zone) >= step.nodes), None)
+                shots = [shot for shot in record.shots if shot.at < end]
+                before_rise = [shot for shot in shots if shot.at <= step.at]
+                since_rise = before_rise[-1:] + [shot for shot in shots if shot.at > step.at]
+                met = next((shot.at for shot in since_rise if served(shot, pool, demand.zone) >= step.nodes), None)
                 seconds = None if met is None else max(0, met - step.at)
-                yield Met(at=step.at, pool=pool, zone=demand.zone, nodes=step.nodes, seconds=seconds)
+                yield DemandRise(at=step.at, pool=pool, zone=demand.zone, nodes=step.nodes, seconds=seconds)
             before = step.nodes
 
 
@@ -131,7 +130,7 @@ def run_json(record: Record) -> dict[str, Any]:
             {
                 "t": shot.at,
                 "pool": pool.name,
-                "demand": sum(nodes for (name, _), nodes in shot.demand.items() if name == pool.name),
+                "demand": shot.wanted(pool.name),
                 "groups": [
                     {
                         "name": group.name,
@@ -160,7 +159,7 @@ def run_json(record: Record) -> dict[str, Any]:
 
 
 def simulation_json(records: Sequence[Record]) -> dict[str, Any]:
-    """All runs of a scenario."""
+    """All runs of a scenario, as ``simulate -o json`` prints them."""
     scenario = records[0].scenario
     return {
         "scenario": scenario.name,

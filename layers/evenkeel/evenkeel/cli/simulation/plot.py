@@ -34,11 +34,11 @@ def draw(records: Sequence[Record], file: Path) -> None:
         for panel in panels[-1]:
             panel.set_xlabel(f"time since {scenario.start:%Y-%m-%d %H:%M} UTC ({_unit(scenario.duration)[1]})")
         figure.suptitle(scenario.name, fontsize=13, fontweight="bold")
-        known: dict[str, Any] = {}
+        legend: dict[str, Any] = {}
         for panel in panels.flat:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-                known.setdefault(label, handle)
-        figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=min(5, len(known)))
+                legend.setdefault(label, handle)
+        figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=min(5, len(legend)))
         kind = file.suffix.lower().lstrip(".")
         # Without these, SVG carries the date and PNG the version of the library.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
@@ -73,7 +73,7 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
         linewidth=0.4,
     )
     requested = line([sum(group.requested for group in shot.of_pool(pool.name)) for shot in shots])
-    demand = line([sum(nodes for (name, _), nodes in shot.demand.items() if name == pool.name) for shot in shots])
+    demand = line([shot.wanted(pool.name) for shot in shots])
     panel.step(times, requested, where="post", color="#555555", linewidth=1, linestyle=":", label="requested")
     panel.step(times, demand, where="post", color="black", linewidth=1.6, label="demand")
     panel.axhline(pool.max, color="#D55E00", linewidth=1, linestyle="--", label="PoolMaximum")

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, near, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
@@ -23,22 +24,22 @@ _LONGEST = 31 * _UNITS["d"]
 
 def read_duration(value: object) -> int:
     """Seconds from ``90s``, ``15m``, ``1h30m``, ``2d``. Raises ValueError."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) and value and len(value) < 20 else None
-    if found is None:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value and len(value) < 20 else None
+    if match is None:
         raise ValueError("not a duration: write it with units, such as 90s, 15m or 1h30m")
-    seconds = sum(int(number or 0) * size for number, size in zip(found.groups(), _UNITS.values(), strict=True))
+    seconds = sum(int(number or 0) * size for number, size in zip(match.groups(), _UNITS.values(), strict=True))
     if seconds > _LONGEST:
         raise ValueError("longer than 31 days")
     return seconds
 
 
 def write_duration(seconds: int) -> str:
-    """The same in the other direction: ``1h30m``."""
-    parts, left = [], seconds
+    """Seconds as people write them: ``1h30m``."""
+    parts, rest = [], seconds
     for unit, size in _UNITS.items():
-        if left >= size:
-            parts.append(f"{left // size}{unit}")
-            left %= size
+        if rest >= size:
+            parts.append(f"{rest // size}{unit}")
+            rest %= size
     return "".join(parts) or "0s"
 
 
@@ -58,7 +59,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Wanted(_Entry):
+class DemandStep(_Entry):
     """From this moment on, so many nodes are wanted."""
 
     at: Duration
@@ -72,12 +73,12 @@ class Limit(_Entry):
     nodes: Nodes | None = None
 
 
-def _ordered(steps: Sequence[Wanted | Limit]) -> None:
+def _ordered(steps: Sequence[DemandStep | Limit]) -> None:
     if any(later.at <= earlier.at for earlier, later in pairwise(steps)):
         raise ValueError("steps are written in order of time, one per moment")
 
 
-Demands = Annotated[tuple[Wanted, ...], BeforeValidator(_constant), Field(min_length=1)]
+Demands = Annotated[tuple[DemandStep, ...], BeforeValidator(_constant), Field(min_length=1)]
 Limits = Annotated[tuple[Limit, ...], BeforeValidator(_constant)]
 
 
@@ -92,7 +93,7 @@ class Refusal(_Entry):
 
 
 class Zone(_Entry):
-    """A zone of the region."""
+    """A zone of the region, and how it gives out machines."""
 
     name: Name
     capacity: Limits = ()
@@ -152,7 +153,7 @@ class Demand(_Entry):
 
 
 class Span(_Entry):
-    """Something that lasts for a while."""
+    """From one second until another, which no longer belongs to it."""
 
     start: Duration = Field(alias="from")
     until: Duration
@@ -165,34 +166,34 @@ class Span(_Entry):
 
 
 class Fence(Span):
-    """An operator fences a zone."""
+    """An operator fences a zone for that time."""
 
     zone: Name
 
 
 class GroupSpan(Span):
-    """Something that lasts for a while on one node group."""
+    """Something lasts for that time on the node group of a pool in a zone."""
 
     pool: Name | None = None
     zone: Name
 
 
 class AutoscalerSetup(_Entry):
-    """Cluster Autoscaler's flags that matter here, with its defaults but for ``balance``."""
+    """Whether it is there, how often it looks, and its flags."""
 
     enabled: bool = True
-    balance: bool = True  # --balance-similar-node-groups
     loop: Positive = 10
-    provision_timeout: Positive = 900
-    backoff: Positive = 300
-    longest_backoff: Positive = 1800
-    forget_after: Positive = 10800
-    unneeded: Duration = 600
-    delay_after_add: Duration = 600
+    balance: bool = Flags.balance
+    provision_timeout: Positive = Flags.provision_timeout
+    backoff: Positive = Flags.backoff
+    longest_backoff: Positive = Flags.longest_backoff
+    forget_after: Positive = Flags.forget_after
+    unneeded: Duration = Flags.unneeded
+    delay_after_add: Duration = Flags.delay_after_add
 
 
 class EvenkeelSetup(_Entry):
-    """How Evenkeel runs."""
+    """How often Evenkeel looks, and what it takes for late."""
 
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
@@ -200,7 +201,7 @@ class EvenkeelSetup(_Entry):
 
 
 class Scenario(_Entry):
-    """All of it."""
+    """What a scenario file says."""
 
     name: str = Field(min_length=1, max_length=100)
     about: str = ""
@@ -267,13 +268,13 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
         ("frozen", scenario.frozen),
         ("bad_bounds", scenario.bad_bounds),
     )
-    for field, found in spans:
-        for i, span in enumerate(found):
+    for field, field_spans in spans:
+        for i, span in enumerate(field_spans):
             yield from _no_such_group(scenario, f"{field}.{i}", span.pool, span.zone)
 
 
 def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:
-    pools = [known.name for known in scenario.pools]
+    pools = [setup.name for setup in scenario.pools]
     if pool is None and len(pools) > 1:
         yield f"{where}.pool is missing: there are {len(pools)} pools"
     elif pool is not None and pool not in pools:
@@ -282,6 +283,6 @@ def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str |
         yield from _unknown(f"{where}.zone", "zone", zone, list(scenario.zones_of(scenario.pool_named(pool))))
 
 
-def _unknown(field: str, what: str, name: str, known: list[str]) -> Iterator[str]:
-    if name not in known:
-        yield f"{field} is {shown(name)}: no such {what}: choose one of {', '.join(known)}{near(name, known)}"
+def _unknown(field: str, kind: str, name: str, names: list[str]) -> Iterator[str]:
+    if name not in names:
+        yield f"{field} is {shown(name)}: no such {kind}: choose one of {', '.join(names)}{near(name, names)}"

@@ -18,6 +18,7 @@ from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario
 from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.values import Fault
 
 Demands = dict[tuple[str, str | None], int]
@@ -41,16 +42,16 @@ class Agenda:
         self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
         self._numbers = count()
 
-    def enter(self, at: int, turn: Turn, what: Callable[[], None]) -> None:
+    def enter(self, at: int, turn: Turn, happening: Callable[[], None]) -> None:
         """Let it happen ``at`` that second."""
-        heapq.heappush(self._entries, (at, turn, next(self._numbers), what))
+        heapq.heappush(self._entries, (at, turn, next(self._numbers), happening))
 
     def next_second(self) -> int | None:
-        """When the next thing happens."""
+        """When something happens next; None: never again."""
         return self._entries[0][0] if self._entries else None
 
     def take(self) -> Callable[[], None]:
-        """The next thing."""
+        """What happens next, off the agenda."""
         return heapq.heappop(self._entries)[3]
 
 
@@ -83,6 +84,7 @@ class Group:
     pool_min: int | None = None
     frozen: bool = False
     bad_bounds: bool = False
+    has_template: bool = True  # cpu and memory of its nodes are known
     state: State = State.HEALTHY
 
     @property
@@ -90,13 +92,18 @@ class Group:
         """Replicas; the machines' controller needs no time."""
         return len(self.machines)
 
+    @property
+    def readable_bounds(self) -> Bounds | None:
+        """None while somebody has spoilt them."""
+        return None if self.bad_bounds else self.bounds
+
     def nodes(self) -> list[SimulatedMachine]:
         """Machines with a node, oldest first."""
         return [machine for machine in self.machines if machine.node]
 
 
 class World:
-    """Everything that is there. ``refused`` is told of each launch that fails and is reported."""
+    """Zones, groups and demand. ``refused`` is called with each launch that fails and is reported."""
 
     def __init__(self, scenario: Scenario, agenda: Agenda) -> None:
         self.scenario = scenario
@@ -125,6 +132,7 @@ class World:
         for _ in range(self.scenario.start_of(pool)[group.zone]):
             machine = self._machine(group)
             machine.launched = machine.node = True
+            machine.created = -1  # older than whatever the first second brings
             group.running += 1
             self._given[group.zone] += 1
         return group
@@ -135,7 +143,7 @@ class World:
         return self.moment(self.now)
 
     def moment(self, second: int) -> datetime:
-        """A second of the scenario as a date."""
+        """A second of the scenario as UTC."""
         return self.scenario.start + timedelta(seconds=second)
 
     def wanted(self, pool: str) -> int:
@@ -172,8 +180,8 @@ class World:
 
     # What the cloud does
 
-    def _later(self, seconds: int, what: Callable[[], None]) -> None:
-        self.agenda.enter(self.now + seconds, Turn.MACHINE, what)
+    def _later(self, seconds: int, happening: Callable[[], None]) -> None:
+        self.agenda.enter(self.now + seconds, Turn.MACHINE, happening)
 
     def _launch(self, group: Group, machine: SimulatedMachine) -> None:
         if machine.gone:
@@ -213,7 +221,7 @@ class World:
             group.running += 1
             self.changed = True
 
-    # What a look finds
+    # What a look sees
 
     def observe(self, group: Group) -> NodeGroup:
         """The group as a reader of the API would find it. Machines are listed where some could be waiting."""
@@ -236,14 +244,14 @@ class World:
                 )
                 for machine in group.machines
             ),
-            bounds=None if group.bad_bounds else group.bounds,
+            bounds=group.readable_bounds,
             faults=(fault,) if group.bad_bounds else (),
             adopted=None if group.adopted is None else read_adopted(group.adopted),
             has_adopted=group.adopted is not None,
             offer=read_offer(group.decision),
             publication=read_publication(group.decision),
             move=group.move,
-            frozen_because="rolling out" if group.frozen else None,
+            frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,
         )
 

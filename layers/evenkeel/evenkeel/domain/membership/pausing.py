@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from evenkeel.domain.model.pools import Members, is_called
+from evenkeel.domain.model.reasons import Rule, because
 
 _Pool = TypeVar("_Pool", bound=Members)
 
@@ -16,8 +17,7 @@ def hold(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _
     if not ends:
         return pool
     lasting = [until for until in ends if until is not None]
-    end = "resumed" if None in ends or not lasting else f"{max(lasting):%Y-%m-%dT%H:%M:%SZ}"
-    why = f"paused by an operator until {end}"
+    why = because(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
     return replace(
         pool, groups=tuple(replace(group, frozen_because=group.frozen_because or why) for group in pool.groups)
     )

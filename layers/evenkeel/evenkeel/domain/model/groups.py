@@ -129,11 +129,18 @@ class Machine:
     has_node: bool
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last made it, where that was tried again; None: created_at
-    preserved: bool = False  # Gardener keeps it although it has failed: it holds a slot, and goes last
+    preserved: bool = False  # Gardener keeps it, running or failed: it holds a slot, and does not go
     ready: bool = True  # nothing says that its node is unwell
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
     failure: MachineFailure | None = None
+
+    def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
+        """Whether a machine without a node should have become one by now.
+
+        A machine that says it was made long from now is as old as nobody knows.
+        """
+        return abs(now - self.created_at) >= provision_timeout
 
 
 @dataclass(frozen=True)
@@ -176,10 +183,10 @@ class NodeGroup:
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
-    frozen_because: str | None = None
+    frozen_because: Reason | None = None
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
     template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
-    closed_because: str | None = None  # at zero, and no cpu and memory known: which annotation would open it
+    closed_because: Reason | None = None  # at zero, and no cpu and memory known: which annotation would open it
     invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
     fencing_enabled: bool = True  # evenkeel.dev/fence
     weight: int = 1  # evenkeel.dev/weight
@@ -219,8 +226,7 @@ class NodeGroup:
             return 0
         timeout = self.provision_timeout or provision_timeout
         coming = sum(
-            # A machine that says it was made long from now is as old as nobody knows.
-            machine.preserved or (machine.failure is None and abs(now - machine.created_at) < timeout)
+            machine.preserved or (machine.failure is None and not machine.is_overdue(now, timeout))
             for machine in self.machines
             if not machine.has_node and not machine.deleting
         )

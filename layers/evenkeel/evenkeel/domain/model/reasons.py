@@ -108,6 +108,35 @@ class Rule(StrEnum):
     MIN_ZERO_WHILE_FENCED = "min-zero-while-fenced", Topic.MIN
     LAST_BOUNDS_STAY = "last-bounds-stay", Topic.MAX
     NO_LAST_BOUNDS = "no-last-bounds", Topic.MAX
+    # what freezes a group
+    OBJECT_BEING_DELETED = "object-being-deleted", Topic.STATE
+    OBJECT_PAUSED = "object-paused", Topic.STATE
+    CLUSTER_BEING_DELETED = "cluster-being-deleted", Topic.STATE
+    CLUSTER_PAUSED = "cluster-paused", Topic.STATE
+    FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
+    HIBERNATED = "hibernated", Topic.STATE
+    NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
+    OWNER_MISSING = "owner-missing", Topic.STATE
+    REPLICAS_UNSET = "replicas-unset", Topic.STATE
+    ROLLING_SETS = "rolling-sets", Topic.STATE
+    TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
+    TOPOLOGY_SETS_REPLICAS = "topology-sets-replicas", Topic.STATE
+    POOL_PAUSED = "pool-paused", Topic.STATE
+    WRITE_REFUSED = "write-refused", Topic.STATE
+    # what keeps a group without nodes closed, and the steps that would open it
+    UNSEEN_AT_ZERO = "unseen-at-zero", Topic.NOTE
+    UNREAD_AT_ZERO = "unread-at-zero", Topic.NOTE
+    UNKNOWN_AT_ZERO = "unknown-at-zero", Topic.NOTE
+    UNREADABLE_VALUE = "unreadable-value", Topic.NOTE
+    ANNOTATE = "annotate", Topic.NOTE
+    # why an object is no node group
+    NAMELESS = "nameless", Topic.NOTE
+    NOT_DISCOVERED = "not-discovered", Topic.NOTE
+    SECOND_OBJECT = "second-object", Topic.NOTE
+    SECOND_COPY = "second-copy", Topic.NOTE
+    NODES_NOT_READ = "nodes-not-read", Topic.NOTE
+    UNKNOWN_KIND = "unknown-kind", Topic.NOTE
+    FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
 
 
 # Rules that keep replicas which no machine runs for.

@@ -1,0 +1,8 @@
+"""The machine APIs that Evenkeel reads and writes: one file for each, and its line here."""
+
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.flavours.cluster_api import CLUSTER_API
+from evenkeel.adapters.kubernetes.flavours.gardener import GARDENER
+from evenkeel.adapters.kubernetes.flavours.openshift import OPENSHIFT
+
+FLAVOURS: dict[str, Flavour] = {flavour.name: flavour for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)}

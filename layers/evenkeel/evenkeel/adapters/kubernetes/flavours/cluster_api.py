@@ -1,0 +1,151 @@
+"""Cluster API: cluster.x-k8s.io, api/core/v1beta1 and v1beta2."""
+
+import re
+from datetime import datetime
+from typing import Any
+
+from evenkeel.adapters.kubernetes.amounts import read_resources
+from evenkeel.adapters.kubernetes.flavours.base import (
+    ARCH_LABEL,
+    OS_LABEL,
+    TEMPLATE_LABELS,
+    Flavour,
+    NodeTemplateSource,
+    Reference,
+    being_deleted,
+    joined_by_node_ref,
+    paused,
+    rolling,
+)
+from evenkeel.adapters.kubernetes.objects import (
+    ZONE_LABEL,
+    Kind,
+    Object,
+    Reading,
+    Scalable,
+    condition_of,
+    failure_of,
+    get_path,
+    moment_of,
+    name_of,
+    string_map,
+)
+from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.templates import NodeTemplate
+
+_CAPI = "cluster.x-k8s.io"
+_VERSIONS = ("v1beta2", "v1beta1")
+# Where v1beta1's conditions stand: in objects of v1beta2, and in those of v1beta1.
+_STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
+# A reference names the kind that is listed: nothing but a template of a named API group is ever read for it.
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+", re.ASCII)
+_VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
+_TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
+
+
+def _cluster_paused(scalable: Scalable) -> Reason | None:
+    parent = scalable.parent
+    if parent is None:
+        return None
+    if get_path(parent, ("spec", "paused")) is True:
+        return because(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
+    if get_path(parent, ("metadata", "deletionTimestamp")) is not None:
+        return because(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
+    return None
+
+
+def _launched_at(machine: Object) -> datetime | None:
+    for status in _STATUSES:
+        condition = condition_of(machine, (*status, "conditions"), "InfrastructureReady")
+        if condition is not None and condition.get("status") == "True":
+            return moment_of(condition.get("lastTransitionTime"))
+    return None
+
+
+def _failure(machine: Object) -> MachineFailure | None:
+    """The infrastructure's condition, mirrored by the Machine; where it stands differs between the API versions.
+
+    CAPA mirrors InstanceProvisionFailed with the EC2 error and sets no failureMessage
+    (controllers/awsmachine_controller.go:577-581). ``NotReady`` alone is also said of a machine that is only young.
+    """
+    for status in _STATUSES:
+        message = get_path(machine, (*status, "failureMessage"))
+        if message is not None:
+            return failure_of(get_path(machine, (*status, "failureReason")), message, None)
+        condition = condition_of(machine, (*status, "conditions"), "InfrastructureReady")
+        if condition is None or condition.get("status") != "False":
+            continue
+        reason, message = str(condition.get("reason", "")), str(condition.get("message", ""))
+        failed = condition.get("severity") == "Error" or reason.endswith(("Failed", "Error"))
+        if failed or classify("", message) is not FailureClass.UNKNOWN:
+            return failure_of(reason, message, condition.get("lastTransitionTime"))
+    return None
+
+
+def _is_template(group: str, _version: str, kind: str) -> bool:
+    return bool(_GROUP.fullmatch(group) and _TEMPLATE.fullmatch(kind))
+
+
+def _reference(value: Any) -> Reference | None:
+    """In both of Cluster API's styles."""
+    kind, name = get_path(value, ("kind",)), get_path(value, ("name",))
+    if not isinstance(kind, str) or not isinstance(name, str) or not name:
+        return None
+    group, _, version = str(value.get("apiVersion") or "").rpartition("/")  # v1beta1: an ObjectReference
+    group = value.get("apiGroup") or group
+    if not isinstance(group, str) or not _is_template(group, version, kind):
+        return None
+    # Lower case and an s: what Cluster API's contract demands of its providers.
+    versions = (version,) if _VERSION.fullmatch(version) else ()
+    return Reference(Kind(group, versions, kind, f"{kind.lower()}s", optional=True), name)
+
+
+def _node_template(template: Object, reading: Reading) -> NodeTemplate:
+    """An infrastructure template's ``status``."""
+    kind = str(template.get("kind"))
+    info = string_map(get_path(template, ("status", "nodeInfo")))
+    labels = {ARCH_LABEL: info.get("architecture"), OS_LABEL: info.get("operatingSystem")}
+    capacity = get_path(template, ("status", "capacity"))
+    return NodeTemplate(
+        capacity=read_resources("status.capacity", capacity, reading.of(kind, template)),
+        labels={key: value for key, value in labels.items() if value},
+        source=f"{kind} {name_of(template)[1]}",
+    )
+
+
+CLUSTER_API = Flavour(
+    name="cluster-api",
+    group=_CAPI,
+    scalables=(
+        Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
+        Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
+    ),
+    machine=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
+    cluster=ClusterTopology.kind,
+    bounds_owners=(ClusterTopology, Annotations),
+    cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
+    zone_paths=(("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL)),
+    absent_replicas=None,
+    freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
+    machine_labels={"MachineDeployment": f"{_CAPI}/deployment-name", "MachineSet": f"{_CAPI}/set-name"},
+    mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
+    joined=joined_by_node_ref,
+    launched_at=_launched_at,
+    failure=_failure,
+    provision_timeout=f"{_CAPI}/autoscaling-options-maxnodeprovisiontime",
+    status_name="{kind}/{namespace}/{name}",
+    node_template=NodeTemplateSource(
+        path=("spec", "template", "spec", "infrastructureRef"),
+        reference=_reference,
+        holds=_is_template,
+        read=_node_template,
+    ),
+    node_labels=TEMPLATE_LABELS,
+    # What Cluster API carries over to nodes (internal/util/managed labels, GetManagedLabels).
+    node_label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),
+)

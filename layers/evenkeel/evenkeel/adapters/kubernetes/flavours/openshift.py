@@ -1,0 +1,106 @@
+"""OpenShift's Machine API: machine.openshift.io/v1beta1, and its cluster-autoscaler-operator."""
+
+from datetime import datetime
+from fractions import Fraction
+
+from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces
+from evenkeel.adapters.kubernetes.flavours.base import (
+    NVIDIA_GPU,
+    TEMPLATE_LABELS,
+    Flavour,
+    being_deleted,
+    joined_by_node_ref,
+    paused,
+)
+from evenkeel.adapters.kubernetes.objects import (
+    ZONE_LABEL,
+    Kind,
+    Object,
+    Scalable,
+    condition_of,
+    failure_of,
+    get_path,
+    moment_of,
+)
+from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
+from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.values import shown
+
+_MAPI = "machine.openshift.io"
+_PROVIDER_VALUE = ("spec", "template", "spec", "providerSpec", "value")
+_NODE_LABELS = ("spec", "template", "spec", "metadata", "labels")
+_PROVIDER_CONDITIONS = ("status", "providerStatus", "conditions")
+_MEBIBYTE = 2**20
+
+
+def _owned_by_another_api(scalable: Scalable) -> Reason | None:
+    for place in ("spec", "status"):
+        authority = get_path(scalable.item, (place, "authoritativeAPI"))
+        if authority not in (None, "", "MachineAPI"):
+            return because(Rule.NOT_AUTHORITATIVE, field=f"{place}.authoritativeAPI", value=shown(authority))
+    return None
+
+
+def _launched_at(machine: Object) -> datetime | None:
+    condition = condition_of(machine, _PROVIDER_CONDITIONS, "MachineCreation")
+    if condition is None or condition.get("status") != "True":
+        return None
+    return moment_of(condition.get("lastTransitionTime"))
+
+
+def _failure(machine: Object) -> MachineFailure | None:
+    """``errorReason`` where the provider's answer was final, else the provider's MachineCreation condition.
+
+    InsufficientInstanceCapacity is a 5xx: phase stays Provisioning and only the condition tells
+    (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579, utils.go:396-411).
+    """
+    message = get_path(machine, ("status", "errorMessage"))
+    if message is not None:
+        return failure_of(get_path(machine, ("status", "errorReason")), message, None)
+    condition = condition_of(machine, _PROVIDER_CONDITIONS, "MachineCreation")
+    if condition is None or condition.get("status") != "False":
+        return None
+    return failure_of(condition.get("reason"), condition.get("message"), condition.get("lastTransitionTime"))
+
+
+def _read_mebibytes(value: object) -> Fraction:
+    """machine.openshift.io/memoryMb is in MiB, whatever its name says."""
+    return read_pieces(value) * _MEBIBYTE
+
+
+OPENSHIFT = Flavour(
+    name="openshift",
+    group=_MAPI,
+    scalables=(Kind(_MAPI, ("v1beta1",), "MachineSet", "machinesets"),),
+    machine=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
+    bounds_owners=(MachineAutoscaler, Annotations),
+    cluster_paths=(("metadata", "labels", f"{_MAPI}/cluster-api-cluster"),),
+    zone_paths=(
+        (*_PROVIDER_VALUE, "placement", "availabilityZone"),
+        (*_PROVIDER_VALUE, "zone"),
+        (*TEMPLATE_LABELS, f"{_MAPI}/zone"),
+        (*_NODE_LABELS, ZONE_LABEL),
+    ),
+    absent_replicas=None,
+    freeze_rules=(being_deleted, paused, _owned_by_another_api),
+    machine_labels={"MachineSet": f"{_MAPI}/cluster-api-machineset"},
+    # Must not be empty. The older cluster-api-delete-machine counts under delete policy Oldest only
+    # (machine-api-operator pkg/controller/machineset/delete_policy.go), so it is no mark to rely on.
+    mark=(f"{_MAPI}/delete-machine", "evenkeel"),
+    joined=joined_by_node_ref,
+    launched_at=_launched_at,
+    failure=_failure,
+    provision_timeout=f"{_MAPI}/autoscaling-options-maxnodeprovisiontime",
+    status_name="{kind}/{namespace}/{name}",
+    node_labels=_NODE_LABELS,
+    # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
+    older_capacity={
+        "cpu": (f"{_MAPI}/vCPU", read_amount),
+        "memory": (f"{_MAPI}/memoryMb", _read_mebibytes),
+        "gpu-count": (f"{_MAPI}/GPU", read_pieces),
+        "maxPods": (f"{_MAPI}/maxPods", read_pieces),
+    },
+    gpu=NVIDIA_GPU,
+)

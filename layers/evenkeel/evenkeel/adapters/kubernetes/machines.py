@@ -1,0 +1,71 @@
+"""From API objects to machines, and the groups that they belong to. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.objects import Object, controller_of, get_path, mapping, moment_of, name_of
+from evenkeel.domain.model.groups import Machine, NodeGroup
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+ScalableId = tuple[str, str, str]
+"""Namespace, kind and name of a scalable."""
+
+
+def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
+    """One machine, as far as redistribution needs it."""
+    has_node, ready = flavour.joined(item)
+    return Machine(
+        name=name_of(item)[1],
+        has_node=has_node,
+        ready=ready,
+        created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
+        launched_at=flavour.launched_at(item),
+        preserved=flavour.is_preserved is not None and flavour.is_preserved(item, now),
+        marked=flavour.is_marked(mapping(get_path(item, ("metadata", "annotations")))),
+        deleting=get_path(item, ("metadata", "deletionTimestamp")) is not None,
+        failure=flavour.failure(item),
+    )
+
+
+def by_scalable(flavour: Flavour, machines: Iterable[Object]) -> dict[ScalableId, list[Object]]:
+    """The machines of each scalable, each once. One pass over the machines, however many groups there are."""
+    machines_of: dict[ScalableId, list[Object]] = {}
+    for machine in machines:
+        for scalable in scalables_of(flavour, machine):
+            machines_of.setdefault(scalable, []).append(machine)
+    return machines_of
+
+
+def scalable_of(group: NodeGroup) -> ScalableId:
+    """The group as :func:`by_scalable` calls it."""
+    return group.key.namespace, group.kind, group.key.name
+
+
+def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
+    """The scalables that a machine may be one of: by its label, else by its controller."""
+    namespace, controller = name_of(machine)[0], controller_of(machine)
+    labels = get_path(machine, ("metadata", "labels"))
+    scalables = []
+    for kind in flavour.scalables:
+        label = flavour.machine_labels.get(kind.kind)
+        if label is not None:
+            name = get_path(labels, (label,))
+        else:
+            name = controller[1] if controller and controller[0] == kind.kind else None
+        if isinstance(name, str):
+            scalables.append((namespace, kind.kind, name))
+    return scalables
+
+
+def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
+    """The group with its machines, running counted from them: those with a node that are not going.
+
+    The status is a second witness. A list by label can miss machines that somebody has relabelled, and what runs must
+    never be given up because it was not seen.
+    """
+    listed = tuple(machines)
+    seen = sum(machine.has_node and not machine.deleting for machine in listed)
+    return replace(group, machines=listed, running=max(seen, min(group.running, group.requested)))

@@ -1,0 +1,81 @@
+"""What every owner of bounds or replicas answers. One instance is made per look, of the objects that it found."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.domain.model.reasons import Reason
+
+
+class BoundKeys(NamedTuple):
+    """The annotations that Cluster Autoscaler reads a group's bounds from (clusterapi_utils.go:326-342)."""
+
+    min: str
+    max: str
+
+
+class Claim(NamedTuple):
+    """What the owner of a scalable's bounds says."""
+
+    owner: "BoundsOwner"
+    object: Object | None  # its object, where that is another one than the scalable
+    annotations: Mapping[str, Any]  # those beside the bounds: where ours stand
+    minimum: int | None
+    maximum: int | None
+    has_bounds: bool
+
+
+class BoundsOwner(ABC):
+    """Where the bounds of a node group stand, how they are read there and how they are written."""
+
+    kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
+    min_max: ClassVar[int] = 0  # the least max that it accepts
+    copies_annotations: ClassVar[bool] = False  # all of them to the scalable, so that ours are set there
+
+    def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
+        """``items``: all objects of its kind."""
+        self.keys = keys
+
+    @abstractmethod
+    def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        """What it says of the scalable; None where that is not its own. Bad values are noted in the reading."""
+
+    @property
+    @abstractmethod
+    def paths(self) -> tuple[Path, ...]:
+        """Where managedFields of its object name who wrote the bounds."""
+
+    def frozen(self, scalable: Scalable) -> Reason | None:
+        """Why the scalable must not be written now, as far as this owner says."""
+        return None
+
+    def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
+        """The annotations that bounds are; None takes them away."""
+        low, high = (str(bounds.min), str(bounds.max)) if bounds else (None, None)
+        return {self.keys.min: low, self.keys.max: high}
+
+    def patch(
+        self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
+    ) -> dict[str, Any]:
+        """A merge patch of its object with these annotations, and with bounds where they are no annotations."""
+        return {"metadata": {"annotations": annotations}}
+
+
+class ReplicasOwner(ABC):
+    """Who puts replicas back into a range."""
+
+    kind: ClassVar[Kind]
+
+    @abstractmethod
+    def __init__(self, items: Iterable[Object]) -> None:
+        """``items``: all objects of its kind."""
+
+    @abstractmethod
+    def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
+        """The replicas that it lets stand; None where it says nothing."""
+
+    @abstractmethod
+    def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
+        """The groups that must not be written now, as seen from all groups together, and why."""

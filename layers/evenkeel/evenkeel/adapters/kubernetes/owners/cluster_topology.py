@@ -1,0 +1,90 @@
+"""A Cluster's topology: it owns the bounds of MachineDeployments that come from a ClusterClass.
+
+The topology controller copies annotations of an entry in ``spec.topology.workers.machineDeployments`` to its
+MachineDeployment, so bounds are written to the Cluster, and replicas to the MachineDeployment.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evenkeel.adapters.kubernetes.objects import (
+    Kind,
+    Object,
+    Path,
+    Reading,
+    Scalable,
+    entries_of,
+    get_path,
+    mapping,
+    name_of,
+)
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.values import read_count
+
+TOPOLOGY_OWNED = "topology.cluster.x-k8s.io/owned"
+TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"
+_ENTRIES: Path = ("spec", "topology", "workers", "machineDeployments")
+
+
+class ClusterTopology(BoundsOwner):
+    """Claims MachineDeployments that carry the label of a ClusterClass and have an entry in their Cluster."""
+
+    kind = Kind("cluster.x-k8s.io", ("v1beta2", "v1beta1"), "Cluster", "clusters")
+    copies_annotations = True
+
+    def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
+        super().__init__(keys, items)
+        # Of two entries with one name the first counts; the API allows no two.
+        self._entries = {
+            (*name_of(cluster), name): entry
+            for cluster in items
+            for entry in reversed(entries_of(cluster, _ENTRIES))
+            if isinstance(name := entry.get("name"), str)
+        }
+
+    def _entry(self, scalable: Scalable) -> Object | None:
+        return self._entries.get((scalable.namespace, scalable.cluster, scalable.labels.get(TOPOLOGY_NAME, "")))
+
+    def claim(self, scalable: Scalable, reading: Reading) -> Claim | None:
+        entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
+        if entry is None:
+            return None
+        low, high = self.keys
+        annotations = mapping(get_path(entry, ("metadata", "annotations")))
+        return Claim(
+            owner=self,
+            object=scalable.parent,
+            annotations=annotations,
+            minimum=reading.read(low, annotations.get(low), read_count),
+            maximum=reading.read(high, annotations.get(high), read_count),
+            has_bounds=low in annotations or high in annotations,
+        )
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return (("f:spec", "f:topology"),)
+
+    def frozen(self, scalable: Scalable) -> Reason | None:
+        if TOPOLOGY_OWNED not in scalable.labels:
+            return None
+        entry = self._entry(scalable)
+        if entry is None:
+            return because(Rule.TOPOLOGY_ENTRY_MISSING)
+        return None if entry.get("replicas") is None else because(Rule.TOPOLOGY_SETS_REPLICAS)
+
+    def patch(
+        self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
+    ) -> dict[str, Any]:
+        """The whole list of machine deployments with one entry's annotations changed: a merge patch replaces lists."""
+        name = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
+        entries: list[Any] = []
+        for entry in get_path(item, _ENTRIES):
+            if get_path(entry, ("name",)) == name:
+                metadata = entry.get("metadata") or {}
+                merged = {**(metadata.get("annotations") or {}), **annotations}
+                kept = {key: value for key, value in merged.items() if value is not None}
+                entry = {**entry, "metadata": {**metadata, "annotations": kept}}
+            entries.append(entry)
+        return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}

@@ -1,0 +1,107 @@
+"""What the handler of an action is given: the ports, the cluster, who asks, and the fields of the event."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from evenkeel.application.errors import BadRequestError
+from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
+from evenkeel.application.preview import Preview, preview_of
+from evenkeel.application.rebalance import is_paused
+from evenkeel.config import ClusterRecord, read_model
+from evenkeel.domain.model.values import shown
+
+_LONGEST_NAME = 600
+
+Answer = dict[str, Any]
+"""Has at least ``message``, one line for people."""
+
+
+class Right(StrEnum):
+    """What an action needs."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Fields(BaseModel):
+    """What an event may say beside action, cluster and who asks. A field's description is the help of its option."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _name(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
+        raise BadRequestError(f"{info.field_name} is {shown(value)}: name the {info.field_name}")
+    return value
+
+
+def _flag(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, bool):
+        raise BadRequestError(f"{info.field_name} is {shown(value)}: neither true nor false")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+PoolName = Annotated[Name | None, Field(description="One pool, by name or id.")]
+GroupName = Annotated[Name | None, Field(description="One node group, by name or key.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One action, asked for one cluster."""
+
+    store: Store
+    clusters: Clusters
+    queue: Queue
+    clock: Clock
+    stack_dry_run: bool  # of clusters whose record does not say
+    cluster: str
+    right: Right  # what the event asks for, which may be more than its action needs at least
+    by: str | None  # who asks, as the event says it
+    now: datetime
+    remaining: Remaining
+
+    def load(self) -> Remembered:
+        """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
+        return self.store.load(self.cluster)
+
+    def preview(self) -> Preview:
+        """Raises AccessError and ClusterUnavailableError too."""
+        return preview_of(self.clusters, self.load(), self.now, self.remaining)
+
+    def is_dry(self, record: ClusterRecord) -> bool:
+        """Whether nothing is written to the cluster."""
+        return self.stack_dry_run if record.dry_run is None else record.dry_run
+
+    def is_paused(self, record: ClusterRecord) -> bool:
+        """Whether the whole cluster is left alone now."""
+        return is_paused(record, self.now)
+
+    def change_record(self, remembered: Remembered, fields: Mapping[str, object]) -> ClusterRecord:
+        """The record with these fields changed, as it is stored now.
+
+        Raises:
+            StateConflictError: somebody changed it at the same time.
+        """
+        # Read again rather than copied, so that what an event brings in is checked like any other record.
+        where = f"record of cluster {self.cluster}"
+        record = read_model(ClusterRecord, {**remembered.record.model_dump(), **fields}, where)
+        self.store.save_record(record, remembered.versions["META"])
+        return record
+
+    def request_look(self, reason: str) -> None:
+        """Have the cluster looked at now."""
+        self.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
+
+    def still_held(self, record: ClusterRecord) -> str:
+        """What must not be overlooked when a cluster is switched on: its pools that stay as they are."""
+        paused = [name for name, end in record.paused_pools.items() if end is None or self.now < end]
+        leaving = [name for name in record.leaving_pools if name not in paused]
+        words = f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
+        return words + (f"; still being restored: pool {', '.join(sorted(leaving))}" if leaving else "")

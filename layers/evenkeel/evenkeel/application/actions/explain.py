@@ -1,0 +1,297 @@
+"""Why a group's bounds and replicas are what they are, which rule set each number, and what would let it grow.
+
+Every number comes from the plan that is explained: the sentences are made from it, not beside it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
+from evenkeel.application.decisions import pool_json
+from evenkeel.application.errors import BadRequestError
+from evenkeel.application.preview import Preview, ago, find_group, find_pool
+from evenkeel.application.restoring import leaves
+from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
+from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.pools import AnyPool, rule_of
+from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+
+_DECISIONS_TOLD = 3
+_DECISIONS_READ = 50  # most of them are of other pools
+
+
+class ExplainFields(Fields):
+    """A group or a pool: one of them."""
+
+    group: GroupName = None
+    pool: PoolName = None
+
+
+def explain(call: Call, fields: ExplainFields) -> Answer:
+    if (fields.group is None) == (fields.pool is None):
+        raise BadRequestError("explain needs a group or a pool: name one of them")
+    preview = call.preview()
+    if fields.group is not None:
+        pool, plan = find_group(preview, fields.group)
+        plans = [plan]
+    else:
+        pool = find_pool(preview, str(fields.pool))
+        plans = list(pool.groups)
+    about_pool = _held(call, preview) + explain_pool(preview, pool)
+    about_groups = {str(plan.group.key): explain_group(preview, pool, plan) for plan in plans}
+    past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, preview.now)
+    sentences = [*about_pool, *(line for lines in about_groups.values() for line in lines), *past]
+    return {
+        "pool": pool_json(pool),
+        "sentences": about_pool,
+        "groups": about_groups,
+        "history": past,
+        "message": " ".join(sentences),
+    }
+
+
+def _held(call: Call, preview: Preview) -> list[str]:
+    if call.is_paused(preview.record):
+        return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
+    if call.is_dry(preview.record) and not preview.record.leaving:
+        return [f"Cluster {call.cluster} is in dry run: nothing of this is written, and numbers stay as they are."]
+    return []
+
+
+# The name before a reason that has set a number: of the rule, or of the family of rules, as docs/explaining.md has it.
+_NAMES: Mapping[Rule, str] = {
+    rule: name
+    for name, rules in {
+        "strategy": (
+            Rule.STRATEGY,
+            Rule.LAST_BOUNDS_STAY,
+            Rule.NO_LAST_BOUNDS,
+            Rule.MIN_ZERO_WHILE_FENCED,
+            *(rule for rule in Rule if rule.name.startswith("HEADROOM_")),
+        ),
+        "fence": (Rule.FENCE, Rule.PROBE),
+        "safety pass": (
+            Rule.WORKER_SHARE,
+            Rule.ZONE_MAX,
+            Rule.MAX_BELOW_REQUESTED,
+            Rule.OWNER_MIN_MAX,
+            Rule.MIN_ABOVE_REQUESTED,
+        ),
+        "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE),
+        "release": (Rule.RELEASED,),
+        "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),
+        "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO),
+        "take-back": (Rule.TAKEN_BACK,),
+        "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM),
+        "probe": (Rule.PROBE_UNSEEN,),
+        "request": (Rule.REQUEST_SHARE, Rule.GIVES_BACK),
+    }.items()
+    for rule in rules
+}
+
+
+def explain_reason(reason: Reason) -> str:
+    """A reason in words; where it has set a number, after the name of its rule."""
+    if reason.rule.topic in (Topic.STATE, Topic.NOTE):
+        return sentence(reason)
+    return f"{_NAMES[reason.rule]}: {sentence(reason)}"
+
+
+def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
+    """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
+    pool, policy = preview.pool(planned.id), preview.record.policy()
+    sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
+    if planned.min is not None:
+        sentences.append(f"PoolMinimum is {planned.min}: {origin_words(origin(pool, policy, POOL_MIN))}.")
+    if planned.max is not None:
+        sentences.append(f"PoolMaximum is {planned.max}: {origin_words(origin(pool, policy, POOL_MAX))}.")
+    if planned.valid and planned.max is not None:
+        sentences.append(_room(planned, planned.max))
+    if leaves(preview.record, planned.id):
+        sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
+    if not planned.valid:
+        sentences.append("It is invalid, so nothing of it is written until that is mended.")
+    return sentences + [f"Problem: {problem_words(problem)}." for problem in planned.problems]
+
+
+def _strategy_from(preview: Preview, pool: AnyPool) -> str:
+    annotated = next((group for group in pool.groups if group.strategy is not None), None)
+    if annotated is not None:
+        return f"annotation evenkeel.dev/strategy on {annotated.key}"
+    rule = rule_of(pool.id, preview.record.policy())
+    if rule is not None and rule.strategy is not None:
+        return f"the record's strategy for pool {rule.name}"
+    return "the record's strategy, Balanced unless it says otherwise"
+
+
+def _room(pool: PoolPlan, maximum: int) -> str:
+    requested = sum(plan.requested for plan in pool.groups)
+    over = requested - maximum
+    room = f"{over} more than PoolMaximum allows" if over > 0 else f"{pool.headroom} more may come"
+    offered = sum(max(0, plan.bounds.max - plan.requested) for plan in pool.groups if plan.bounds)
+    if offered != pool.headroom:
+        room += f", and the maxima of its zones leave room for {offered}"
+    return f"Its zones request {requested} of {maximum}: {room}."
+
+
+def explain_group(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    """One group in sentences: its state and since when, replicas, max, min, and what would let it grow."""
+    group, old, new = plan.group, plan.group.bounds, plan.bounds
+    since, until = preview.span(pool, plan)
+    about: dict[Topic, list[str]] = {topic: [] for topic in Topic}
+    for reason in plan.reasons:
+        about[reason.rule.topic].append(explain_reason(reason))
+    begin = "" if since is None else f" since {rfc3339(since)} ({ago(preview.now - since)})"
+    end = "" if until is None else f", until {rfc3339(until)}"
+    minimum = _minimum(pool, plan) + (about[Topic.MIN] if pool.valid else [])
+    return [
+        _because(
+            f"Node group {group.key} in zone {group.zone or '?'} is {plan.state.value}{begin}{end}",
+            about[Topic.STATE],
+        ),
+        _because(
+            f"Requested {_step(group.requested, plan.requested)}, running {group.running}", about[Topic.REQUESTED]
+        ),
+        _because(f"Max {_step(old.max if old else None, new.max if new else None)}", about[Topic.MAX]),
+        _because(f"Min {_step(old.min if old else None, new.min if new else None)}", minimum),
+        *(f"{note[:1].upper()}{note[1:]}." for note in about[Topic.NOTE]),
+        _growth(pool, plan, until),
+        *_past(preview, pool, plan),
+    ]
+
+
+def _minimum(pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    if not pool.valid or pool.min is None or plan.state is State.FROZEN or plan.leaves:
+        return []
+    return [f"strategy: {pool.strategy.sentence_of_min.format(minimum=pool.min)}"]
+
+
+def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
+    """What has happened to a group: its last failure, the last write of its bounds, and what it had before us."""
+    group, state, sentences = plan.group, preview.state_of(plan.group.key), []
+    if state is not None and state.last_failure is not None and plan.state in (State.FENCED, State.PROBING):
+        message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
+        age = ago(preview.now - state.last_failure)
+        sentences.append(f"Its last failure was at {rfc3339(state.last_failure)} ({age}): {message}.")
+    if (publication := group.publication) is not None:
+        sentences.append(
+            f"Its bounds were last written at {rfc3339(publication.at)} ({ago(preview.now - publication.at)}), "
+            f"to {publication.bounds.min} and {publication.bounds.max}."
+        )
+    if group.has_adopted or str(group.key) in pool.remembered.adopted:
+        adopted = pool.adopted.get(str(group.key))
+        before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
+        sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
+    return sentences
+
+
+def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
+    """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
+    keys = set(names)
+    lines = (
+        line
+        for decision in decisions
+        for line in (_changes(decision, keys, now) if "pool" in decision else [_action(decision, now)])
+    )
+    return list(islice(lines, _DECISIONS_TOLD))
+
+
+def _action(decision: Mapping[str, Any], now: datetime) -> str:
+    when = f"{decision['at']} ({_age(decision, now)})"
+    return f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}."
+
+
+def _changes(decision: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
+    for group in (decision["pool"] or {}).get("groups", []):
+        key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
+        if key not in keys or group.get("outcome") == "left alone":
+            continue
+        steps = ", ".join(
+            f"{name} {_step(group[name]['from'], group[name]['to'])}"
+            for name in ("requested", "max", "min")
+            if group[name]["from"] != group[name]["to"]
+        )
+        yield (
+            f"At {decision['at']} ({_age(decision, now)}, {decision['cause']}): {group['name']}: "
+            f"{steps or 'no change'}: {'; '.join(group['reasons'])}: {group['outcome']}."
+        )
+
+
+def _age(decision: Mapping[str, Any], now: datetime) -> str:
+    return ago(now - datetime.fromisoformat(decision["at"]))
+
+
+def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
+    """How far the group may grow, by its max; where it may not, what would have to change."""
+    group, top = plan.group, plan.bounds.max if plan.bounds else None
+    kept = [] if pool.valid else ["its pool is invalid"]
+    if plan.state is State.FROZEN:
+        kept.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
+    unseen = [] if group.closed_because is None else [sentence(group.closed_because)]
+    closed = unseen if plan.requested == 0 else []
+    obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
+    if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):
+        return f"Nobody can read its bounds: {'; '.join(kept)}."
+    if top is None and not closed:
+        return "It can grow as far as whoever orders machines likes: it has no bounds."
+    if top is not None and group.worker_range is not None:
+        top = min(top, group.worker_range.max)
+    more = 0 if top is None else top - plan.requested
+    if more <= 0 or closed:
+        return f"It cannot grow now: {'; '.join(closed + kept + obstacles) or _spent(plan)}."
+    if kept:
+        return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(kept)}."
+    probing = plan.state is State.PROBING and not plan.leaves
+    probe = ", until a new node shows that the zone delivers" if probing else ""
+    although = f", although {'; '.join(obstacles)}" if obstacles else ""
+    return f"It may grow by {more}, to {top}{probe}{although}."
+
+
+def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[str]:
+    """What speaks against growth, each with what would have to change."""
+    group, obstacles = plan.group, []
+    if plan.state is State.FENCED:
+        obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
+    requested = sum(plan.requested for plan in pool.groups)
+    if pool.valid and pool.max is not None and requested >= pool.max:
+        obstacles.append(_pool_is_full(pool, requested, pool.max))
+    if group.zone_max is not None and plan.requested >= group.zone_max:
+        obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
+    reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
+    if group.worker_range is not None and reach >= group.worker_range.max:
+        obstacles.append(f"its Worker allows {group.worker_range.max} in this zone")
+    return obstacles
+
+
+def _pool_is_full(pool: PoolPlan, requested: int, maximum: int) -> str:
+    full = f"the pool requests {requested} of PoolMaximum {maximum}"
+    if requested > maximum:
+        return f"{full}: what is beyond it has to go first, or PoolMaximum has to rise"
+    return f"{full}: PoolMaximum has to rise" + (", or another zone to shrink" if len(pool.groups) > 1 else "")
+
+
+def _spent(plan: GroupPlan) -> str:
+    """Why max is no more than what is requested, where nothing else says so."""
+    if any(reason.rule is Rule.MOVE_UNDER_WAY for reason in plan.reasons):
+        return "its max rises again once what is on its way has come"
+    if plan.leaves:
+        return "its bounds from before Evenkeel allow no more"
+    return "its max is what it requests: a larger PoolMaximum would raise it"
+
+
+def _step(before: int | None, after: int | None) -> str:
+    if before == after:
+        return f"stays {_shown(after)}"
+    return f"goes from {_shown(before)} to {_shown(after)}"
+
+
+def _shown(number: int | None) -> str:
+    return "unset" if number is None else str(number)
+
+
+def _because(what: str, reasons: list[str]) -> str:
+    return f"{what}: {'; '.join(reasons)}." if reasons else f"{what}."

@@ -1,0 +1,29 @@
+"""Put back the bounds from before Evenkeel, take its annotations off, and pause: the cluster, or one pool of it."""
+
+from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
+from evenkeel.application.preview import check_pool
+
+
+class RestoreFields(Fields):
+    """Without a pool: the whole cluster."""
+
+    pool: PoolName = None
+
+
+def restore(call: Call, fields: RestoreFields) -> Answer:
+    remembered, pool = call.load(), fields.pool
+    if pool is None:
+        call.change_record(remembered, {"leaving": True, "paused": False, "paused_until": None})
+        what, then = "every group", "the cluster is paused"
+    else:
+        check_pool(call.clusters, remembered, pool, call.now, call.remaining)
+        leaving_pools = tuple(dict.fromkeys((*remembered.record.leaving_pools, pool)))
+        call.change_record(remembered, {"leaving_pools": leaving_pools})
+        what, then = f"every group of pool {pool}", "the pool is paused for good"
+    call.request_look("restore")
+    waits = pool is not None and call.is_paused(remembered.record)
+    return {
+        "message": f"{call.cluster}: {what} gets its bounds from before Evenkeel back and loses its annotations; "
+        f"then {then}. Ask for its status to see it done; asking twice does no harm"
+        + (". The cluster is paused: that happens once it is resumed" if waits else "")
+    }

@@ -1,0 +1,37 @@
+"""End a pause, or a restore that is still under way; of the cluster also what stands contested."""
+
+from dataclasses import replace
+
+from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
+from evenkeel.application.ports import Remembered
+from evenkeel.application.preview import check_pool
+
+
+class ResumeFields(Fields):
+    """Without a pool: the whole cluster."""
+
+    pool: PoolName = None
+
+
+def resume(call: Call, fields: ResumeFields) -> Answer:
+    remembered, pool = call.load(), fields.pool
+    if pool is None:
+        record = call.change_record(remembered, {"paused": False, "paused_until": None, "leaving": False})
+        _end_contests(call, remembered)
+    else:
+        check_pool(call.clusters, remembered, pool, call.now, call.remaining)
+        before = remembered.record
+        paused_pools = {name: end for name, end in before.paused_pools.items() if name != pool}
+        leaving_pools = tuple(name for name in before.leaving_pools if name != pool)
+        record = call.change_record(remembered, {"paused_pools": paused_pools, "leaving_pools": leaving_pools})
+    call.request_look("resumed")
+    what = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
+    return {"message": f"{what} is resumed and looked at now{call.still_held(record)}"}
+
+
+def _end_contests(call: Call, remembered: Remembered) -> None:
+    """Groups that somebody else kept writing are written again."""
+    for key, group in remembered.state.groups.items():
+        if group.contested_since is not None:
+            uncontested = replace(group, contested_since=None, contested_by="", reverts=())
+            call.store.save_group(call.cluster, key, uncontested, remembered.versions.get(f"GROUP#{key}"))

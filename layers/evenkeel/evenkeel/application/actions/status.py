@@ -1,0 +1,186 @@
+"""How a cluster fares: pools x zones, who is held and why, and the last decisions."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.decisions import group_json, pool_json
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.ports import Remembered
+from evenkeel.application.preview import Preview, ago, preview_of
+from evenkeel.application.words import rfc3339, sentences
+from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
+from evenkeel.domain.health.backoff import state_at
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.reasons import KEEPING, Topic
+from evenkeel.domain.model.states import GroupState
+
+_DECISIONS_SHOWN = 10
+_REQUESTS_SHOWN = 10  # the newest, as of decisions
+_SECONDS_TO_ANSWER = 2
+
+
+class StatusFields(Fields):
+    """A status is of the whole cluster."""
+
+
+def status(call: Call, _fields: StatusFields) -> Answer:
+    """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
+    remembered, unread, preview = call.load(), None, None
+    try:
+        # A cluster that hangs must leave the time to tell what is remembered of it.
+        preview = preview_of(call.clusters, remembered, call.now, lambda: call.remaining() - _SECONDS_TO_ANSWER)
+    except EvenkeelError as error:
+        unread = str(error)
+    record, paused, dry_run = remembered.record, call.is_paused(remembered.record), call.is_dry(remembered.record)
+    entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
+    decisions = [entry for entry in entries if "pool" in entry]
+    groups, states = _groups(remembered, preview, call.now)
+    return {
+        "now": rfc3339(call.now),
+        "dryRun": dry_run,
+        "paused": paused,
+        "leaving": record.leaving,
+        "pausedUntil": _moment(record.paused_until) if paused else None,
+        "pausedPools": {
+            name: _moment(end) for name, end in record.paused_pools.items() if end is None or call.now < end
+        },
+        "leavingPools": list(record.leaving_pools),
+        "groups": groups,
+        "zones": {zone: _zone(words, call.now) for zone, words in remembered.zones.items()},
+        "requests": _requests(remembered.scale_requests),
+        "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
+        **({} if unread is None else {"unread": unread}),
+        "decisions": decisions,
+        "actions": [entry for entry in entries if "pool" not in entry],
+        "message": f"{record.id}: {_mode(record, paused, dry_run)}, {_counted(states)}"
+        + _last(decisions, call.now)
+        + (f"; being restored: pool {', '.join(record.leaving_pools)}" if record.leaving_pools else "")
+        + ("" if unread is None else f"; not read: {unread}"),
+    }
+
+
+def _mode(record: ClusterRecord, paused: bool, dry_run: bool) -> str:
+    if paused:
+        return "paused" if record.paused_until is None else f"paused until {rfc3339(record.paused_until)}"
+    return "being restored" if record.leaving else "dry run" if dry_run else "on"
+
+
+def _counted(states: Sequence[State]) -> str:
+    trouble = sum(state in (State.FENCED, State.PROBING) for state in states)
+    frozen = states.count(State.FROZEN)
+    return f"{trouble} node group{'' if trouble == 1 else 's'} in trouble" + (f", {frozen} frozen" if frozen else "")
+
+
+def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:
+    """Every group that something is remembered of; and the states of all that are known, remembered or planned."""
+    policy = remembered.record.policy()
+    plans = preview.plan if preview else None
+    planned = {plan.group.key: plan.state for pool in plans.pools for plan in pool.groups} if plans else {}
+    groups = {**remembered.state.groups, **(plans.states if plans else {})}
+    states = {
+        key: planned[key] if key in planned else _remembered_state(remembered, key, group, policy, now)
+        for key, group in groups.items()
+    }
+    answer = {
+        str(key): {
+            "state": states[key].value,
+            "class": group.failure_class.value,
+            "failures": group.failures,
+            "backoffUntil": _moment(group.backoff_until),
+            "lastFailure": _moment(group.last_failure),
+            "message": group.message,
+            "contestedBy": group.contested_by or None,
+        }
+        for key, group in groups.items()
+    }
+    return answer, list(planned.values() if preview else states.values())
+
+
+def _zone(words: ZoneRecord, now: datetime) -> dict[str, Any]:
+    holding = words.holding(now)
+    return {
+        "impairedUntil": rfc3339(words.impaired_until),
+        "impaired": words.impaired_until > now,
+        "by": ", ".join(holding or words.words),
+        "words": [
+            {
+                "by": source,
+                "until": rfc3339(word.until),
+                "saidAt": _moment(word.said_at),
+                "holds": source in holding,
+            }
+            for source, word in sorted(words.words.items())
+        ],
+    }
+
+
+def _requests(requests: Mapping[str, ScaleRequestRecord]) -> dict[str, Any]:
+    newest = sorted(requests.values(), key=lambda request: (request.at, request.id))[-_REQUESTS_SHOWN:]
+    return {
+        request.id: {
+            "pool": request.pool or None,
+            "group": request.group or None,
+            "nodes": request.nodes,
+            "at": rfc3339(request.at),
+            "by": request.by or None,
+            "done": request.done,
+            "result": request.result or None,
+        }
+        for request in newest
+    }
+
+
+def _pool(pool: PoolPlan, preview: Preview) -> dict[str, Any]:
+    return {**pool_json(pool), "groups": [_group(plan, pool, preview) for plan in pool.groups]}
+
+
+def _group(plan: GroupPlan, pool: PoolPlan, preview: Preview) -> dict[str, Any]:
+    since, until = preview.span(pool, plan)
+    state = preview.state_of(plan.group.key)
+    return {
+        **group_json(plan),
+        "running": plan.group.running,
+        "since": _moment(since),
+        "until": _moment(until),
+        "failure": None
+        if state is None or state.last_failure is None
+        else {
+            "class": state.failure_class.value,
+            "failures": state.failures,
+            "last": rfc3339(state.last_failure),
+            "message": state.message,
+        },
+        "held": _held(plan),
+    }
+
+
+def _held(plan: GroupPlan) -> list[str]:
+    """What keeps a group, or replicas of it, from being written or grown; in the plan's own sentences."""
+    holding = [reason for reason in plan.reasons if reason.rule.topic is Topic.STATE or reason.rule in KEEPING]
+    closed = plan.group.closed_because
+    return sentences(holding if closed is None else [*holding, closed])
+
+
+def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Policy, now: datetime) -> State:
+    """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
+    if group.contested_since is not None:
+        return State.FROZEN
+    pool = next((id for id, state in remembered.state.pools.items() if str(key) in state.adopted), None)
+    rule = rule_of(pool, policy) if pool is not None else None
+    return state_at(group, now, None, (rule.backoff if rule else None) or policy.backoff)
+
+
+def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:
+    try:
+        return f", last decision {ago(now - datetime.fromisoformat(decisions[0]['at']))}"
+    except (IndexError, KeyError, TypeError, ValueError):
+        return ""
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else rfc3339(at)

@@ -1,0 +1,146 @@
+"""Pools whose numbers break a rule, and what would mend them."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
+from evenkeel.application.preview import Preview, find_pool
+from evenkeel.application.words import diff, problem_words, unfixable_words
+from evenkeel.config import ClusterRecord, FixEntry
+from evenkeel.domain.membership.numbers import Change, fix_for
+from evenkeel.domain.model.pools import AnyPool, InvalidPool
+
+
+class ValidateFields(Fields):
+    """To apply what would mend the numbers is to be shown it as well."""
+
+    pool: PoolName = None
+    fix: Annotated[Flag, Field(description="Show what would mend the numbers.")] = False
+    apply: Annotated[Flag, Field(description="Have it written with the next look.")] = False
+
+
+def validate(call: Call, fields: ValidateFields) -> Answer:
+    preview = call.preview()
+    if fields.pool is not None:
+        find_pool(preview, fields.pool)
+    findings = _findings(preview, fields.pool)
+    fix = fields.fix or fields.apply
+    message = (
+        f"{call.cluster}: pools looked at: {len(preview.pools) if fields.pool is None else 1}, "
+        f"invalid: {findings.invalid}, with warnings: {len(findings.pools) - findings.invalid}"
+    )
+    if fields.apply and findings.changes:
+        message += f"; {_agree(call, preview, findings)}"
+    elif fix:
+        message += f"; changes proposed: {len(findings.changes)}"
+    return {
+        "dryRun": call.is_dry(preview.record),
+        "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
+        "diff": findings.diff if fix else [],
+        "message": message,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Findings:
+    """What is wrong in one cluster: the answer, and the changes that it proposes, each with its pool."""
+
+    pools: list[dict[str, Any]]
+    changes: tuple[tuple[AnyPool, Change], ...]
+
+    @property
+    def invalid(self) -> int:
+        """Pools that are left alone until somebody mends them."""
+        return sum(not pool["valid"] for pool in self.pools)
+
+    @property
+    def diff(self) -> list[str]:
+        """The lines of all changes; a number that two pools share is changed once."""
+        diffs = dict.fromkeys(diff(change) for _, change in self.changes)
+        return [line for lines in diffs for line in lines]
+
+
+def _findings(preview: Preview, name: str | None) -> _Findings:
+    """Every pool with a problem or a warning; of one name or id, if given."""
+    pools, changes = [], []
+    for pool in preview.pools:
+        if name is not None and name not in pool.id.names:
+            continue
+        problems = pool.problems if isinstance(pool, InvalidPool) else ()
+        warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
+        if not problems and not warnings:
+            continue
+        fix = fix_for(pool, preview.record.policy())
+        changes += [(pool, change) for change in fix.changes]
+        pools.append(
+            {
+                "name": pool.id.name,
+                "id": str(pool.id),
+                "valid": not problems,
+                "problems": [problem_words(problem) for problem in problems],
+                "warnings": warnings,
+                "fix": [line for change in fix.changes for line in diff(change)],
+                "left": unfixable_words(fix) or None,
+            }
+        )
+    return _Findings(pools=pools, changes=tuple(changes))
+
+
+def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
+    """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
+    dry_run = call.is_dry(preview.record)
+    record = preview.record if dry_run else _with_numbers(preview.record, findings)
+    entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
+    again = {(entry.pool, entry.group) for entry in entries}
+    waiting = tuple(entry for entry in record.mending if (entry.pool, entry.group) not in again)
+    call.store.save_record(
+        record.model_copy(update={"mending": waiting + entries}), preview.remembered.versions["META"]
+    )
+    call.request_look("validate")
+    if dry_run:
+        return f"{call.cluster} is in dry run: changes that the next look records, and does not write: {len(entries)}"
+    return f"changes: {len(findings.changes)}, of which the next look writes to objects: {len(entries)}"
+
+
+def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
+    """The changes as the record carries them to the next run."""
+    return tuple(
+        FixEntry(
+            pool=str(pool.id),
+            group="" if change.group is None else str(change.group.key),
+            before=change.before,
+            after=change.after,
+        )
+        for pool, change in findings.changes
+    )
+
+
+def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:
+    """The record with the numbers changed that it holds itself: the larger one where an entry stands for two pools."""
+    numbers: dict[tuple[str, str | None], int] = {}
+    for _, change in findings.changes:
+        if change.rule is not None:
+            key = (change.rule.name, change.rule.namespace)
+            numbers[key] = max(change.after, numbers.get(key, 0))
+    seen: set[tuple[str, str | None]] = set()
+    entries = []
+    for entry in record.pool_entries:
+        key = (entry.name, entry.namespace)
+        if key in numbers and key not in seen:  # the first of that name is the one that counts
+            entry = entry.model_copy(update={"max": numbers[key]})
+        seen.add(key)
+        entries.append(entry)
+    discovered = record.discovered_pools
+    pools = tuple(entries) if discovered is None else discovered.model_copy(update={"rules": tuple(entries)})
+    return record.model_copy(update={"pools": pools})
+
+
+def _overshoot(pool: AnyPool) -> list[str]:
+    if isinstance(pool, InvalidPool) or pool.strategy.adds_up or len(pool.groups) < 2:
+        return []
+    return [
+        f"{pool.strategy.name} offers the same headroom to every zone at once, so that Cluster Autoscaler can pass "
+        f"PoolMaximum {pool.max} between two looks: choose Balanced, or guard the pool with a quota"
+    ]

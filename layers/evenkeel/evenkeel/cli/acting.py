@@ -1,0 +1,158 @@
+"""`evenkeel ACTION --stack NAME --cluster ID`: the actions of an operator as commands, derived from their table.
+
+The fields of an action are the options of its command. Only where a file is read or written is a command made by hand.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from inspect import Parameter, Signature
+from typing import Annotated, Any, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from evenkeel.application.actions.table import ACTIONS, Action
+from evenkeel.cli.answers import Output, print_answer
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
+from evenkeel.cli.remote import CannotAskError, ask
+from evenkeel.cli.table import counted
+from evenkeel.cli.terminal import say, say_json
+from evenkeel.config import ConfigError
+
+_StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
+_ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
+_ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")]
+_OutputForm = Annotated[Output, typer.Option("-o", "--output")]
+
+
+def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
+    """`evenkeel plan --stack`: as the stack would plan now; the JSON is that of every plan."""
+    answer = _ask_or_fail("plan", stack, cluster)
+    _print(answer, answer["plan"], output)
+    _leave_for_invalid_pools(answer["plan"])
+
+
+def _register_command(
+    stack: _StackName,
+    cluster: _ClusterId,
+    record: Annotated[
+        str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
+    ],
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    try:
+        fields = read_yaml(record)
+    except ConfigError as error:
+        fail(error.faults)
+    _act("register", stack, cluster, output, {"record": fields})
+
+
+def _record_command(
+    stack: _StackName,
+    cluster: _ClusterId,
+    since: Annotated[str | None, typer.Option(help="A moment, RFC 3339; left out: all that is kept, 30 days.")] = None,
+    file: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is standard output.")] = "-",
+) -> None:
+    entries: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = _ask_or_fail("record", stack, cluster, {"since": since, "after": after})
+        entries += page["decisions"]
+        after = page["next"]
+        if after is None:
+            break
+    end = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    begin = since or (entries[0]["at"] if entries else end)
+    history = json.dumps({"cluster": cluster, "from": begin, "to": end, "decisions": entries}, indent=1)
+    if file == "-":
+        typer.echo(history)
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as target:  # noqa: PTH123 (a name as it was given)
+            target.write(history + "\n")
+    except OSError as error:
+        fail([f"{file}: cannot be written: {error.strerror or error}"])
+    decisions = sum("pool" in entry for entry in entries)
+    actions = f", {counted(len(entries) - decisions, 'action')}" if decisions < len(entries) else ""
+    say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {file}")
+
+
+_BY_HAND: Mapping[str, Callable[..., None]] = {"register": _register_command, "record": _record_command}
+
+
+def commands() -> dict[str, Callable[..., None]]:
+    """A command for every action but `plan`, which also plans without a stack; its help is the action's summary."""
+    made = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
+    for name, command in made.items():
+        command.__doc__ = ACTIONS[name].summary
+    return made
+
+
+def _command(action: Action) -> Callable[..., None]:
+    """A function with the parameters that typer makes options of."""
+
+    def command(stack: str, cluster: str, output: Output, **fields: Any) -> None:
+        _act(action.name, stack, cluster, output, fields)
+
+    whose = {"annotation": _ClusterIdOrAll, "default": "*"} if action.of_all else {"annotation": _ClusterId}
+    parameters = [
+        _parameter("stack", annotation=_StackName),
+        _parameter("cluster", **whose),
+        *(_option(name, field) for name, field in action.fields.model_fields.items()),
+        _parameter("output", annotation=_OutputForm, default=Output.TABLE),
+    ]
+    command.__annotations__ = {}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect.signature answers with
+    return command
+
+
+def _option(name: str, field: FieldInfo) -> Parameter:
+    """The option of a field. What a value may look like beyond its type, the function says."""
+    forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
+    form = forms.get(get_origin(field.annotation) or field.annotation, str)
+    # A flag without its opposite; of a list what one of its values stands for.
+    option = typer.Option(f"--{name}", help=field.description)
+    if field.is_required():
+        return _parameter(name, annotation=Annotated[form, option])
+    if form is bool:
+        return _parameter(name, annotation=Annotated[bool, option], default=False)
+    return _parameter(name, annotation=Annotated[form | None, option], default=None)
+
+
+def _parameter(name: str, **rest: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
+
+
+def _act(action: str, stack: str, cluster: str, output: Output, fields: Mapping[str, Any]) -> None:
+    """Ask, print, and leave with the exit code that the answer stands for."""
+    answer = _ask_or_fail(action, stack, cluster, fields)
+    _print(answer, answer, output)
+    answers = answer.get("clusters", [answer])
+    if not all(answer.get("ok") for answer in answers):
+        raise typer.Exit(CANNOT_READ)
+    if action == "validate":
+        _leave_for_invalid_pools(*answers)
+
+
+def _ask_or_fail(action: str, stack: str, cluster: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    given = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
+    try:
+        answer = ask(stack, {"action": action, "cluster": cluster, **given})
+    except CannotAskError as error:
+        fail([str(error)], error.code)
+    if not answer.get("ok"):
+        fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
+    return answer
+
+
+def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        say_json(as_json, indent=2)
+    else:
+        print_answer(answer)
+
+
+def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:
+    if any(not pool["valid"] for answer in answers for pool in answer["pools"]):
+        raise typer.Exit(INVALID_POOL)

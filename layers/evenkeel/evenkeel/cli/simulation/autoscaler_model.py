@@ -1,0 +1,357 @@
+"""Cluster Autoscaler as far as it matters here: its clusterapi provider of release 1.37, one pod per node.
+
+It decides and remembers, and does nothing: no I/O and no clock. ``evenkeel simulate`` plays it on numbers, the sandbox
+on Kubernetes objects. Times are seconds of any one clock.
+
+It reads bounds and replicas, and knows nothing of zones that have no machines: the provider passes no launch error on,
+so only its own timeout tells it (kubernetes/autoscaler#5417). Kinder than the real one in one thing: its timeout always
+ends in a backoff here. Sources: clusterstate/clusterstate.go, utils/backoff/exponential_backoff.go,
+core/scaleup/orchestrator/orchestrator.go, processors/nodegroupset/balancing_processor.go, core/static_autoscaler.go,
+cloudprovider/clusterapi/clusterapi_nodegroup.go, all under cluster-autoscaler/.
+"""
+
+import random
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+
+Demand = Mapping[tuple[str, str | None], int]
+"""Pods that want a node, each one of its own: per pool, and bound to a zone or (None) to none."""
+
+# --ok-total-unready-count and --max-total-unready-percentage
+_MISSING_NODES, _MISSING_SHARE = 3, 0.45
+
+
+class Machine(Protocol):
+    """A machine object. The name is unique in its pool."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def node(self) -> bool: ...
+
+
+class Group(Protocol):
+    """A node group as it stands this very moment: whoever carries out an action changes it."""
+
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def zone(self) -> str: ...
+    @property
+    def requested(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def readable_bounds(self) -> Bounds | None: ...  # None: the provider cannot parse them
+    @property
+    def has_template(self) -> bool: ...  # cpu and memory of a node are known even where none runs
+    @property
+    def machines(self) -> Sequence[Machine]: ...  # oldest first
+
+
+AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Flags of the real one with its defaults (``balance`` is off there), in seconds."""
+
+    balance: bool = True  # --balance-similar-node-groups
+    provision_timeout: int = 900  # --max-node-provision-time
+    backoff: int = 300  # --initial-node-group-backoff-duration
+    longest_backoff: int = 1800  # --max-node-group-backoff-duration
+    forget_after: int = 10800  # --node-group-backoff-reset-timeout
+    scale_down: bool = True  # --scale-down-enabled
+    unneeded: int = 600  # --scale-down-unneeded-time
+    delay_after_add: int = 600  # --scale-down-delay-after-add
+
+
+class Increase(NamedTuple, Generic[AnyGroup]):
+    """Raise replicas. A group that requests no more afterwards has refused, and is backed off."""
+
+    group: AnyGroup
+    nodes: int
+
+
+class Decrease(NamedTuple, Generic[AnyGroup]):
+    """Lower replicas by nodes that never came."""
+
+    group: AnyGroup
+    nodes: int
+
+
+class Delete(NamedTuple, Generic[AnyGroup]):
+    """Delete this machine, and lower replicas by one."""
+
+    group: AnyGroup
+    machine: Machine
+
+
+class Refused(NamedTuple, Generic[AnyGroup]):
+    """Nothing to do: the provider refuses this size, which is outside the bounds."""
+
+    group: AnyGroup
+    size: int
+
+
+Action = Increase[AnyGroup] | Decrease[AnyGroup] | Delete[AnyGroup] | Refused[AnyGroup]
+
+
+@dataclass(kw_only=True)
+class _Order:
+    increase: int
+    since: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Backoff:
+    until: float
+    length: float
+    last_failure: float
+
+
+class ClusterAutoscaler(Generic[AnyGroup]):
+    """Its memory; a restart forgets all of it. ``seed`` settles the choices of the expander.
+
+    Keys of groups and names of machines tell from one loop to the next what is the same.
+    """
+
+    def __init__(self, flags: Flags, *, seed: int | str = 0) -> None:
+        self._flags = flags
+        self._orders: dict[Hashable, _Order] = {}
+        self._backoffs: dict[Hashable, _Backoff] = {}
+        self._unneeded: dict[str, dict[str, float]] = {}  # pool -> node -> since
+        self._added_at: float | None = None
+        self._expander = random.Random(seed)
+
+    def loop(self, groups: Sequence[AnyGroup], demand: Demand, now: float) -> Iterator[Action[AnyGroup]]:
+        """One loop: follow up on orders, order for pods that wait, remove nodes that nobody has needed for long enough.
+
+        Each action has to be carried out on its group, or be refused, before the next one is asked for.
+        """
+        self._backoffs = {
+            key: backoff
+            for key, backoff in self._backoffs.items()
+            if backoff.last_failure + self._flags.forget_after >= now
+        }
+        if any(group.readable_bounds is None for group in groups):
+            self._orders.clear()  # the provider's NodeGroups() is nil: there is no group at all
+            return
+        visible = [group for group in groups if _is_visible(group)]
+        if self._orders:
+            keys = {group.key for group in visible}
+            self._orders = {key: order for key, order in self._orders.items() if key in keys}
+        for group in visible:
+            if group.running < group.requested or group.key in self._orders:
+                yield from self._follow_up(group, now)
+                yield from self._remove_unregistered(group, now)
+        pools: dict[str, list[AnyGroup]] = {}
+        for group in groups:
+            pools.setdefault(group.pool, []).append(group)
+        orders = self._scale_up(pools, visible, demand, now)
+        for group, nodes in orders:
+            requested = group.requested
+            yield Increase(group, nodes)
+            self._follow_increase(group, requested, now)
+        if orders or not self._flags.scale_down:
+            return  # the real loop ends after a scale-up
+        for pool, members in pools.items():
+            yield from self._scale_down(pool, members, demand, now)
+
+    def in_backoff(self, key: Hashable, now: float) -> bool:
+        """Whether a group gets no orders; the last instant of a backoff belongs to it."""
+        backoff = self._backoffs.get(key)
+        return backoff is not None and now <= backoff.until
+
+    # Orders and what came of them
+
+    def _follow_up(self, group: AnyGroup, now: float) -> Iterator[Action[AnyGroup]]:
+        order = self._orders.get(group.key)
+        if order is None:
+            return
+        if group.running >= group.requested:
+            del self._orders[group.key]  # done, or taken back by somebody who lowered replicas
+        elif now - order.since > self._flags.provision_timeout:
+            del self._orders[group.key]
+            self._back_off(group, now)
+            nodes = min(order.increase, group.requested - group.running)
+            size = group.requested - nodes
+            yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
+
+    def _follow_increase(self, group: AnyGroup, requested: int, now: float) -> None:
+        if group.requested <= requested:
+            self._back_off(group, now)
+            return
+        self._added_at = now
+        order = self._orders.setdefault(group.key, _Order(increase=0, since=now))
+        order.increase += group.requested - requested
+        order.since = now
+
+    def _back_off(self, group: AnyGroup, now: float) -> None:
+        backoff = self._backoffs.get(group.key)
+        length: float = self._flags.backoff
+        if backoff is not None:
+            # Inside a backoff the same length begins anew; after it, twice as much.
+            length = backoff.length if now <= backoff.until else min(2 * backoff.length, self._flags.longest_backoff)
+        self._backoffs[group.key] = _Backoff(until=now + length, length=length, last_failure=now)
+
+    def _unregistered(self, group: Group, now: float) -> list[Machine]:
+        """Machines that have been without a node for longer than the provision timeout."""
+        if group.running >= group.requested:
+            return []
+        timeout = self._flags.provision_timeout
+        return [machine for machine in group.machines if not machine.node and now - machine.created > timeout]
+
+    def _remove_unregistered(self, group: AnyGroup, now: float) -> Iterator[Action[AnyGroup]]:
+        for machine in self._unregistered(group, now):
+            size = group.requested - 1
+            if size < _bounds(group).min:
+                return
+            yield Delete(group, machine) if _allows(group, size) else Refused(group, size)
+
+    # Scale-up
+
+    def _upcoming(self, group: AnyGroup, now: float) -> int:
+        """Nodes on their way to a group that has an order of its own; those of other writers do not count."""
+        if group.key not in self._orders or self.in_backoff(group.key, now):
+            return 0
+        return max(0, group.requested - group.running - len(self._unregistered(group, now)))
+
+    def _is_healthy(self, group: AnyGroup, now: float) -> bool:
+        """Nodes that are missing without an order are suffered up to a number or a share."""
+        missing = group.requested - group.running
+        if missing <= _MISSING_NODES:
+            return True
+        order = self._orders.get(group.key)
+        missing -= (order.increase if order else 0) + len(self._unregistered(group, now))
+        return missing <= max(_MISSING_NODES, _MISSING_SHARE * group.running)
+
+    def _may_grow(self, group: AnyGroup, now: float) -> bool:
+        return (
+            group.requested < _bounds(group).max
+            and (group.running > 0 or group.has_template)
+            and not self.in_backoff(group.key, now)
+            and self._is_healthy(group, now)
+        )
+
+    def _waiting(self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float) -> tuple[dict[str, int], int]:
+        """Pods of a pool that wait: those that are bound to a zone, per zone, and those that run anywhere."""
+        nodes: dict[str, int] = {}
+        for group in groups:
+            coming = self._upcoming(group, now) if self._orders else 0
+            nodes[group.zone] = nodes.get(group.zone, 0) + group.running + coming
+        bound: dict[str, int] = {}
+        free = 0
+        for zone, there in nodes.items():
+            spare = there - demand.get((pool, zone), 0)
+            if spare < 0:
+                bound[zone] = -spare
+            else:
+                free += spare
+        return bound, max(0, demand.get((pool, None), 0) - free)
+
+    def _scale_up(
+        self, pools: Mapping[str, list[AnyGroup]], visible: Sequence[AnyGroup], demand: Demand, now: float
+    ) -> list[tuple[AnyGroup, int]]:
+        """One option per loop: a group with all the waiting pods that it can serve, and the groups similar to it."""
+        options: list[tuple[AnyGroup, list[AnyGroup], int]] = []
+        for pool, groups in pools.items():
+            bound, anywhere = self._waiting(pool, groups, demand, now)
+            if not bound and not anywhere:
+                continue
+            able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
+            for group in able:
+                here = bound.get(group.zone, 0)
+                # Similar are those that all the pods of the option fit.
+                similar = [other for other in able if not here or other.zone == group.zone]
+                if here + anywhere:
+                    options.append((group, similar, here + anywhere))
+        if not options or self._lacks_template(visible, now):
+            return []
+        chosen, similar, pods = options[0] if len(options) == 1 else self._expander.choice(options)
+        return balance(similar if self._flags.balance else [chosen], pods)
+
+    def _lacks_template(self, visible: Sequence[AnyGroup], now: float) -> bool:
+        """One group whose upcoming nodes nobody can imagine makes every scale-up fail."""
+        return any(not group.running and not group.has_template and self._upcoming(group, now) for group in visible)
+
+    # Scale-down
+
+    def _scale_down(
+        self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float
+    ) -> Iterator[Action[AnyGroup]]:
+        """Remove nodes without a pod, the newest first, unless their group is at its min: then their clocks stop."""
+        empty = [
+            (machine, group)
+            for machine, group in _empty_nodes(pool, groups, demand)
+            if _is_visible(group) and group.requested > _bounds(group).min
+        ]
+        clocks = self._unneeded.get(pool, {})
+        if empty or clocks:
+            clocks = self._unneeded[pool] = {machine.name: clocks.get(machine.name, now) for machine, _ in empty}
+        if self._added_at is not None and now - self._added_at < self._flags.delay_after_add:
+            return
+        for machine, group in reversed(empty):
+            size = group.requested - 1
+            if now - clocks[machine.name] >= self._flags.unneeded and size >= _bounds(group).min:
+                yield Delete(group, machine) if _allows(group, size) else Refused(group, size)
+
+
+def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:
+    """New nodes one by one to the smallest group that has room, as many as there is room for. The min is never read."""
+    buckets = [
+        Bucket(level=group.requested, room=_bounds(group).max - group.requested, tie=tie)
+        for tie, group in enumerate(groups)
+    ]
+    shares = zip(groups, water_fill(buckets, nodes), strict=True)
+    return [(group, share) for group, share in shares if share]
+
+
+def _bounds(group: Group) -> Bounds:
+    bounds = group.readable_bounds
+    assert bounds is not None  # otherwise the loop has ended
+    return bounds
+
+
+def _is_visible(group: Group) -> bool:
+    """With max 0, or without a replica and without knowledge of its nodes, there is no group."""
+    return _bounds(group).max > 0 and (group.requested > 0 or group.has_template)
+
+
+def _allows(group: Group, size: int) -> bool:
+    """Bounds hold in both directions: with max below its size a group cannot even shrink."""
+    bounds = _bounds(group)
+    return bounds.min <= size <= bounds.max
+
+
+def _empty_nodes(pool: str, groups: Sequence[AnyGroup], demand: Demand) -> list[tuple[Machine, AnyGroup]]:
+    """Nodes without a pod, oldest first. Pods sit on the oldest nodes: of a deployment's pods, the newest go first."""
+    running: dict[str, int] = {}
+    for group in groups:
+        running[group.zone] = running.get(group.zone, 0) + group.running
+    anywhere = demand.get((pool, None), 0)
+    spare = sum(max(0, nodes - demand.get((pool, zone), 0)) for zone, nodes in running.items())
+    if spare <= anywhere:
+        return []
+    unbound: list[tuple[float, Machine, AnyGroup]] = []
+    for zone in running:
+        nodes = [
+            (machine.created, machine, group)
+            for group in groups
+            if group.zone == zone
+            for machine in group.machines
+            if machine.node
+        ]
+        nodes.sort(key=itemgetter(0))
+        unbound += nodes[demand.get((pool, zone), 0) :]
+    unbound.sort(key=itemgetter(0))
+    return [(machine, group) for _, machine, group in unbound[anywhere:]]

@@ -1,0 +1,298 @@
+"""Cluster API core with its AWS provider, and the topology controller of ClusterClass."""
+
+# ruff: noqa: ARG002 - a hook takes what some flavour needs
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sandbox.kube.cloud import Instance, LaunchError
+from sandbox.kube.controllers.deployments import DeploymentControllers, Totals
+from sandbox.kube.controllers.objects import (
+    annotations_of,
+    as_selector,
+    condition,
+    controller_reference,
+    is_deleting,
+    provider_id,
+    seniority,
+    status_of,
+)
+from sandbox.kube.errors import ApiError
+from sandbox.kube.schema import Object
+
+UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
+PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
+
+
+def cluster_api_deletion_order(machines: Iterable[Object], order: str, now: datetime) -> list[Object]:
+    """Cluster API's: deleting, marked (any value), being updated in place, unhealthy, then the set's order and name."""
+
+    def priority(machine: Object) -> float:
+        if is_deleting(machine):
+            return 100.0
+        if "cluster.x-k8s.io/delete-machine" in annotations_of(machine):
+            return 80.0
+        # An update in place begins with the annotation and ends with the hook.
+        if UPDATING in annotations_of(machine) or "UpdateMachine" in annotations_of(machine).get(
+            PENDING_HOOKS, ""
+        ).split(","):
+            return 75.0
+        if not _cluster_api_healthy(machine):
+            return 50.0
+        by_age = 50.0 * seniority(machine, now)
+        return {"Oldest": by_age, "Newest": 50.0 - by_age}.get(order, 20.0)
+
+    return sorted(machines, key=lambda machine: (-priority(machine), machine["metadata"]["name"]))
+
+
+def _cluster_api_healthy(machine: Object) -> bool:
+    status = status_of(machine)
+    if not status.get("nodeRef"):
+        return False
+    states = {item["type"]: item["status"] for item in status.get("conditions") or ()}
+    return states.get("NodeHealthy") != "False" and states.get("HealthCheckSucceeded") != "False"
+
+
+class ClusterAPIControllers(DeploymentControllers):
+    """Cluster API core with its AWS provider, and the topology controller of ClusterClass."""
+
+    flavour = "cluster-api"
+    group = "cluster.x-k8s.io"
+    manager = "manager"
+    finalizer = "machine.cluster.x-k8s.io"
+    revision = "machinedeployment.clusters.x-k8s.io/revision"
+    counts_deleting = True
+    _aws = "awsmachines.infrastructure.cluster.x-k8s.io"
+    _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
+
+    @property
+    def _new(self) -> bool:
+        """Whether objects are stored, and so written, in v1beta2's shape."""
+        return self.store.resource(self.resource("machines")).storage == "v1beta2"
+
+    def is_paused(self, item: Object) -> bool:
+        if "cluster.x-k8s.io/paused" in annotations_of(item):
+            return True
+        try:
+            name = item["spec"]["clusterName"]
+            cluster = self.store.get(self.resource("clusters"), item["metadata"]["namespace"], name)
+        except ApiError:
+            return False
+        return bool(cluster.get("spec", {}).get("paused"))
+
+    def reconcile_owners(self, now: datetime) -> None:
+        """The topology controller: what Cluster.spec.topology names is written, and put back, onto the deployments."""
+        for cluster in self.objects("clusters"):
+            namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
+            workers = (cluster.get("spec", {}).get("topology") or {}).get("workers") or {}
+            for topology in workers.get("machineDeployments") or ():
+                selector = (
+                    f"cluster.x-k8s.io/cluster-name={name},topology.cluster.x-k8s.io/deployment-name={topology['name']}"
+                )
+                patch: Object = {}
+                if annotations := annotations_of(topology):
+                    patch["metadata"] = {"annotations": annotations}
+                if "replicas" in topology:
+                    patch["spec"] = {"replicas": topology["replicas"]}
+                for deployment in self.store.list(self.resource("machinedeployments"), namespace, labels=selector):
+                    self.patch("machinedeployments", deployment, patch, manager="capi-topology")
+
+    def machine_set_of(self, deployment: Object, digest: str) -> Object:
+        metadata, spec = deployment["metadata"], deployment["spec"]
+        labels = {
+            "cluster.x-k8s.io/cluster-name": spec["clusterName"],
+            "cluster.x-k8s.io/deployment-name": metadata["name"],
+            self.hash_label: digest,
+        }
+        template = json.loads(json.dumps(spec["template"]))
+        template.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+        return {
+            "metadata": {
+                "name": f"{metadata['name']}-{digest}",
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "ownerReferences": [controller_reference(deployment)],
+            },
+            "spec": {
+                "clusterName": spec["clusterName"],
+                "selector": {"matchLabels": labels},
+                "template": template,
+            },
+        }
+
+    def machine_of(self, machine_set: Object, name: str) -> Object:
+        template = machine_set["spec"]["template"]
+        reference = dict(template["spec"].get("infrastructureRef") or {}) | {"kind": "AWSMachine", "name": name}
+        return {
+            "metadata": {
+                "name": name,
+                "namespace": machine_set["metadata"]["namespace"],
+                "labels": {
+                    **template.get("metadata", {}).get("labels", {}),
+                    "cluster.x-k8s.io/set-name": machine_set["metadata"]["name"],
+                },
+            },
+            "spec": {
+                **template["spec"],
+                "clusterName": machine_set["spec"]["clusterName"],
+                "infrastructureRef": reference,
+            },
+        }
+
+    def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
+        spec = machine_set["spec"]
+        order = (spec.get("deletion") or {}).get("order") or spec.get("deletePolicy") or "Random"
+        return cluster_api_deletion_order(machines, order, now)
+
+    def zone_of(self, spec: Object) -> str:
+        return str(spec.get("failureDomain", ""))
+
+    def on_created(self, machine: Object, now: datetime) -> None:
+        self.store.create(
+            self._aws,
+            {
+                "metadata": {
+                    "name": machine["metadata"]["name"],
+                    "namespace": machine["metadata"]["namespace"],
+                    "labels": machine["metadata"]["labels"],
+                    "ownerReferences": [controller_reference(machine)],
+                },
+                "spec": {"instanceType": self.cloud.machine_type},
+            },
+            manager=self.manager,
+        )
+        self.write_status(machine, self._machine_status(machine, "Provisioning", "WaitingForInfrastructure", "", now))
+
+    def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
+        metadata = machine["metadata"]
+        aws = self.store.patch(
+            self._aws,
+            metadata["namespace"],
+            metadata["name"],
+            {"spec": {"providerID": provider_id(instance), "instanceID": instance.id}},
+            manager=self.manager,
+        )
+        ready = condition("InstanceReady", "True", now)
+        self.write_status(
+            aws,
+            {"ready": True, "instanceState": "running", "conditions": [condition("Ready", "True", now), ready]},
+            resource=self._aws,
+        )
+        self.patch("machines", machine, {"spec": {"providerID": provider_id(instance)}})
+        self.write_status(machine, self._machine_status(machine, "Provisioned", None, "", now))
+
+    def on_refused(self, machine: Object, error: LaunchError, now: datetime) -> datetime | None:
+        metadata = machine["metadata"]
+        aws = self.store.get(self._aws, metadata["namespace"], metadata["name"])
+        cause = f"failed to run instance: {error}"
+        message = f"failed to create AWSMachine instance: {cause}"
+        conditions = [
+            condition(kind, "False", now, reason="InstanceProvisionFailed", severity="Error", message=message)
+            for kind in ("Ready", "InstanceReady")
+        ]
+        self.write_status(aws, {"ready": False, "conditions": conditions}, resource=self._aws)
+        self.record_event(
+            aws, "AWSMachine", self._aws_version, "FailedCreate", f"Failed to create instance: {cause}", now
+        )
+        status = self._machine_status(machine, "Provisioning", "InstanceProvisionFailed", message, now)
+        self.write_status(machine, status)
+        return now + self.timing.infrastructure_retry
+
+    def on_joined(self, machine: Object, node: Object, now: datetime) -> None:
+        status = self._machine_status(machine, "Running", None, "", now)
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        status["nodeRef"] = (
+            {"name": name} if self._new else {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+        )
+        status["conditions"].append(condition("NodeHealthy", "True", now))
+        self.write_status(machine, status)
+
+    def on_deleted(self, machine: Object) -> None:
+        try:
+            self.store.delete(self._aws, machine["metadata"]["namespace"], machine["metadata"]["name"])
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def _machine_status(self, machine: Object, phase: str, reason: str | None, message: str, now: datetime) -> Object:
+        """`reason` says why the infrastructure is not ready; None when it is."""
+        ready = reason is None
+        severity = "" if ready else ("Error" if message else "Info")
+        conditions = [
+            condition(
+                kind,
+                "True" if ready else "False",
+                now,
+                reason=reason or "",
+                # v1beta2's conditions know no severity
+                severity="" if self._new else severity,
+                message=message,
+                always_reason=self._new,
+            )
+            for kind in ("Ready", "InfrastructureReady")
+        ]
+        status: Object = {
+            "phase": phase,
+            "conditions": conditions,
+            "observedGeneration": machine["metadata"]["generation"],
+        }
+        if self._new:
+            return status | {"initialization": {"infrastructureProvisioned": ready, "bootstrapDataSecretCreated": True}}
+        return status | {"infrastructureReady": ready, "bootstrapReady": True}
+
+    def set_status(self, machine_set: Object, machines: Sequence[Object]) -> Object:
+        ready = sum(1 for machine in machines if self.has_node(machine) and not is_deleting(machine))
+        labels = machine_set["spec"].get("selector", {}).get("matchLabels") or {}
+        status: Object = {
+            "replicas": len(machines),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "observedGeneration": machine_set["metadata"]["generation"],
+            "selector": as_selector(labels),
+        }
+        return status | ({"upToDateReplicas": len(machines)} if self._new else {"fullyLabeledReplicas": len(machines)})
+
+    def deployment_status(self, deployment: Object, sets: Sequence[Object], now: datetime) -> Object:
+        totals = self.totals(deployment, sets)
+        phase = "Running"
+        if totals.replicas < totals.wanted or totals.available < totals.wanted:
+            phase = "ScalingUp"
+        elif totals.replicas > totals.wanted:
+            phase = "ScalingDown"
+        status: Object = {
+            "replicas": totals.replicas,
+            "readyReplicas": totals.ready,
+            "availableReplicas": totals.available,
+            "observedGeneration": deployment["metadata"]["generation"],
+            "phase": phase,
+            "selector": as_selector(deployment["spec"].get("selector", {}).get("matchLabels") or {}),
+            "conditions": self._deployment_conditions(deployment, totals, now),
+        }
+        if self._new:
+            return status | {"upToDateReplicas": totals.updated}
+        missing = max(0, totals.wanted - totals.available)
+        return status | {"updatedReplicas": totals.updated, "unavailableReplicas": missing}
+
+    def _deployment_conditions(self, deployment: Object, totals: Totals, now: datetime) -> list[Object]:
+        states = {"Available": totals.available >= totals.wanted}
+        if self._new:
+            states |= {
+                "MachinesReady": totals.ready >= totals.wanted,
+                "MachinesUpToDate": totals.updated == totals.replicas,
+                "RollingOut": totals.updated != totals.replicas,
+                "ScalingUp": totals.replicas < totals.wanted,
+                "ScalingDown": totals.replicas > totals.wanted,
+            }
+        else:
+            states |= {"Ready": totals.available >= totals.wanted, "MachineSetReady": totals.ready >= totals.wanted}
+        before = {item["type"]: item for item in status_of(deployment).get("conditions") or ()}
+        conditions = []
+        for kind, true in states.items():
+            entry = condition(kind, str(true), now, reason=kind if true else f"Not{kind}", always_reason=self._new)
+            if before.get(kind, {}).get("status") == entry["status"]:
+                entry = before[kind]  # the time of the last change stays
+            conditions.append(entry)
+        return conditions

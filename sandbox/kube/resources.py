@@ -1,0 +1,91 @@
+"""The kinds of objects that an API server knows: its own, and those of custom resource definitions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sandbox.kube.schema import Json, Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One served version of a resource. `schema` is None for the resources that Kubernetes itself defines."""
+
+    name: str
+    schema: dict[str, Json] | None = None
+    status: bool = False
+    scale: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One kind of object: its names, its scope and its served versions, the preferred one first."""
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool
+    versions: tuple[Version, ...]
+    storage: str
+
+    @property
+    def full_name(self) -> str:
+        """`machinesets.machine.openshift.io`, or `nodes` for the core group."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def version(self, name: str | None) -> Version:
+        wanted = name or self.storage
+        return next(version for version in self.versions if version.name == wanted)
+
+    def api_version(self, version: str) -> str:
+        return f"{self.group}/{version}" if self.group else version
+
+    @classmethod
+    def of_crd(cls, crd: Object) -> Resource:
+        spec = crd["spec"]
+        served = [version for version in spec["versions"] if version.get("served", True)]
+        return cls(
+            group=spec["group"],
+            plural=spec["names"]["plural"],
+            kind=spec["names"]["kind"],
+            namespaced=spec["scope"] == "Namespaced",
+            storage=next(version["name"] for version in spec["versions"] if version.get("storage")),
+            versions=tuple(
+                Version(
+                    name=version["name"],
+                    schema=version["schema"]["openAPIV3Schema"],
+                    status="status" in version.get("subresources", {}),
+                    scale=version.get("subresources", {}).get("scale"),
+                )
+                for version in sorted(served, key=lambda item: _version_rank(item["name"]), reverse=True)
+            ),
+        )
+
+
+def _version_rank(name: str) -> tuple[int, int, int]:
+    """Kubernetes' order of versions: stable over beta over alpha, then the higher number."""
+    match = re.match(r"^v(\d+)(?:(alpha|beta)(\d+))?$", name)
+    if match is None:
+        return (-1, 0, 0)
+    return ({None: 2, "beta": 1, "alpha": 0}[match[2]], int(match[1]), int(match[3] or 0))
+
+
+def _native(plural: str, kind: str, *, namespaced: bool, status: bool = False) -> Resource:
+    return Resource(
+        group="",
+        plural=plural,
+        kind=kind,
+        namespaced=namespaced,
+        versions=(Version(name="v1", status=status),),
+        storage="v1",
+    )
+
+
+NATIVE = (
+    _native("configmaps", "ConfigMap", namespaced=True),
+    _native("events", "Event", namespaced=True),
+    _native("namespaces", "Namespace", namespaced=False, status=True),
+    _native("nodes", "Node", namespaced=False, status=True),
+    _native("secrets", "Secret", namespaced=True),
+)

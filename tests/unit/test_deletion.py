@@ -1,0 +1,98 @@
+"""Which machine goes first: the useless before the useful, and never one that would not go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.groups import Machine, MachineFailure
+from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
+from tests.fakes import NOW
+
+TIMEOUT = timedelta(minutes=15)
+REFUSED = MachineFailure(code="ResourceExhausted", message="no capacity")
+
+
+def machine(name: str, age: float, **fields: Any) -> Machine:
+    """A machine without a node, made so many minutes ago."""
+    return Machine(name=name, created_at=NOW - timedelta(minutes=age), **{"has_node": False, **fields})
+
+
+def going(machines: list[Machine], requested: int, *, may_remove_running: bool = False) -> str:
+    names = deletion_candidates(
+        machines, requested, may_remove_running=may_remove_running, provision_timeout=TIMEOUT, now=NOW
+    )
+    return "".join(names)
+
+
+FAILED, LATE, OLD, NEW = machine("f", 5, failure=REFUSED), machine("l", 15), machine("o", 9), machine("n", 1)
+READY, UNWELL = machine("r", 60, has_node=True), machine("u", 90, has_node=True, ready=False)
+
+
+def test_failed_machines_go_first_then_those_past_their_time_then_the_newest() -> None:
+    machines = [READY, OLD, NEW, UNWELL, LATE, FAILED]
+    assert [going(machines, requested) for requested in (6, 5, 4, 3, 2, 0)] == ["", "f", "fl", "fln", "flno", "flno"]
+
+
+def test_running_machines_go_on_request_alone_the_unready_first() -> None:
+    assert going([READY, UNWELL, NEW], 0) == "n"
+    assert going([READY, UNWELL, NEW], 0, may_remove_running=True) == "nur"
+
+
+def test_of_two_alike_the_newer_goes_and_of_one_age_the_later_name() -> None:
+    assert going([machine("a", 3), machine("b", 2), machine("c", 3)], 0) == "bca"
+    ready = [machine(name, age, has_node=True) for name, age in (("x", 9), ("y", 8))]
+    assert going(ready, 0, may_remove_running=True) == "yx"
+
+
+def test_a_preserved_machine_is_never_named_and_holds_its_replica() -> None:
+    kept = [machine("k", 5, failure=REFUSED, preserved=True), machine("p", 5, has_node=True, preserved=True)]
+    assert going([*kept, NEW, READY], 3) == "n"
+    assert going([*kept, NEW, READY], 0, may_remove_running=True) == "nr"
+
+
+def test_who_is_being_deleted_is_neither_named_nor_counted() -> None:
+    gone = machine("g", 5, failure=REFUSED, deleting=True)
+    assert going([gone, NEW, READY], 2) == ""
+    assert going([gone, NEW, READY], 1) == "n"
+
+
+def test_a_machine_from_the_future_is_as_late_as_one_from_the_past() -> None:
+    assert going([OLD, machine("z", -600)], 1) == "z"
+
+
+def test_a_mark_is_needed_no_more_once_there_are_no_more_machines_than_replicas() -> None:
+    gone = machine("g", 5, deleting=True)
+    assert nobody_goes([NEW, READY, gone], 2)
+    assert not nobody_goes([NEW, READY, gone], 1)
+
+
+_machines = st.lists(
+    st.builds(
+        machine,
+        st.uuids().map(str),
+        st.integers(-60, 60),
+        has_node=st.booleans(),
+        ready=st.booleans(),
+        preserved=st.booleans(),
+        deleting=st.booleans(),
+        failure=st.sampled_from([None, REFUSED]),
+    ),
+    max_size=8,
+)
+
+
+@given(machines=_machines, requested=st.integers(0, 9))
+def test_without_leave_no_running_machine_is_named_and_never_more_than_will_go(
+    machines: list[Machine], requested: int
+) -> None:
+    names = deletion_candidates(machines, requested, may_remove_running=False, provision_timeout=TIMEOUT, now=NOW)
+    by_name = {machine.name: machine for machine in machines}
+    assert not any(by_name[name].has_node or by_name[name].preserved or by_name[name].deleting for name in names)
+    assert len(names) <= max(0, sum(not machine.deleting for machine in machines) - requested)
+    assert list(names) == list(
+        deletion_candidates(reversed(machines), requested, may_remove_running=False, provision_timeout=TIMEOUT, now=NOW)
+    )

@@ -1,0 +1,215 @@
+"""A flavour is one object: one that nobody has heard of is planned as soon as it is registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from evenkeel.adapters.kubernetes import flavours, owners
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.flavours.base import Flavour, Joined, being_deleted
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
+from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, ReplicasOwner
+from evenkeel.cli.main import app
+from evenkeel.config import ClusterPolicy, ConfigError, read_model
+from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from sandbox.template import ROOT
+from tests.objects import ZONES
+
+NOW = "2026-01-15T12:00:00Z"
+GROUP = "fleets.example"
+
+
+def _moored(scalable: Scalable) -> Reason | None:
+    is_moored = get_path(scalable.item, ("spec", "moored")) is True
+    return because(Rule.FROZEN_BY_CONTROLLER, controller="the harbour master") if is_moored else None
+
+
+def _joined(machine: Object) -> Joined:
+    return Joined(has_node=get_path(machine, ("status", "sails")) is True, ready=True)
+
+
+def _launched_at(machine: Object) -> datetime | None:
+    return moment_of(get_path(machine, ("status", "launched")))
+
+
+def _failure(machine: Object) -> MachineFailure | None:
+    wreck = get_path(machine, ("status", "wreck"))
+    return None if wreck is None else failure_of("Wrecked", wreck, get_path(machine, ("status", "wrecked")))
+
+
+FICTIONAL = Flavour(
+    name="fictional",
+    group=GROUP,
+    scalables=(Kind(GROUP, ("v1",), "Fleet", "fleets"),),
+    machine=Kind(GROUP, ("v1",), "Ship", "ships"),
+    bounds_owners=(Annotations,),
+    pool_label=f"{GROUP}/ocean",
+    zone_paths=(("spec", "harbour"),),
+    absent_replicas=1,
+    freeze_rules=(being_deleted, _moored),
+    machine_labels={"Fleet": f"{GROUP}/fleet"},
+    mark=(f"{GROUP}/scuttle", "evenkeel"),
+    joined=_joined,
+    launched_at=_launched_at,
+    failure=_failure,
+    provision_timeout=f"{GROUP}/patience",
+    status_name="{namespace}:{name}",
+    node_labels=("spec", "pennants"),
+)
+
+
+def fleet(zone: str, replicas: int | None, ready: int, **spec: Any) -> dict[str, Any]:
+    """A scalable of the made-up API."""
+    annotations = {FICTIONAL.min_key: "0", FICTIONAL.max_key: "4", "evenkeel.dev/pool-max": "12"}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Fleet",
+        "metadata": {
+            "namespace": "sea",
+            "name": f"fleet-{zone}",
+            "labels": {f"{GROUP}/ocean": "north"},
+            "annotations": annotations,
+        },
+        "spec": {"harbour": zone, **({} if replicas is None else {"replicas": replicas}), **spec},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def ship(zone: str, number: int, **status: Any) -> dict[str, Any]:
+    """A machine of a fleet."""
+    metadata = {
+        "namespace": "sea",
+        "name": f"fleet-{zone}-{number}",
+        "labels": {f"{GROUP}/fleet": f"fleet-{zone}"},
+        "creationTimestamp": "2026-01-15T11:58:00Z",
+    }
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Ship", "metadata": metadata, "status": status}
+
+
+class TestAFourthFlavour:
+    @pytest.fixture(autouse=True)
+    def _registered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(FLAVOURS, FICTIONAL.name, FICTIONAL)
+
+    @staticmethod
+    def plan(folder: Path, *items: dict[str, Any], record: dict[str, Any] | None = None) -> dict[str, Any]:
+        file = folder / "objects.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+        arguments = ["plan", "-f", str(file), "--now", NOW, "-o", "json"]
+        if record is not None:
+            (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+            arguments += ["--cluster", str(folder / "record.json")]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+    def test_its_pool_is_planned(self, tmp_path: Path) -> None:
+        document = self.plan(tmp_path, *(fleet(zone, 2, 2) for zone in ZONES))
+        (pool,) = document["pools"]
+        assert (pool["name"], pool["valid"], pool["max"], document["skipped"]) == ("north", True, 12, [])
+        assert [(group["flavour"], group["zone"], group["state"]) for group in pool["groups"]] == [
+            ("fictional", zone, "healthy") for zone in ZONES
+        ]
+        assert sum(group["max"]["to"] for group in pool["groups"]) == 12
+
+    def test_its_machines_say_that_a_zone_has_failed(self, tmp_path: Path) -> None:
+        failing, *others = ZONES
+        wreck = ship(failing, 2, wreck="InsufficientInstanceCapacity: no ships", wrecked="2026-01-15T11:59:00Z")
+        document = self.plan(
+            tmp_path, fleet(failing, 2, 1), *(fleet(zone, 2, 2) for zone in others), ship(failing, 1, sails=True), wreck
+        )
+        (pool,) = document["pools"]
+        first = pool["groups"][0]
+        assert (first["state"], first["requested"]) == ("fenced", {"from": 2, "to": 1})
+        assert [group["state"] for group in pool["groups"][1:]] == ["healthy", "healthy"]
+
+    def test_its_rules_freeze_a_group_and_its_default_counts_replicas(self, tmp_path: Path) -> None:
+        document = self.plan(tmp_path, fleet(ZONES[0], None, 1, moored=True), fleet(ZONES[1], 0, 0))
+        (pool,) = document["pools"]
+        moored, empty = pool["groups"]
+        assert (moored["state"], moored["requested"]["from"]) == ("frozen", 1)
+        assert "the harbour master has frozen it" in moored["reasons"][0]
+        assert empty["requested"]["from"] == 0
+
+    def test_a_record_may_name_it(self, tmp_path: Path) -> None:
+        document = self.plan(tmp_path, fleet(ZONES[0], 2, 2), record={"flavours": ["fictional"]})
+        assert [pool["name"] for pool in document["pools"]] == ["north"]
+        assert read_model(ClusterPolicy, {}, "record").flavours[-1] == "fictional"
+        with pytest.raises(ConfigError, match=r"'openshift' or 'fictional'; did you mean fictional\?"):
+            read_model(ClusterPolicy, {"flavours": ["fictionel"]}, "record")
+
+
+REQUIRED = [
+    field.name
+    for field in dataclasses.fields(Flavour)
+    if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_flavour_that_leaves_something_out_cannot_be_made_and_the_error_names_it(name: str) -> None:
+    fields = {field.name: getattr(FICTIONAL, field.name) for field in dataclasses.fields(Flavour)}
+    del fields[name]
+    with pytest.raises(TypeError, match=f"'{name}'"):
+        Flavour(**fields)
+
+
+def test_every_file_of_a_flavour_is_registered() -> None:
+    names = {module.name for module in pkgutil.iter_modules(flavours.__path__)} - {"base"}
+    stated = [
+        value
+        for name in names
+        for value in vars(importlib.import_module(f"{flavours.__name__}.{name}")).values()
+        if isinstance(value, Flavour)
+    ]
+    assert len(stated) == len(names)
+    assert {flavour.name for flavour in stated} == set(FLAVOURS)
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_the_last_owner_claims_every_scalable(flavour: Flavour) -> None:
+    assert flavour.bounds_owners[-1] is Annotations
+    assert all(owner.kind is not None for owner in flavour.bounds_owners[:-1])
+
+
+def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
+    names = {module.name for module in pkgutil.iter_modules(owners.__path__)} - {"base"}
+    stated = {
+        value
+        for name in names
+        for value in vars(importlib.import_module(f"{owners.__name__}.{name}")).values()
+        if isinstance(value, type)
+        and issubclass(value, BoundsOwner | ReplicasOwner)
+        and value not in (BoundsOwner, ReplicasOwner)
+    }
+    used = {owner for flavour in FLAVOURS.values() for owner in (*flavour.bounds_owners, flavour.replicas_owner)}
+    assert len(stated) == len(names)
+    assert stated == used - {None}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
+def test_the_role_grants_what_a_look_and_a_patch_of_the_flavour_need(flavour: Flavour) -> None:
+    role = next(iter(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text(encoding="utf-8"))))
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    written = {owner.kind for owner in flavour.bounds_owners} | {*flavour.scalables, flavour.machine}
+    needed = {(kind, "list") for kind in (*flavour.kinds, flavour.machine)} | {(kind, "patch") for kind in written}
+    assert {(kind.group, kind.plural, verb) for kind, verb in needed if kind is not None} <= granted
