@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, preview_of
-from evenkeel.application.rebalance import is_paused
+from evenkeel.application.rebalance import is_dry, is_paused
 from evenkeel.config import ClusterRecord, read_model
 from evenkeel.domain.model.values import shown
 
@@ -77,7 +77,7 @@ class Call:
 
     def is_dry(self, record: ClusterRecord) -> bool:
         """Whether nothing is written to the cluster."""
-        return self.stack_dry_run if record.dry_run is None else record.dry_run
+        return is_dry(record, self.stack_dry_run)
 
     def is_paused(self, record: ClusterRecord) -> bool:
         """Whether the whole cluster is left alone now."""
