@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from evenkeel import bootstrap
-from evenkeel.application.failure import Failure
+from evenkeel.application.events import Failure
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.world import World
 
@@ -39,7 +39,7 @@ class _Clock:
 @dataclass
 class _Scene:
     world: World
-    parts: bootstrap.Container
+    container: bootstrap.Container
     clock: _Clock
 
     def run(self, until: timedelta, *, scan: bool = True) -> None:
@@ -51,7 +51,7 @@ class _Scene:
                 self.look()
 
     def look(self) -> None:
-        self.parts.rebalance(_CLUSTER, "bench", lambda: 60.0)
+        self.container.rebalance(_CLUSTER, "bench", lambda: 60.0)
 
     @property
     def patches(self) -> int:
@@ -67,14 +67,14 @@ def _scene() -> Iterator[_Scene]:
         name = f"evenkeel/{stack.stack}"  # moto's state outlives its server
         aws.client("secretsmanager").create_secret(Name=name, SecretString=secret)
         with patch.dict(os.environ, stack.environment("RebalanceFunction")):
-            parts = bootstrap.Container(clock=clock)
+            container = bootstrap.Container(clock=clock)
             record = {
                 "flavours": [_CLUSTER],
                 "access": {"kind": "kubeconfig", "secret": name},
                 "dry_run": False,
             }
-            parts.operate({"action": "register", "cluster": _CLUSTER, "record": record}, lambda: 60.0)
-            scene = _Scene(world, parts, clock)
+            container.operate({"action": "register", "cluster": _CLUSTER, "record": record}, lambda: 60.0)
+            scene = _Scene(world, container, clock)
             scene.run(timedelta(minutes=5))
             world.clusters[_CLUSTER].api.requests.clear()
             yield scene
@@ -96,7 +96,7 @@ def _redistribution(*, events: bool) -> float:
                 if events:
                     scene.clock.at += _TRAVEL
                     group = next(view for view in scene.world.groups() if view.zone == _ZONE)
-                    scene.parts.hear_failure(
+                    scene.container.record_failure(
                         Failure(
                             cluster=_CLUSTER,
                             namespace=group.namespace,

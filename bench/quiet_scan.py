@@ -31,27 +31,27 @@ def main() -> None:
     ):
         api = world.clusters["cluster-api"].api
         with patch.dict(os.environ, stack.environment("RebalanceFunction")):
-            parts = bootstrap.Container()
+            container = bootstrap.Container()
             aws_calls: Counter[str] = Counter()
-            parts.dynamodb.meta.events.register(
+            container._dynamodb.meta.events.register(
                 "before-call.dynamodb", lambda model, **_: aws_calls.update([model.name])
             )
             secret = json.dumps(api.kubeconfig("evenkeel"))
             aws.client("secretsmanager").create_secret(Name="evenkeel/bench", SecretString=secret)
             record = {"access": {"kind": "kubeconfig", "secret": "evenkeel/bench"}, "dry_run": False}
-            answer = parts.operate(
+            answer = container.operate(
                 {"action": "register", "cluster": "bench", "record": {**record, "flavours": ["cluster-api"]}},
                 lambda: 60.0,
             )
             assert answer["ok"], answer
-            while parts.rebalance("bench", "bench", lambda: 60.0).written:
+            while container.rebalance("bench", "bench", lambda: 60.0).written:
                 pass
             api.requests.clear()
             aws_calls.clear()
-            parts.rebalance("bench", "bench", lambda: 60.0)
+            container.rebalance("bench", "bench", lambda: 60.0)
             kube = Counter(f"{call.method} {urlsplit(call.path).path}" for call in api.requests)
             counted = dict(aws_calls)
-            total, planning = _timed(parts)
+            total, planning = _timed(container)
     print(f"quiet scan of {3 * POOLS} groups in {POOLS} pools")
     for call, count in sorted(kube.items()):
         print(f"  Kubernetes: {count} x {call}")
@@ -63,7 +63,7 @@ def main() -> None:
     )
 
 
-def _timed(parts: bootstrap.Container) -> tuple[float, float]:
+def _timed(container: bootstrap.Container) -> tuple[float, float]:
     """Seconds of whole runs, and of planning within them."""
     planning = 0.0
     whole = leaving.plan
@@ -79,7 +79,7 @@ def _timed(parts: bootstrap.Container) -> tuple[float, float]:
     began = time.perf_counter()
     with patch.object(leaving, "plan", timed):
         for _ in range(_ROUNDS):
-            parts.rebalance("bench", f"bench at {datetime.now(UTC)}", lambda: 60.0)
+            container.rebalance("bench", f"bench at {datetime.now(UTC)}", lambda: 60.0)
     return time.perf_counter() - began, planning
 
 

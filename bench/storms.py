@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from evenkeel.application.failure import Failure, RecordFailure
+from evenkeel.application.events import Failure
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Clusters
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags

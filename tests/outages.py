@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from evenkeel.application.failure import Failure, RecordFailure
+from evenkeel.application.events import Failure
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request

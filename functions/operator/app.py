@@ -4,7 +4,7 @@ from typing import Any
 
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.bootstrap import make_logger, parts, remaining_of
+from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.config import ConfigError
 
 logger = make_logger()
@@ -13,7 +13,7 @@ logger = make_logger()
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
-        answer = parts().operate(event, remaining_of(context))
+        answer = container().operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:
         answer = answer_of_error(error)
     logger.info(answer["message"], extra={"action": answer.get("action"), "cluster": answer.get("cluster")})

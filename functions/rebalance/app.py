@@ -8,9 +8,8 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.batches import handle_message
 from evenkeel.adapters.aws.messages import Request
-from evenkeel.bootstrap import make_logger, parts, remaining_of
+from evenkeel.bootstrap import container, make_logger, remaining_of
 
 logger = make_logger()
 metrics = Metrics()
@@ -21,18 +20,14 @@ processor.raise_on_entire_batch_failure = False  # the failed messages are named
 
 def rebalance(record: SQSRecord, context: Any) -> None:
     def work(request: Request) -> None:
-        outcome = parts().rebalance(request.cluster, request.reason, remaining_of(context))
+        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context))
         logger.info(outcome.message)
         for name, value in outcome.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
         for seconds in outcome.seconds_to_patch:
             metrics.add_metric("SecondsToFirstPatch", MetricUnit.Seconds, seconds)
 
-    try:
-        handle_message(record, parts().queue, logger, metrics, work)
-    except Exception:
-        parts().queue.try_soon(record.receipt_handle, int(record.attributes.approximate_receive_count))
-        raise
+    container().rebalance_inbox.handle(record, work, logger, metrics)
 
 
 @metrics.log_metrics

@@ -8,10 +8,9 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.batches import handle_message
 from evenkeel.adapters.aws.messages import Request, read_scan
 from evenkeel.application.errors import BadRequestError
-from evenkeel.bootstrap import make_logger, parts
+from evenkeel.bootstrap import container, make_logger
 
 logger = make_logger()
 metrics = Metrics()
@@ -20,9 +19,9 @@ processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failu
 
 def look_again(record: SQSRecord) -> None:
     def work(request: Request) -> None:
-        parts().scan.look_again(request.cluster, request.reason, record.message_id)
+        container().scan.look_again(request.cluster, request.reason, record.message_id)
 
-    handle_message(record, parts().queue, logger, metrics, work)
+    container().recheck_inbox.handle(record, work, logger, metrics)
 
 
 @metrics.log_metrics
@@ -36,7 +35,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     except BadRequestError as error:
         logger.error(str(error))
         return {"ok": False, "message": str(error)}
-    scan = parts().scan
+    scan = container().scan
     result = scan.tick(request) if isinstance(request, datetime) else scan.by_hand(request)
     metrics.add_metric("ClustersScanned", MetricUnit.Count, len(result.requested))
     return result.answer()

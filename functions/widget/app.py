@@ -10,7 +10,7 @@ from evenkeel.adapters.page.render import trouble
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.bootstrap import make_logger, parts, remaining_of
+from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.config import ConfigError
 
 logger = make_logger()
@@ -23,13 +23,13 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         return {"markdown": DESCRIPTION}
     if "action" in params and "widgetContext" not in params:
         try:
-            return parts().operate.read(params, remaining_of(context))
+            return container().operate.read(params, remaining_of(context))
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
     try:
-        answer = parts().operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
-        return page_for(answer, theme, parts().clock.now())
+        answer = container().operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
+        return page_for(answer, theme, container().clock.now())
     except (EvenkeelError, ConfigError) as error:
         logger.info("nothing to show: %s", error)
         return trouble(str(error), theme)

@@ -18,7 +18,7 @@ from matplotlib.image import imread
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import PALETTES, Theme
-from evenkeel.application.decisions import rfc3339
+from evenkeel.application.words import rfc3339
 from tests.builders import NOW
 from tests.unit.test_page import EVIL, told_plan, told_simulation, told_status
 

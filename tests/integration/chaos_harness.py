@@ -25,11 +25,13 @@ from datetime import datetime, timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from evenkeel.adapters.aws.failure_events import read_event
+from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
+from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remaining
@@ -37,7 +39,7 @@ from evenkeel.application.rebalance import Rebalance, is_paused
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.scan import Scan
-from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift, ZoneShift
+from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import SECOND_LOOKS, Timer
@@ -742,12 +744,10 @@ class ChaosHarness:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        module.parts = self._parts  # type: ignore[attr-defined]
-        if name == "provisioning_failure":
-            module.handled_once = lambda *_: lambda _key, work: work()  # type: ignore[attr-defined]
+        module.container = self._container  # type: ignore[attr-defined]
         return module
 
-    def _parts(self) -> SimpleNamespace:
+    def _container(self) -> SimpleNamespace:
         """As bootstrap puts them together, over this sea."""
         store: Any = Tapped(self.store, self.steps, _STORE, self._answers)
         queue: Any = Tapped(self.queues, self.steps, _QUEUE, lambda: None)
@@ -763,15 +763,17 @@ class ChaosHarness:
         return SimpleNamespace(
             scan=Scan(**ports),
             rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
-            hear_failure=RecordFailure(**ports),
-            hear_zone_shift=RecordZoneShift(**ports),
-            ask_for_growth=RequestScale(**ports),
+            receive_event=ReceiveEvent(
+                record_failure=RecordFailure(**ports),
+                record_zone_shift=RecordZoneShift(**ports),
+                request_scale=RequestScale(**ports),
+                idempotent=lambda key, remaining, work: work(),
+            ),
             operate=Operate(
                 **ports, clusters=clusters, random_bytes=lambda count: self._chance.randbytes(count), dry_run=False
             ),
-            queue=queue,
-            dynamodb=None,
-            settings=SimpleNamespace(table="table"),
+            recheck_inbox=Inbox(queue=queue),
+            rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )
 
     def _answers(self) -> None:

@@ -18,7 +18,7 @@ import pytest
 from botocore import xform_name
 from botocore.exceptions import EndpointConnectionError
 
-from evenkeel.bootstrap import SystemClock, parts, use_clock
+from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.config import ScaleRequestRecord
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
@@ -83,7 +83,7 @@ class Stage:
         def away(**_: Any) -> None:
             raise EndpointConnectionError(endpoint_url="the table")
 
-        events = parts().dynamodb.meta.events
+        events = container()._dynamodb.meta.events
         events.register("before-send.dynamodb", away)
         try:
             yield
@@ -111,12 +111,12 @@ class Stage:
 
     @property
     def scale_requests(self) -> dict[str, ScaleRequestRecord]:
-        return dict(parts().store.load("blue").scale_requests)
+        return dict(container().store.load("blue").scale_requests)
 
 
 @pytest.fixture
 def stage(deployment: Deployment, functions: InProcess, triggers: Triggers) -> Stage:
-    use_clock(SystemClock())  # parts of this deployment, not of the one before
+    use_clock(SystemClock())  # the container of this deployment, not of the one before
     return Stage(deployment, functions, triggers)
 
 

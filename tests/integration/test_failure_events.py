@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from moto.events.models import EventPattern
 
-from evenkeel.adapters.aws.failure_events import PARSERS, read_event
-from evenkeel.application.failure import Failure, Ignored
-from evenkeel.application.request_scale import ScaleRequestEvent
-from evenkeel.bootstrap import SystemClock, parts, use_clock
+from evenkeel.adapters.aws import sources
+from evenkeel.adapters.aws.inbound import read_event
+from evenkeel.application.events import Failure, Ignored, ScaleRequestEvent
+from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import PoolState
 from sandbox.aws import Deployment
@@ -55,7 +55,7 @@ class House:
             name = next(name for event, name in GROUPS.items() if ("openshift" in event) == (flavour == "openshift"))
             namespace = "openshift-machine-api" if flavour == "openshift" else "demo"
             state = PoolState(adopted={str(GroupKey(flavour, namespace, name)): None})
-            parts().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
+            container().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
         self.requests()
 
     def hear(self, event: Any) -> dict[str, Any]:
@@ -73,10 +73,10 @@ class House:
         return sorted(found)
 
     def fenced(self, cluster: str) -> list[str]:
-        return [key.name for key in parts().store.load(cluster).state.groups]
+        return [key.name for key in container().store.load(cluster).state.groups]
 
     def impaired(self, cluster: str) -> list[str]:
-        zones = parts().store.load(cluster).zones
+        zones = container().store.load(cluster).zones
         return [zone for zone, record in zones.items() if record.impaired_until > self.clock.at]
 
 
@@ -110,7 +110,7 @@ def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(house: House
         assert house.requests() == [cluster]
     elif isinstance(word, ScaleRequestEvent):
         assert first["verdict"] == "recorded"
-        assert list(parts().store.load(cluster).scale_requests) == [word.record.id]
+        assert list(container().store.load(cluster).scale_requests) == [word.record.id]
         assert house.requests() == [cluster]
     else:
         assert first["verdict"] == "recorded"
@@ -158,7 +158,7 @@ def test_a_repeated_kubernetes_event_is_no_second_failure_inside_the_backoff(hou
         event = deepcopy(EVENTS["failure-kubernetes-event"])
         event["detail"].update(count=count, lastTimestamp=f"2026-01-15T12:00:{count:02}Z")
         house.hear(event)
-    (state,) = parts().store.load("demo-cluster-api").state.groups.values()
+    (state,) = container().store.load("demo-cluster-api").state.groups.values()
     assert state.failures == 1
     assert state.backoff_until == datetime(2026, 1, 15, 12, 5, 1, tzinfo=UTC)
 
@@ -203,7 +203,7 @@ def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_pu
 
     for name, event in EVENTS.items():
         assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), name
-    for source, kind in PARSERS:
+    for source, kind in sources.ROWS:
         if source == "aws.arc-zonal-shift" and "CloudTrail" not in kind:
             event = {**EVENTS["failure-zone-shift-started"], "detail-type": kind}
             assert passes(event) == (0 if isinstance(read_event(event), Ignored) else 1), kind

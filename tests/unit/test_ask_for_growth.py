@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.aws.failure_events import read_event
+from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
-from evenkeel.application.failure import Ignored, Verdict
+from evenkeel.application.events import Ignored, ScaleRequestEvent, Verdict
 from evenkeel.application.operate import Operate
-from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
+from evenkeel.application.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.batches import handle_message
+from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.messages import Request
 from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError, UnknownClusterError
 
@@ -17,7 +17,9 @@ from evenkeel.application.errors import QueueUnavailableError, StateUnavailableE
 class Desk:
     """Queue, logger and metrics of a function, as far as a message meets them."""
 
-    def __init__(self, buries: Exception | None = None) -> None:
+    def __init__(self, buries: Exception | None = None, *, tries_soon: bool = False) -> None:
+        self._tries_soon = tries_soon
+        self.tried_soon: list[tuple[str, int]] = []
         self.buried: list[tuple[str, str]] = []
         self.lines: list[str] = []
         self.counts: list[str] = []
@@ -28,6 +30,9 @@ class Desk:
             raise self._buries
         self.buried.append((body, reason))
 
+    def try_soon(self, receipt_handle: str, receives: int) -> None:
+        self.tried_soon.append((receipt_handle, receives))
+
     def error(self, line: str, *values: Any) -> None:
         self.lines.append(line % values)
 
@@ -35,9 +40,10 @@ class Desk:
         self.counts.append(name)
 
     def handle(self, body: str, work: Callable[[Request], None]) -> None:
-        record = SQSRecord({"body": body, "messageId": "m-1"})
+        received = {"ApproximateReceiveCount": "2"}
+        record = SQSRecord({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
         me: Any = self
-        handle_message(record, me, me, me, work)
+        Inbox(queue=me, tries_soon=self._tries_soon).handle(record, work, me, me)
 
 
 def asks(cluster: str) -> str:
@@ -82,3 +88,13 @@ def test_poison_that_cannot_be_buried_comes_back_and_is_counted() -> None:
     with pytest.raises(QueueUnavailableError):
         desk.handle("{", fails(AssertionError("not reached")))
     assert desk.counts == ["RunsFailed"]
+
+
+@pytest.mark.parametrize(("tries_soon", "tried"), [(True, [("r-1", 2)]), (False, [])])
+def test_only_a_message_of_the_rebalance_queue_is_asked_to_come_back_earlier(
+    tries_soon: bool, tried: list[tuple[str, int]]
+) -> None:
+    desk = Desk(tries_soon=tries_soon)
+    with pytest.raises(StateUnavailableError):
+        desk.handle(asks("demo"), fails(StateUnavailableError("table: no answer")))
+    assert desk.tried_soon == tried

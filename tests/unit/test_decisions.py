@@ -9,6 +9,7 @@ import pytest
 
 from evenkeel.application.actions.explain import history
 from evenkeel.application.decisions import LARGEST_DECISION, decision_json, fit
+from evenkeel.application.plan_documents import read_decisions
 from evenkeel.cli.answers import _came_of
 from evenkeel.domain.model.outcomes import Outcome, Result
 from tests.builders import NOW, group, key, numbers, pool_plan
@@ -81,4 +82,4 @@ def test_a_cut_decision_is_told_like_any_other() -> None:
     cut = fit(large_decision(1000))
     (told,) = history([cut], [str(key("z0100"))], NOW)
     assert "z0100" in told
-    assert "z0950 rejected: no" in "; ".join(_came_of(cut))
+    assert "z0950 rejected: no" in "; ".join(_came_of(*read_decisions([cut], "decision")))

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.aws.failure_events import read_event
+from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.messages import read_request
 from evenkeel.adapters.kubernetes.access import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
-from evenkeel.application.failure import Failure
+from evenkeel.application.events import Failure
 from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL

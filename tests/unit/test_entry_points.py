@@ -2,9 +2,14 @@
 
 import ast
 import sys
+from functools import cached_property
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+
+from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.bootstrap import Container
 
 FUNCTIONS = sorted((Path(__file__).resolve().parents[2] / "functions").glob("*/app.py"))
 # Clouds, clusters and rules are met behind bootstrap and the use cases.
@@ -38,3 +43,19 @@ def test_a_function_imports_our_code_powertools_and_nothing_else(path: Path) -> 
 def test_a_function_is_short(path: Path) -> None:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     assert len(lines) <= 40
+
+
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
+def test_a_function_asks_the_container_for_use_cases_inboxes_and_the_clock(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    asked = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_container(node.value)}
+    assert asked
+    for name in asked - {"clock"}:
+        part = vars(Container)[name]
+        assert isinstance(part, cached_property)
+        answer = get_type_hints(part.func)["return"]
+        assert answer is Inbox or answer.__module__.startswith("evenkeel.application."), f"{name} is {answer}"
+
+
+def is_container(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "container"

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.errors import QueueUnavailableError
-from evenkeel.application.failure import EventOutcome, Failure, RecordFailure, Verdict
+from evenkeel.application.events import EventOutcome, Failure, Verdict
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Remembered
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, PoolId

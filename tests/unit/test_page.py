@@ -22,7 +22,8 @@ from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import PALETTES, Theme
 from evenkeel.adapters.page.widget import theme_of
 from evenkeel.adapters.page.words import duration
-from evenkeel.application.decisions import plan_json, rfc3339
+from evenkeel.application.decisions import plan_json
+from evenkeel.application.words import rfc3339
 from evenkeel.cli import reporting
 from evenkeel.cli.main import app
 from evenkeel.cli.remote import CannotAskError
@@ -81,7 +82,14 @@ def told_status(**fields: Any) -> dict[str, Any]:
     failure = {"class": "capacity", "failures": 2, "last": rfc3339(NOW), "message": "no machines left"}
     seen[0] |= {"since": rfc3339(NOW - MINUTE), "until": rfc3339(NOW + 4 * MINUTE), "failure": failure}
     decisions = [
-        {"at": rfc3339(NOW - number * MINUTE), "cause": "schedule", "dryRun": number == 1, "pool": pool}
+        {
+            "id": f"01A{number}",
+            "at": rfc3339(NOW - number * MINUTE),
+            "cluster": "blue",
+            "cause": "schedule",
+            "dryRun": number == 1,
+            "pool": pool,
+        }
         for number in (1, 8)
     ]
     return {

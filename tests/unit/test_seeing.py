@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.failure import Failure, RecordFailure, Verdict
+from evenkeel.application.events import Failure, Verdict
+from evenkeel.application.failure import RecordFailure
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure, state_at
 from evenkeel.domain.health.observed import see

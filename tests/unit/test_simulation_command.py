@@ -16,11 +16,13 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from evenkeel.application.decisions import decision_json, rfc3339
+from evenkeel.application.decisions import decision_json
+from evenkeel.application.words import rfc3339
 from evenkeel.cli import simulating
 from evenkeel.cli.main import app
 from evenkeel.cli.simulation.history import scenario_of
 from evenkeel.config import ConfigError
+from evenkeel.domain.model import outcomes
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import MINUTE, NOW, after_backoff, in_backoff, key, numbers, pool_plan, zones
@@ -185,8 +187,8 @@ def test_who_waits_for_long_sees_a_bar_on_standard_error(monkeypatch: pytest.Mon
 
 def decided(after: timedelta, groups: Sequence[NodeGroup], **state: Any) -> dict[str, Any]:
     pool = pool_plan(groups, numbers(3, 12), states=state.get("states"), impaired=state.get("impaired", ()))
-    outcomes = {str(change.group.key): "written" for change in pool.changes}
-    return decision_json(pool, id="0", cluster="blue", at=NOW + after, why="scan", dry_run=False, outcomes=outcomes)
+    written = {change.group.key: outcomes.Outcome(outcomes.Result.WRITTEN) for change in pool.changes}
+    return decision_json(pool, id="0", cluster="blue", at=NOW + after, why="scan", dry_run=False, outcomes=written)
 
 
 def history(**changed: Any) -> dict[str, Any]:

@@ -28,7 +28,8 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.failure import Failure, RecordFailure, Verdict
+from evenkeel.application.events import Failure, Verdict
+from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate, answer_of_error
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary

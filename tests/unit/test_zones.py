@@ -17,11 +17,11 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.failure import EventOutcome, Verdict
+from evenkeel.application.events import EventOutcome, Verdict, ZoneShift
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remembered
 from evenkeel.application.words import sentences
-from evenkeel.application.zones import LONGEST, RecordZoneShift, ZoneShift
+from evenkeel.application.zones import LONGEST, RecordZoneShift
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan

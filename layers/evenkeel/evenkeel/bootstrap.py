@@ -13,11 +13,14 @@ from aws_lambda_powertools.logging.utils import copy_config_to_registered_logger
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import AccessError
+from evenkeel.application.events import ReceiveEvent
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
@@ -34,14 +37,14 @@ _SECRET_KEPT_SECONDS = 300
 
 
 class SystemClock:
-    """The real time."""
+    """:class:`evenkeel.application.ports.Clock` on this machine's clock."""
 
     def now(self) -> datetime:
-        """UTC."""
+        """In UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Really waits."""
+        """Waits that many real seconds."""
         sleep(seconds)
 
 
@@ -92,18 +95,16 @@ class Container:
         return self._session.client(service, config=_AWS)
 
     @cached_property
-    def dynamodb(self) -> Any:
-        """The boto3 client, shared with Powertools' idempotency."""
+    def _dynamodb(self) -> Any:
         return self._client("dynamodb")
 
     @cached_property
     def store(self) -> DynamoStore:
-        """The table."""
-        return DynamoStore(self.dynamodb, self.settings.table, self.clock.now)
+        """For the use cases here, and for tests that look at what they wrote."""
+        return DynamoStore(self._dynamodb, self.settings.table, self.clock.now)
 
     @cached_property
-    def queue(self) -> SqsQueue:
-        """The queues."""
+    def _queue(self) -> SqsQueue:
         return SqsQueue(
             _WhenUsed(lambda: self._client("sqs")),
             rebalance=self.settings.rebalance_queue_url,
@@ -138,7 +139,17 @@ class Container:
     @cached_property
     def scan(self) -> Scan:
         """For functions/scan."""
-        return Scan(store=self.store, queue=self.queue, clock=self.clock)
+        return Scan(store=self.store, queue=self._queue, clock=self.clock)
+
+    @cached_property
+    def recheck_inbox(self) -> Inbox:
+        """For functions/scan."""
+        return Inbox(queue=self._queue)
+
+    @cached_property
+    def rebalance_inbox(self) -> Inbox:
+        """For functions/rebalance."""
+        return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
     def rebalance(self) -> Rebalance:
@@ -146,7 +157,7 @@ class Container:
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
-            queue=self.queue,
+            queue=self._queue,
             bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
             clock=self.clock,
             random_bytes=os.urandom,
@@ -155,19 +166,19 @@ class Container:
         )
 
     @cached_property
-    def hear_failure(self) -> RecordFailure:
-        """For functions/provisioning_failure."""
-        return RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
+    def record_failure(self) -> RecordFailure:
+        """For failures that are known without an event, as the bench has them."""
+        return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
-    def hear_zone_shift(self) -> RecordZoneShift:
+    def receive_event(self) -> ReceiveEvent:
         """For functions/provisioning_failure."""
-        return RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)
-
-    @cached_property
-    def ask_for_growth(self) -> RequestScale:
-        """For functions/provisioning_failure."""
-        return RequestScale(store=self.store, queue=self.queue, clock=self.clock)
+        return ReceiveEvent(
+            record_failure=self.record_failure,
+            record_zone_shift=RecordZoneShift(store=self.store, queue=self._queue, clock=self.clock),
+            request_scale=RequestScale(store=self.store, queue=self._queue, clock=self.clock),
+            idempotent=DynamoIdempotency(self._dynamodb, self.settings.table, "provisioning_failure"),
+        )
 
     @cached_property
     def operate(self) -> Operate:
@@ -175,7 +186,7 @@ class Container:
         return Operate(
             store=self.store,
             clusters=self.clusters,
-            queue=self.queue,
+            queue=self._queue,
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
@@ -189,10 +200,10 @@ def use_clock(clock: Clock) -> None:
     """Let another clock give the time: for the demo and for tests, whose minutes are shorter."""
     global _clock
     _clock = clock
-    parts.cache_clear()
+    container.cache_clear()
 
 
 @cache
-def parts() -> Container:
-    """The parts of this function instance, made at its first call."""
+def container() -> Container:
+    """The one of this function instance, made at its first call."""
     return Container(clock=_clock)

@@ -1,13 +1,23 @@
-"""How a plan is told: one JSON shape for the command line, dry run, the table, the log and events."""
+"""Plans and decisions as documents; one that is too large for an item of the table is cut."""
 
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from evenkeel.application.plan_documents import (
+    BoundChange,
+    DecisionDocument,
+    GroupDocument,
+    PlanDocument,
+    PoolDocument,
+    ReplicaChange,
+    ScaleRequestDocument,
+    SkippedDocument,
+    document_json,
+)
 from evenkeel.application.words import outcome_words, problem_words, rfc3339, sentence, sentences
 from evenkeel.domain.model.groups import Bounds, GroupKey, State
-from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import Problem
@@ -19,36 +29,9 @@ _LEFT_ALONE = Outcome(Result.LEFT_ALONE)
 _WAITS = Outcome(Result.WAITS, "an earlier write of its pool did not succeed")
 
 
-def _span(before: int | None, after: int | None) -> dict[str, int | None]:
-    return {"from": before, "to": after}
-
-
-def group_json(plan: GroupPlan) -> dict[str, Any]:
-    """One group of a plan; the names are a contract (README, "The plan as JSON")."""
-    old: Bounds | None = plan.group.bounds
-    new = plan.bounds
-    return {
-        "flavour": plan.group.key.flavour,
-        "namespace": plan.group.key.namespace,
-        "name": plan.group.key.name,
-        "zone": plan.group.zone,
-        "state": plan.state.value,
-        "requested": _span(plan.group.requested, plan.requested),
-        "min": _span(old.min if old else None, new.min if new else None),
-        "max": _span(old.max if old else None, new.max if new else None),
-        "reasons": sentences(plan.reasons),
-        "rules": [reason_json(reason) for reason in plan.reasons],
-    }
-
-
 def reason_json(reason: Reason) -> dict[str, Any]:
-    """A reason as values: its rule, and the facts by name."""
+    """A reason for programs: its rule, and beside it the facts by name."""
     return {"rule": reason.rule.value, **{name: _fact_json(fact) for name, fact in reason.facts.items()}}
-
-
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """A problem as values: its kind, and the facts by name."""
-    return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
 
 
 def _fact_json(fact: Fact) -> Any:
@@ -59,42 +42,79 @@ def _fact_json(fact: Fact) -> Any:
     return rfc3339(fact) if isinstance(fact, datetime) else fact
 
 
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem for programs: its kind, and beside it the facts by name."""
+    return {"rule": problem.kind.value, **{name: _fact_json(fact) for name, fact in problem.facts.items()}}
+
+
+def outcome_json(outcome: Outcome) -> dict[str, str]:
+    """What came of one write: a sentence, and the result for programs."""
+    return {"outcome": outcome_words(outcome), "result": outcome.result.value}
+
+
+def _group(plan: GroupPlan) -> GroupDocument:
+    old: Bounds | None = plan.group.bounds
+    new = plan.bounds
+    key = plan.group.key
+    return GroupDocument(
+        flavour=key.flavour,
+        namespace=key.namespace,
+        name=key.name,
+        zone=plan.group.zone,
+        state=plan.state,
+        requested=ReplicaChange(before=plan.group.requested, after=plan.requested),
+        min=BoundChange(before=old.min if old else None, after=new.min if new else None),
+        max=BoundChange(before=old.max if old else None, after=new.max if new else None),
+        reasons=tuple(sentences(plan.reasons)),
+        rules=tuple(reason_json(reason) for reason in plan.reasons),
+    )
+
+
+def _pool(pool: PoolPlan) -> PoolDocument:
+    request = pool.scale_request
+    return PoolDocument(
+        name=pool.id.name,
+        strategy=pool.strategy.name,
+        min=pool.min,
+        max=pool.max,
+        valid=pool.valid,
+        problems=tuple(problem_words(problem) for problem in pool.problems),
+        problem_rules=tuple(problem_json(problem) for problem in pool.problems),
+        starved=pool.starved,
+        overcommitted=pool.overcommitted,
+        growth=None
+        if request is None
+        else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),
+        groups=tuple(_group(group) for group in pool.groups),
+    )
+
+
+def group_json(plan: GroupPlan) -> dict[str, Any]:
+    """One group of a plan."""
+    return document_json(_group(plan))
+
+
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
-    """One pool of a plan; the names are a contract."""
-    return {
-        "name": pool.id.name,
-        "strategy": pool.strategy.name,
-        "min": pool.min,
-        "max": pool.max,
-        "valid": pool.valid,
-        "problems": [problem_words(problem) for problem in pool.problems],
-        "problemRules": [problem_json(problem) for problem in pool.problems],
-        "starved": pool.starved,
-        "overcommitted": pool.overcommitted,
-        **({} if pool.scale_request is None else {"growth": _request_json(pool.scale_request, pool.missing)}),
-        "groups": [group_json(group) for group in pool.groups],
-    }
-
-
-def _request_json(scale_request: ScaleRequest, missing: int) -> dict[str, Any]:
-    """What was asked for on request, and how many nodes of it found no room or have to stay."""
-    return {"request": scale_request.id, "nodes": scale_request.nodes, "missing": missing}
+    """One pool of a plan."""
+    return document_json(_pool(pool))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """A whole plan; the names are a contract."""
-    return {
-        "now": rfc3339(plan.now),
-        "pools": [pool_json(pool) for pool in plan.pools],
-        "skipped": [
-            {"namespace": skipped.namespace, "name": skipped.name, "reason": sentence(skipped.reason)}
+    """A whole plan."""
+    document = PlanDocument(
+        now=plan.now,
+        pools=tuple(_pool(pool) for pool in plan.pools),
+        skipped=tuple(
+            SkippedDocument(namespace=skipped.namespace, name=skipped.name, reason=sentence(skipped.reason))
             for skipped in plan.skipped
-        ],
-        **({} if plan.look_at is None else {"lookAt": rfc3339(plan.look_at)}),
-        **({"refused": [problem_words(refusal.problem) for refusal in plan.refusals]} if plan.refusals else {}),
-    }
+        ),
+        look_at=plan.look_at,
+        refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
+    )
+    return document_json(document)
 
 
+# Seven arguments: what is known of a decision besides its plan, and each of them is named by its only caller.
 def decision_json(
     pool: PoolPlan,
     *,
@@ -110,16 +130,12 @@ def decision_json(
     ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
     failed waits.
     """
-    document = pool_json(pool)
-    for group, plan in zip(document["groups"], pool.groups, strict=True):
+    document = _pool(pool)
+    for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
-        group |= outcome_json(outcomes.get(plan.group.key, untried))
-    return {"id": id, "at": rfc3339(at), "cluster": cluster, "cause": why, "dryRun": dry_run, "pool": document}
-
-
-def outcome_json(outcome: Outcome) -> dict[str, str]:
-    """What came of one write: a sentence, and the result for programs."""
-    return {"outcome": outcome_words(outcome), "result": outcome.result.value}
+        outcome = outcomes.get(plan.group.key, untried)
+        group.outcome, group.result = outcome_words(outcome), outcome.result.value
+    return document_json(DecisionDocument(id=id, at=at, cluster=cluster, cause=why, dry_run=dry_run, pool=document))
 
 
 def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping[str, Any]:

@@ -1,8 +1,7 @@
-"""A provisioning failure has been heard: remember it, and have the cluster looked at.
+"""A provisioning failure is reported: remember it, and have the cluster looked at.
 
 Events are hints: lost, repeated, late, out of order. The backoff machine takes them in any order; the scan finds the
-same failures by itself, so an event only ever makes us faster. What can never become right is counted, explained and
-acknowledged: retrying it would be a storm.
+same failures by itself, so an event only ever makes us faster.
 
 An event that names a node group of the cluster is recorded. One that names a machine, a cluster, a tag or a group that
 nobody knows asks for a look: the look reads the machines' own status, and no name in an event becomes state.
@@ -19,7 +18,6 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from math import ceil
 
 from evenkeel.application.errors import (
@@ -28,6 +26,7 @@ from evenkeel.application.errors import (
     StateConflictError,
     UnknownClusterError,
 )
+from evenkeel.application.events import EventOutcome, Failure, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord
 from evenkeel.domain.health.backoff import record_failure
@@ -51,142 +50,72 @@ _TRIES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sender:
-    """The AWS account that an event comes from, and the one that the stack is in."""
-
-    account: str
-    stack: str
-
-    def may_speak_of(self, record: ClusterRecord) -> bool:
-        """Whether the cluster's record names the account; where it names none, the stack's own is meant."""
-        return self.account in (record.event_accounts or (self.stack,))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A failure as any of the sources reports it, in our words."""
-
-    cluster: str | None = None  # our id of it
-    called: tuple[str, ...] = ()  # what tags and exporters call it; the first name that is known counts
-    flavour: str | None = None  # None: the source does not say
-    namespace: str = ""
-    name: str | None = None  # of the scalable; None: the source does not tie it to one
-    machine: str | None = None
-    code: str
-    message: str
-    occurred_at: datetime
-    id: str
-    zone: str | None = None
-    sender: Sender | None = None  # None: by hand, nothing is compared
-
-    @property
-    def at(self) -> str:
-        """The cluster as the source names it."""
-        return self.cluster or " or ".join(self.called[:3])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ignored:
-    """An event that no use case is called for: in one word why, and in one sentence."""
-
-    kind: str
-    reason: str
-
-
-class Verdict(StrEnum):
-    """What became of an event."""
-
-    RECORDED = "recorded"
-    LOOKED = "looked"  # nothing to record, but the cluster is looked at now
-    KNOWN = "known"  # changed nothing: a repeat, or older than what is known
-    IGNORED = "ignored"  # can never become right
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventOutcome:
-    """The verdict on one event, one sentence why, and a word for those that are ignored, as in Ignored."""
-
-    verdict: Verdict
-    message: str
-    kind: str = "event"
-
-    def answer(self) -> dict[str, str]:
-        """As JSON."""
-        return {"verdict": self.verdict.value, "message": self.message, "kind": self.kind}
-
-
-@dataclass(frozen=True, kw_only=True)
 class RecordFailure:
-    """The use case with its ports."""
+    """Writes a failure down where it is tied to a node group, and asks for a look at the cluster."""
 
     store: Store
     queue: Queue
     clock: Clock
 
     def __call__(self, failure: Failure) -> EventOutcome:
-        """Record the failure where it is tied to a node group, and ask for a look at the cluster.
+        """What became of the event; of several clusters that share a name, of those that are looked at.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
             StateConflictError: somebody else kept writing the same group; try again.
         """
         now = self.clock.now()
-        clusters = [failure.cluster] if failure.cluster is not None else self._called(failure)
+        clusters = [failure.cluster] if failure.cluster is not None else self._clusters_called(failure)
         if not clusters:
-            return self._ignored(failure, "no such cluster is registered; names of its record may list it")
-        heard = [self._hear(failure, cluster, now, alone=len(clusters) == 1) for cluster in clusters]
-        # Of several clusters that share a name: those that are looked at.
-        verdict = next(verdict for verdict in Verdict if any(one.verdict is verdict for one in heard))
-        told = [one for one in heard if one.verdict is verdict]
-        return EventOutcome(verdict=verdict, message="; ".join(one.message for one in told), kind=told[0].kind)
+            return _ignored(failure, "no such cluster is registered; names of its record may list it")
+        outcomes = [self._outcome(failure, cluster, now, alone=len(clusters) == 1) for cluster in clusters]
+        verdict = next(verdict for verdict in Verdict if any(outcome.verdict is verdict for outcome in outcomes))
+        decisive = [outcome for outcome in outcomes if outcome.verdict is verdict]
+        message = "; ".join(outcome.message for outcome in decisive)
+        return EventOutcome(verdict=verdict, message=message, kind=decisive[0].kind)
 
-    def _called(self, failure: Failure) -> list[str]:
+    def _clusters_called(self, failure: Failure) -> list[str]:
         """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
-        known = self.store.due()
+        registered = self.store.due()
         for name in failure.called:
-            found = [cluster for cluster, _ in known if cluster == name]
-            found = found or [id for id, record in known if isinstance(record, ClusterRecord) and name in record.names]
-            if found:
-                return found
+            clusters = [id for id, _ in registered if id == name]
+            clusters = clusters or [
+                id for id, record in registered if isinstance(record, ClusterRecord) and name in record.names
+            ]
+            if clusters:
+                return clusters
         return []
 
-    def _hear(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
+    def _outcome(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
+        try:
+            return self._record_and_ask(failure, cluster, now, alone=alone)
+        except UnknownClusterError:
+            return _ignored(failure, "no such cluster is registered")
+        except BadRequestError as error:
+            return _ignored(failure, str(error))
+        except ConfigError as error:
+            return _ignored(failure, f"its record cannot be read: {error}")
+
+    def _record_and_ask(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
+        """``alone``: no other cluster has the name, so that the event's node group can only be in this one."""
         recorded = ""
         for attempt in range(_TRIES):
+            remembered = self.store.load(cluster)
+            if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
+                return foreign_account(f"failure event {shown(failure.id)}", cluster, failure.sender)
+            groups = _groups(failure, remembered) if alone else []
+            is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
             try:
-                remembered = self.store.load(cluster)
-                if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
-                    return foreign(f"failure event {shown(failure.id)}", cluster, failure.sender)
-                groups = _groups(failure, remembered) if alone else []
                 if groups:
-                    happened, is_news = self._record(failure, cluster, groups, remembered, now)
-                    recorded = recorded or happened
-                else:
-                    is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
+                    failure_class, is_news = self._record(failure, cluster, groups, remembered, now)
+                    recorded = recorded or failure_class
                 if is_news:
                     self._ask_for_look(failure, cluster, remembered, now)
-            except UnknownClusterError:
-                return self._ignored(failure, "no such cluster is registered")
-            except BadRequestError as error:
-                return self._ignored(failure, str(error))
-            except ConfigError as error:
-                return self._ignored(failure, f"its record cannot be read: {error}")
+                break
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-                continue
-            break
-        if recorded:
-            message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
-            return EventOutcome(verdict=Verdict.RECORDED, message=message)
-        if groups or not is_news:
-            why = "known already, or over" if groups else "scans have looked since"
-            return EventOutcome(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
-        about = f" of machine {shown(failure.machine)}" if failure.machine else ""
-        message = (
-            f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
-        )
-        return EventOutcome(verdict=Verdict.LOOKED, message=message)
+        return _recorded_or_looked(failure, cluster, recorded, known_groups=bool(groups), is_news=is_news)
 
     def _record(
         self, failure: Failure, cluster: str, groups: list[GroupKey], remembered: Remembered, now: datetime
@@ -202,7 +131,7 @@ class RecordFailure:
             before = remembered.state.groups.get(key, GroupState())
             message = f"{failure.code}: {failure.message}"
             after = record_failure(before, failure.occurred_at, kind, message, backoff, now=now)
-            if after != before and not _says_the_same(before, after, at):
+            if after != before and not _adds_nothing(before, after, at):
                 self.store.save_group(cluster, key, after, remembered.versions.get(f"GROUP#{key}"))
                 recorded = kind.value
             # A repeat that no success has answered counts as well: an earlier try may have recorded it, and died.
@@ -216,17 +145,17 @@ class RecordFailure:
         between the two asks again when the event is tried again. What could not be sent is taken back: others must
         not rely on it.
         """
-        asked, at = remembered.event_look, now
-        if asked is not None and abs(asked.at - now) <= LOOKS_APART:
-            if asked.by == failure.id:
-                at = asked.at
-            elif now < asked.at:
+        latest, at = remembered.event_look, now
+        if latest is not None and abs(latest.at - now) <= LOOKS_APART:
+            if latest.by == failure.id:
+                at = latest.at
+            elif now < latest.at:
                 return
             else:
-                at = asked.at + LOOKS_APART
+                at = latest.at + LOOKS_APART
         look = EventLookRecord(at=at, by=failure.id)
         version = remembered.versions.get("HEARD")
-        if look != asked:
+        if look != latest:
             self.store.save_event_look(cluster, look, version)
             version = (version or 0) + 1
         reason = f"provisioning failure {failure.code}"
@@ -240,20 +169,26 @@ class RecordFailure:
                 self.store.save_event_look(cluster, EventLookRecord(at=at - 2 * LOOKS_APART, by=failure.id), version)
             raise
 
-    def _ignored(self, failure: Failure, why: str) -> EventOutcome:
-        message = f"failure event {shown(failure.id)} for cluster {shown(failure.at)} ignored: {why}"
-        _log.warning(message, extra={"cluster": failure.at})
-        return EventOutcome(verdict=Verdict.IGNORED, message=message)
+
+def _ignored(failure: Failure, why: str) -> EventOutcome:
+    message = f"failure event {shown(failure.id)} for cluster {shown(failure.cluster_name)} ignored: {why}"
+    _log.warning(message, extra={"cluster": failure.cluster_name})
+    return EventOutcome(verdict=Verdict.IGNORED, message=message)
 
 
-def foreign(what: str, cluster: str, sender: Sender) -> EventOutcome:
-    """The verdict on an event from an account that the cluster's record does not name."""
-    message = (
-        f"{what} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
-        f"of its record (none named: {sender.stack} alone)"
-    )
-    _log.warning(message, extra={"cluster": cluster})
-    return EventOutcome(verdict=Verdict.IGNORED, message=message, kind="foreign account")
+def _recorded_or_looked(
+    failure: Failure, cluster: str, recorded: str, *, known_groups: bool, is_news: bool
+) -> EventOutcome:
+    """``recorded``: the failure's class, empty where nothing was stored."""
+    if recorded:
+        message = f"{failure.id}: {recorded} failure recorded, {cluster} is looked at"
+        return EventOutcome(verdict=Verdict.RECORDED, message=message)
+    if known_groups or not is_news:
+        why = "known already, or over" if known_groups else "scans have looked since"
+        return EventOutcome(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+    about = f" of machine {shown(failure.machine)}" if failure.machine else ""
+    message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
+    return EventOutcome(verdict=Verdict.LOOKED, message=message)
 
 
 def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
@@ -264,21 +199,21 @@ def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
     """
     if failure.name is None:
         return []
-    flavours = [one for one in remembered.record.flavours if failure.flavour in (None, one)]
+    flavours = [flavour for flavour in remembered.record.flavours if failure.flavour in (None, flavour)]
     if not flavours:
         raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
     named = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
-    known = {key for pool in remembered.state.pools.values() for key in pool.members}
-    return [key for key in named if key in remembered.state.groups or str(key) in known]
+    members = {key for pool in remembered.state.pools.values() for key in pool.members}
+    return [key for key in named if key in remembered.state.groups or str(key) in members]
 
 
-def _says_the_same(before: GroupState, after: GroupState, at: datetime) -> bool:
+def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
     """Whether a report adds nothing to those that are known: inside a running backoff, among many of its kind.
 
     Others inside a backoff are kept, since an older failure may still arrive and begin an earlier one.
     """
-    told = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
-    return told == before and sum(abs(at - one) < _NEAR for one in before.reports) >= _ENOUGH_REPORTS
+    without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
+    return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS
 
 
 def backoff_of(key: GroupKey, remembered: Remembered) -> BackoffPolicy:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from evenkeel.application.errors import BadRequestError, StateConflictError
-from evenkeel.application.failure import EventOutcome, Sender, Verdict, foreign
+from evenkeel.application.events import EventOutcome, ScaleRequestEvent, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Store
 from evenkeel.application.rebalance import is_paused
 from evenkeel.application.words import counted
@@ -21,59 +21,51 @@ CLOCK_SKEW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleRequestEvent:
-    """A request for growth as an event brings it."""
-
-    cluster: str
-    record: ScaleRequestRecord
-    sender: Sender | None = None  # None: by hand, nothing is compared
-
-
-@dataclass(frozen=True, kw_only=True)
 class RequestScale:
-    """The use case with its ports."""
+    """Writes a request down under its own id, and asks for a look at the cluster."""
 
     store: Store
     queue: Queue
     clock: Clock
 
-    def __call__(self, asked: ScaleRequestEvent) -> EventOutcome:
+    def __call__(self, event: ScaleRequestEvent) -> EventOutcome:
         """For events: what can never become right is explained and acknowledged.
 
         Raises:
             StateUnavailableError, QueueUnavailableError: the event must be tried again.
         """
         try:
-            return self.ask(asked)
+            return self.store_and_ask(event)
         except (BadRequestError, ConfigError) as error:
-            message = f"request {shown(asked.record.id)} for cluster {shown(asked.cluster)} ignored: {error}"
+            message = f"request {shown(event.record.id)} for cluster {shown(event.cluster)} ignored: {error}"
             return EventOutcome(verdict=Verdict.IGNORED, message=message)
 
-    def ask(self, asked: ScaleRequestEvent) -> EventOutcome:
-        """Raises UnknownClusterError, BadRequestError and ConfigError as well."""
-        cluster, record, now = asked.cluster, asked.record, self.clock.now()
+    def store_and_ask(self, event: ScaleRequestEvent) -> EventOutcome:
+        """For an operator, who is told what is wrong: raises UnknownClusterError, BadRequestError, ConfigError too."""
+        cluster, record, now = event.cluster, event.record, self.clock.now()
         if record.at > now + CLOCK_SKEW:
             raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
         if now - record.at > SCALE_REQUEST_KEPT:
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
         remembered = self.store.load(cluster)
-        if asked.sender is not None and not asked.sender.may_speak_of(remembered.record):
-            return foreign(f"request {shown(record.id)}", cluster, asked.sender)
-        known = remembered.scale_requests.get(record.id)
-        if known is not None and replace(known.scale_request(), at=record.at) != record.scale_request():
-            raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(known)}")
-        if known is None:
+        if event.sender is not None and not event.sender.may_speak_of(remembered.record):
+            return foreign_account(f"request {shown(record.id)}", cluster, event.sender)
+        stored = remembered.scale_requests.get(record.id)
+        if stored is not None and replace(stored.scale_request(), at=record.at) != record.scale_request():
+            raise BadRequestError(f"id {shown(record.id)} is taken by another request: {_what(stored)}")
+        if stored is None:
             try:
                 self.store.save_scale_request(cluster, record, None)
             except StateConflictError:
-                known = record  # the same request, brought twice at the same time
-        if known is not None and known.done:
-            return EventOutcome(verdict=Verdict.KNOWN, message=f"request {record.id} is known and done: {known.result}")
+                stored = record  # the same request, brought twice at the same time
+        if stored is not None and stored.done:
+            message = f"request {record.id} is known and done: {stored.result}"
+            return EventOutcome(verdict=Verdict.KNOWN, message=message)
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         held = "being left" if remembered.record.leaving else "paused" if is_paused(remembered.record, now) else None
-        then = f"{held}: it waits, for an hour at most" if held else "looked at now"
-        message = f"request {record.id}: {_what(record)}: {cluster} is {then}"
+        next_step = f"{held}: it waits, for an hour at most" if held else "looked at now"
+        message = f"request {record.id}: {_what(record)}: {cluster} is {next_step}"
         return EventOutcome(verdict=Verdict.RECORDED, message=message)
 
 

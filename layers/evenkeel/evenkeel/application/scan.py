@@ -27,7 +27,7 @@ def is_due(cluster: str, interval: int, tick: datetime) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanResult:
-    """What a tick led to."""
+    """The clusters that a look was asked for, and why others could not be."""
 
     requested: tuple[str, ...]
     broken: tuple[str, ...]  # records that cannot be read, each with the reason
@@ -40,7 +40,7 @@ class ScanResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """The use case with its ports."""
+    """Asks for a look at each cluster that is due."""
 
     store: Store
     queue: Queue
@@ -66,12 +66,12 @@ class Scan:
 
         Unknown names are reported as broken, nothing is sent for them.
         """
-        known = dict(self.store.due())
-        wanted = list(clusters) or list(known)
+        registered = dict(self.store.due())
+        wanted = list(clusters) or list(registered)
         at = self.clock.now()
         requested, broken = [], []
         for cluster in wanted:
-            record = known.get(cluster, f"cluster {cluster!r} is not registered")
+            record = registered.get(cluster, f"cluster {cluster!r} is not registered")
             if isinstance(record, str):
                 broken.append(record)
             else:

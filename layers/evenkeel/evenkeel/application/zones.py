@@ -8,11 +8,11 @@ counts, whatever order they arrive in; an end that gets lost cannot fence a zone
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from difflib import get_close_matches
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
-from evenkeel.application.failure import EventOutcome, Sender, Verdict, foreign
+from evenkeel.application.events import EventOutcome, Verdict, ZoneShift, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneWord
 from evenkeel.domain.model.groups import Observation
@@ -28,84 +28,69 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZoneShift:
-    """A zone is impaired from ``at``, or well again since."""
-
-    zone: str  # a zone's name, or its id such as use1-az1
-    region: str
-    impaired: bool
-    at: datetime
-    until: datetime | None
-    by: str  # the source; of each the newest word counts
-    id: str
-    sender: Sender | None = None  # None: by hand, nothing is compared
-
-
-@dataclass(frozen=True, kw_only=True)
 class RecordZoneShift:
-    """The use case with its ports."""
+    """Remembers a shift for every registered cluster that has the zone, and asks for a look at each."""
 
     store: Store
     queue: Queue
     clock: Clock
 
     def __call__(self, shift: ZoneShift) -> EventOutcome:
-        """Tell every registered cluster that has the zone.
+        """What became of the event.
 
         Raises:
             StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
         """
-        told, unknown, refused = [], 0, None
+        clusters, unknown, refused = [], 0, None
         for cluster, record in self.store.due():
             zone = None if isinstance(record, str) else _zone_of(record, shift)
             try:
                 if isinstance(record, str) or zone is None:
                     unknown += 1
                 elif shift.sender is not None and not shift.sender.may_speak_of(record):
-                    refused = foreign(f"zone {shift.zone} of {shift.region}", cluster, shift.sender)
-                elif self.tell(cluster, zone, shift):
-                    told.append(cluster)
-            except ConfigError as error:  # what is wrong with its state is its own; the others are told
+                    refused = foreign_account(f"zone {shift.zone} of {shift.region}", cluster, shift.sender)
+                elif self.record(cluster, zone, shift):
+                    clusters.append(cluster)
+            except ConfigError as error:  # what is wrong with its state is its own; the others are not kept waiting
                 _log.error("zone %s not remembered: %s", zone, error, extra={"cluster": cluster})
-        if not told and refused is not None:
+        if not clusters and refused is not None:
             return refused
-        if not told and unknown:
+        if not clusters and unknown:
             message = f"zone {shift.zone} of {shift.region}: no registered cluster has it (zone_ids of its record)"
             return EventOutcome(verdict=Verdict.IGNORED, message=message)
-        if not told:
+        if not clusters:
             return EventOutcome(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
         what = "impaired" if shift.impaired else "well again"
         return EventOutcome(
-            verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(told)}, says {shift.by}"
+            verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(clusters)}, says {shift.by}"
         )
 
-    def tell(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
-        """Remember it for one cluster and have the cluster looked at. False: it, or a newer word, is known already."""
+    def record(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
+        """Remember it for one cluster and ask for a look there. False: it, or a newer word, is known already."""
         end = min(shift.until or shift.at + LONGEST, shift.at + LONGEST) if shift.by != OPERATOR else shift.until
         until = end if shift.impaired and end is not None else shift.at
         for attempt in range(_TRIES):
             remembered = self.store.load(cluster)
             zone = remembered.record.zone_ids.get(zone, zone)
             record = remembered.zones.get(zone)
-            known = record.words.get(shift.by) if record else None
-            word = _together(known, ZoneWord(until=until, said_at=shift.at), shift.by)
+            latest = record.words.get(shift.by) if record else None
+            word = _newer_word(latest, ZoneWord(until=until, said_at=shift.at), shift.by)
             if word is None:
                 return False
-            news = word != known
+            is_news = word != latest
             region = remembered.record.region or "-"  # the record's alone: one zone, one item
             try:
-                if news:
+                if is_news:
                     words = {**(record.words if record else {}), shift.by: word}
                     version = remembered.versions.get(f"ZONE#{region}/{zone}")
                     self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), version)
+                break
             except StateConflictError:
                 if attempt == _TRIES - 1:
                     raise
-                continue
-            break
         # Also when an earlier try remembered it, and could not ask for the look.
         self.queue.request(cluster, f"zone {zone}", f"zone-{shift.at.timestamp()}-{shift.id}-{zone}-{cluster}")
-        return news
+        return is_news
 
     def still_impaired(self, cluster: str, zone: str) -> tuple[str, ...]:
         """Who else says that the zone is impaired: to an operator whose own fence is lifted."""
@@ -114,18 +99,18 @@ class RecordZoneShift:
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 
-def _together(known: ZoneWord | None, word: ZoneWord, source: str) -> ZoneWord | None:
-    """What to remember after another word of a source: the newer one. None: the known one is newer.
+def _newer_word(latest: ZoneWord | None, word: ZoneWord, source: str) -> ZoneWord | None:
+    """What to remember after another word of a source: the newer one. None: the latest so far is newer.
 
     ARC's event and CloudTrail's tell one shift twice, in any order, and only CloudTrail's says when it expires.
     """
-    if known is None or known.said_at is None or word.said_at is None:
+    if latest is None or latest.said_at is None or word.said_at is None:
         return word
-    begins = known.until > known.said_at and word.until > word.said_at
-    if begins and source != OPERATOR and abs(known.said_at - word.said_at) < _ONE_SHIFT:
-        return ZoneWord(until=min(known.until, word.until), said_at=max(known.said_at, word.said_at))
-    if known.said_at >= word.said_at:
-        return known if known == word else None
+    begins = latest.until > latest.said_at and word.until > word.said_at
+    if begins and source != OPERATOR and abs(latest.said_at - word.said_at) < _ONE_SHIFT:
+        return ZoneWord(until=min(latest.until, word.until), said_at=max(latest.said_at, word.said_at))
+    if latest.said_at >= word.said_at:
+        return latest if latest == word else None
     return word
 
 

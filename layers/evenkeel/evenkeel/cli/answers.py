@@ -9,13 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import ago
+from evenkeel.application.words import rfc3339
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.outcomes import Result
 
 _Json = Mapping[str, Any]
-_OUTCOMES = {"written": "changed", "planned": "would change"}
+_OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
 class Output(StrEnum):
@@ -47,25 +50,27 @@ def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
     for pool in answer["pools"]:
         _pool(console, pool, now=now)
-    for decision in answer["decisions"]:
-        age = ago(now - datetime.fromisoformat(decision["at"]))
+    for decision in read_decisions(answer["decisions"], "status"):
+        age = ago(now - decision.at)
         what = "; ".join(_came_of(decision)) or "nothing changed"
-        _line(console, f"{decision['at']} ({age}) {decision['pool']['name']}: {what} ({decision['cause']})", "dim")
+        _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {what} ({decision.cause})", "dim")
     for action in answer["actions"]:
         age, by = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
         _line(console, f"{action['at']} ({age}) {action['cause']} by {by}: {action['what']}", "dim")
 
 
-def _came_of(decision: _Json) -> Iterator[str]:
+def _came_of(decision: DecisionDocument) -> Iterator[str]:
     """What a decision did: to which groups, and what stopped it."""
-    outcomes: dict[str, list[str]] = {}
-    for group in decision["pool"]["groups"]:
-        outcomes.setdefault(group["outcome"], []).append(group["name"])
-    for change in decision.get("mended", []):
-        outcomes.setdefault(change["outcome"], []).append(f"PoolMaximum of {change['object']}")
-    for outcome, names in outcomes.items():
-        if outcome != "left alone":
-            yield f"{', '.join(names)} {_OUTCOMES.get(outcome, outcome)}"
+    names: dict[str, list[str]] = {}
+    for group in decision.pool.groups:
+        if not group.is_left_alone:
+            outcome = _OUTCOMES.get(group.result or "", group.outcome or "")
+            names.setdefault(outcome, []).append(group.name)
+    for change in decision.mended or ():
+        outcome = _OUTCOMES.get(change.result or "", change.outcome)
+        names.setdefault(outcome, []).append(f"PoolMaximum of {change.object}")
+    for outcome, changed in names.items():
+        yield f"{', '.join(changed)} {outcome}"
 
 
 def _plan(console: Console, plan: _Json) -> None:

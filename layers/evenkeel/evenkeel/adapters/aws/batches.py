@@ -1,6 +1,7 @@
-"""One message of a batch: handled, buried or given back, and none of it without a trace."""
+"""One message of a batch: handled, sent to the dead letters or given back, and none of it without a trace."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
@@ -10,21 +11,28 @@ from evenkeel.adapters.aws.messages import Request, SqsQueue, read_request
 from evenkeel.application.errors import BadRequestError
 
 
-def handle_message(
-    record: SQSRecord, queue: SqsQueue, logger: Logger, metrics: Metrics, work: Callable[[Request], None]
-) -> None:
-    """Poison is buried with its reason. Whatever else fails is raised again, so that the message comes back.
+@dataclass(frozen=True, kw_only=True)
+class Inbox:
+    """The messages of one queue. ``tries_soon``: it is the rebalance queue, where those that fail come back earlier."""
 
-    The batch's answer only names the messages that failed; the log line and the metric here say that and why.
-    """
-    try:
+    queue: SqsQueue
+    tries_soon: bool = False
+
+    def handle(self, record: SQSRecord, work: Callable[[Request], None], logger: Logger, metrics: Metrics) -> None:
+        """Poison goes to the dead letters. Whatever else fails is raised again, so that the message comes back.
+
+        The batch's answer only names the messages that failed; the log line and the metric here say that and why.
+        """
         try:
-            work(read_request(record.body))
-        except BadRequestError as error:
-            logger.error("message buried: %s", error)
-            queue.dead_letter(record.body, str(error), record.message_id)
-            metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
-    except Exception as error:
-        logger.error("message not handled, it is tried again: %s: %s", type(error).__name__, error)
-        metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
-        raise
+            try:
+                work(read_request(record.body))
+            except BadRequestError as error:
+                logger.error("message sent to the dead letters: %s", error)
+                self.queue.dead_letter(record.body, str(error), record.message_id)
+                metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+        except Exception as error:
+            logger.error("message not handled, it is tried again: %s: %s", type(error).__name__, error)
+            metrics.add_metric("RunsFailed", MetricUnit.Count, 1)
+            if self.tries_soon:
+                self.queue.try_soon(record.receipt_handle, int(record.attributes.approximate_receive_count))
+            raise

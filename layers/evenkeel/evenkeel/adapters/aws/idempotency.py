@@ -9,36 +9,48 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
+from evenkeel.application.ports import Remaining
+
 # A failure older than this has been forgotten by the backoff machine; a repeat of its event changes nothing anyway.
 _REMEMBERED_SECONDS = 3 * 3600
 
 
-def handled_once(
-    client: Any, table: str, function: str, context: Any
-) -> Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]:
-    """A caller for work that must be done once per key: a repeat gets the first answer.
+class _Invocation:
+    """As much of Lambda's context as Powertools asks for."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining = remaining
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int(self._remaining() * 1000)
+
+
+class DynamoIdempotency:
+    """:data:`evenkeel.application.events.Idempotent` on DynamoDB.
 
     Work that raises is forgotten, so that the event can be tried again; work that was cut off half-way may begin again
     once the invocation that began it must have ended.
     """
-    layer = DynamoDBPersistenceLayer(
-        table_name=table,
-        key_attr="pk",
-        sort_key_attr="sk",
-        static_pk_value=f"IDEMPOTENCY#{function}",
-        expiry_attr="expires_at",
-        boto3_client=client,
-    )
-    config = IdempotencyConfig(expires_after_seconds=_REMEMBERED_SECONDS)
-    if context is not None:
-        config.register_lambda_context(context)
 
-    def once(key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        def handle(*, key: str) -> dict[str, Any]:  # noqa: ARG001  Powertools hashes it
+    def __init__(self, client: Any, table: str, function: str) -> None:
+        """``function`` stands in the partition key, so that each may write its own items only."""
+        self._layer = DynamoDBPersistenceLayer(
+            table_name=table,
+            key_attr="pk",
+            sort_key_attr="sk",
+            static_pk_value=f"IDEMPOTENCY#{function}",
+            expiry_attr="expires_at",
+            boto3_client=client,
+        )
+
+    def __call__(self, key: str, remaining: Remaining, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+        """The answer of the work, or of the work that was done for the same key before."""
+
+        def handle(*, key: str) -> dict[str, str]:  # noqa: ARG001  Powertools hashes it
             return work()
 
-        decorate = idempotent_function(data_keyword_argument="key", persistence_store=layer, config=config)
-        answer: dict[str, Any] = decorate(handle)(key=key)
+        config = IdempotencyConfig(expires_after_seconds=_REMEMBERED_SECONDS)
+        config.register_lambda_context(_Invocation(remaining))  # type: ignore[arg-type]
+        decorate = idempotent_function(data_keyword_argument="key", persistence_store=self._layer, config=config)
+        answer: dict[str, str] = decorate(handle)(key=key)
         return answer
-
-    return once

@@ -23,16 +23,16 @@ def escape(text: str) -> str:
 
 def joined(*children: Child) -> Html:
     """Children one after the other; None is nothing."""
-    return Html("".join(one if isinstance(one, Html) else escape(one) for one in children if one is not None))
+    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children if child is not None))
 
 
 def el(tag: str, *children: Child, **attributes: str | int | float | None) -> Html:
     """An element. ``class_`` is written class, ``data_until`` is data-until; attributes that are None are left out."""
-    told = "".join(
+    attributes_text = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for name, value in attributes.items()
         if value is not None
     )
     if tag in _VOID:
-        return Html(f"<{tag}{told}/>")
-    return Html(f"<{tag}{told}>{joined(*children)}</{tag}>")
+        return Html(f"<{tag}{attributes_text}/>")
+    return Html(f"<{tag}{attributes_text}>{joined(*children)}</{tag}>")

@@ -1,12 +1,13 @@
 """Plans, status answers and simulations as JSON has them, turned into the view of a page."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import PurePath
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
 from evenkeel.adapters.page.view import (
     Decision,
@@ -20,11 +21,19 @@ from evenkeel.adapters.page.view import (
     Span,
 )
 from evenkeel.adapters.page.words import duration
+from evenkeel.application.plan_documents import (
+    BoundChange,
+    DecisionDocument,
+    GroupDocument,
+    Number,
+    PlanDocument,
+    PoolDocument,
+    ReplicaChange,
+    StoredDecision,
+)
 from evenkeel.config import Moment, read_json, read_model
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.values import LARGEST_COUNT
 
-Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
 _Value = TypeVar("_Value")
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
@@ -35,121 +44,35 @@ class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
-class _Span(_Read):
-    before: Number | None = Field(alias="from")
-    after: Number | None = Field(alias="to")
-
-    def view(self) -> Span:
-        return Span(self.before, self.after)
-
-
 class _Failure(_Read):
     kind: Text = Field(alias="class")
     failures: Number
     message: Text = ""
 
 
-class _Group(_Read):
-    namespace: Text = ""
-    name: str
-    zone: Text = ""
-    state: State
-    requested: _Span
-    min: _Span
-    max: _Span
-    reasons: tuple[str, ...] = ()
+@dataclass(kw_only=True, slots=True)
+class _Group(GroupDocument):
+    """A group of a plan, and what a status answer has beside it."""
+
     running: Number | None = None
     since: Moment | None = None
     until: Moment | None = None
     failure: _Failure | None = None
     held: tuple[str, ...] = ()
-    outcome: str = ""
-
-    def view(self) -> GroupView:
-        failure = [_failure(self.failure)] if self.failure and self.state is not State.HEALTHY else []
-        return GroupView(
-            name="/".join(part for part in (self.namespace, self.name) if part),
-            zone=self.zone or "?",
-            state=self.state,
-            requested=self.requested.view(),
-            min=self.min.view(),
-            max=self.max.view(),
-            running=self.running,
-            since=self.since,
-            until=self.until,
-            notes=tuple(dict.fromkeys((*failure, *self.held, *self.reasons))),
-        )
-
-    def told(self) -> str:
-        """One line of a decision."""
-        changes = [
-            f"{name} {_shown(span.before)} → {_shown(span.after)}"
-            for name, span in (("requested", self.requested), ("min", self.min), ("max", self.max))
-            if span.before != span.after
-        ]
-        outcome = f" ({self.outcome})" if self.outcome else ""
-        return f"{self.zone or self.name}: {', '.join(changes) or 'as it was'}{outcome}: {'; '.join(self.reasons)}"
-
-    @property
-    def changes(self) -> bool:
-        return any(span.before != span.after for span in (self.requested, self.min, self.max))
 
 
-class _Pool(_Read):
-    name: str
-    strategy: Text = ""
-    min: Number | None = None
-    max: Number | None = None
-    valid: bool = True
-    problems: tuple[str, ...] = ()
-    starved: Number = 0
-    overcommitted: bool = False
+@dataclass(kw_only=True, slots=True)
+class _Pool(PoolDocument):
     groups: tuple[_Group, ...]
 
-    def view(self) -> PoolView:
-        more = []
-        if self.starved:
-            more.append(f"starved: {self.starved} of the requested nodes find no zone that may take them")
-        if self.overcommitted:
-            more.append("over-committed: more is requested than PoolMaximum, so that no zone may grow")
-        return PoolView(
-            name=self.name,
-            strategy=self.strategy,
-            min=self.min,
-            max=self.max,
-            valid=self.valid,
-            problems=(*self.problems, *more),
-            groups=tuple(group.view() for group in self.groups),
-        )
 
-
-class _Skipped(_Read):
-    namespace: Text = ""
-    name: Text = ""
-    reason: str
-
-
-class _Plan(_Read):
-    now: Moment
+@dataclass(kw_only=True, slots=True)
+class _Plan(PlanDocument):
     pools: tuple[_Pool, ...]
-    skipped: tuple[_Skipped, ...] = ()
-    refused: tuple[str, ...] = ()
 
 
-class _Decided(_Read):
-    at: Moment
-    cause: Text = ""
-    dry_run: bool = Field(default=False, alias="dryRun")
-    pool: _Pool
-
-    def view(self) -> Decision:
-        changed = [group for group in self.pool.groups if group.changes] or self.pool.groups
-        return Decision(
-            at=self.at,
-            pool=self.pool.name,
-            title=f"{self.cause}{', dry run: nothing was written' if self.dry_run else ''}",
-            lines=(*self.pool.problems, *(group.told() for group in changed)),
-        )
+class _AnyPlan(RootModel[_Plan]):
+    pass
 
 
 class _Known(_Read):
@@ -176,7 +99,7 @@ class _Status(_Read):
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
     zones: dict[str, _Zone] = {}
-    decisions: tuple[_Decided, ...] = ()
+    decisions: tuple[StoredDecision, ...] = ()
 
 
 class _Statuses(_Read):
@@ -241,12 +164,15 @@ class _Simulation(_Read):
 
 def page_of_plan(text: str, where: str) -> Page:
     """What `evenkeel plan -o json` printed. Raises ConfigError."""
-    plan = read_json(_Plan, text, where)
+    plan = read_json(_AnyPlan, text, where).root
     section = Section(
         name="Plan",
-        pools=tuple(pool.view() for pool in plan.pools),
+        pools=tuple(_pool_view(pool) for pool in plan.pools),
         fences=_fences(plan.pools),
-        skipped=tuple(f"{'/'.join((one.namespace, one.name or '(no name)'))}: {one.reason}" for one in plan.skipped)
+        skipped=tuple(
+            f"{'/'.join((skipped.namespace, skipped.name or '(no name)'))}: {skipped.reason}"
+            for skipped in plan.skipped
+        )
         + plan.refused,
     )
     return Page(title="Evenkeel plan", source=f"made from {_file(where)}", at=plan.now, sections=(section,))
@@ -282,15 +208,68 @@ def _shown(number: int | None) -> str:
 
 
 def _failure(failure: _Failure | _Known) -> str:
-    said = f": {failure.message}" if failure.message else ""
-    return f"failure {failure.failures} in a row, {failure.kind}{said}"
+    message = f": {failure.message}" if failure.message else ""
+    return f"failure {failure.failures} in a row, {failure.kind}{message}"
+
+
+def _span(number: ReplicaChange | BoundChange) -> Span:
+    return Span(number.before, number.after)
+
+
+def _group_view(group: _Group) -> GroupView:
+    failure = [_failure(group.failure)] if group.failure and group.state is not State.HEALTHY else []
+    return GroupView(
+        name="/".join(part for part in (group.namespace, group.name) if part),
+        zone=group.zone or "?",
+        state=group.state,
+        requested=_span(group.requested),
+        min=_span(group.min),
+        max=_span(group.max),
+        running=group.running,
+        since=group.since,
+        until=group.until,
+        notes=tuple(dict.fromkeys((*failure, *group.held, *group.reasons))),
+    )
+
+
+def _pool_view(pool: _Pool) -> PoolView:
+    problems = list(pool.problems)
+    if pool.starved:
+        problems.append(f"starved: {pool.starved} of the requested nodes find no zone that may take them")
+    if pool.overcommitted:
+        problems.append("over-committed: more is requested than PoolMaximum, so that no zone may grow")
+    return PoolView(
+        name=pool.name,
+        strategy=pool.strategy,
+        min=pool.min,
+        max=pool.max,
+        valid=pool.valid,
+        problems=tuple(problems),
+        groups=tuple(_group_view(group) for group in pool.groups),
+    )
+
+
+def _decision_view(decision: DecisionDocument) -> Decision:
+    groups = [group for group in decision.pool.groups if group.changes] or decision.pool.groups
+    return Decision(
+        at=decision.at,
+        pool=decision.pool.name,
+        title=f"{decision.cause}{', dry run: nothing was written' if decision.dry_run else ''}",
+        lines=(*decision.pool.problems, *(_decision_line(group) for group in groups)),
+    )
+
+
+def _decision_line(group: GroupDocument) -> str:
+    changes = [f"{name} {_shown(span.before)} → {_shown(span.after)}" for name, span in group.changes.items()]
+    outcome = f" ({group.outcome})" if group.outcome else ""
+    return f"{group.zone or group.name}: {', '.join(changes) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
 
 
 def _fences(pools: Iterable[_Pool], zones: dict[str, _Zone] | None = None) -> tuple[Fence, ...]:
     fences = [
-        Fence(zone=zone, until=told.until, why=f"the whole zone, said by {told.by or 'an event'}")
-        for zone, told in (zones or {}).items()
-        if told.impaired
+        Fence(zone=name, until=zone.until, why=f"the whole zone, said by {zone.by or 'an event'}")
+        for name, zone in (zones or {}).items()
+        if zone.impaired
     ]
     for pool in pools:
         for group in pool.groups:
@@ -305,15 +284,15 @@ def _fences(pools: Iterable[_Pool], zones: dict[str, _Zone] | None = None) -> tu
 def _status_section(cluster: _Status) -> Section:
     if not cluster.ok:
         return Section(name=cluster.cluster or "Cluster", unread=cluster.message)
-    known = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
+    groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
     return Section(
         name=cluster.cluster or "Cluster",
         message=cluster.message.removesuffix(f"; not read: {cluster.unread}"),
         unread=cluster.unread,
-        pools=tuple(pool.view() for pool in cluster.pools),
-        remembered=known,
+        pools=tuple(_pool_view(pool) for pool in cluster.pools),
+        remembered=groups,
         fences=_fences(cluster.pools, cluster.zones),
-        decisions=tuple(decided.view() for decided in cluster.decisions),
+        decisions=tuple(_decision_view(decision) for decision in cluster.decisions),
         histories=tuple(_past(cluster.decisions)),
     )
 
@@ -332,11 +311,11 @@ def _remembered(key: str, group: _Known) -> GroupView:
     )
 
 
-def _past(decisions: Sequence[_Decided]) -> Iterable[History]:
+def _past(decisions: Sequence[DecisionDocument]) -> Iterable[History]:
     """What the last decisions say of a pool's requested nodes, where there are two or more of them."""
-    in_order = sorted(decisions, key=lambda decided: (decided.pool.name, decided.at))
-    for name, found in groupby(in_order, key=lambda decided: decided.pool.name):
-        steps = list(found)
+    in_order = sorted(decisions, key=lambda decision: (decision.pool.name, decision.at))
+    for name, of_pool in groupby(in_order, key=lambda decision: decision.pool.name):
+        steps = list(of_pool)
         begin, seconds = steps[0].at, (steps[-1].at - steps[0].at) / timedelta(seconds=1)
         if seconds:
             samples = [
@@ -360,9 +339,9 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
     for at, zone, count, state in samples:
-        counts, seen = nodes.setdefault(zone, {}), states.setdefault(zone, {})
+        counts, shown = nodes.setdefault(zone, {}), states.setdefault(zone, {})
         counts[at] = counts.get(at, 0) + max(0, count or 0)
-        seen[at] = min(seen.get(at, state), state, key=worst.index)
+        shown[at] = min(shown.get(at, state), state, key=worst.index)
     return tuple(Lane(zone=zone, nodes=_changes(nodes[zone]), states=_changes(states[zone])) for zone in sorted(nodes))
 
 
@@ -399,7 +378,9 @@ def _run_section(run: _Run, end: float) -> Section:
         message="at the end of the simulation",
         pools=tuple(views),
         histories=tuple(histories),
-        decisions=tuple(Decision(at=one.t, pool=one.pool, title="", lines=one.reasons) for one in run.decisions),
+        decisions=tuple(
+            Decision(at=decision.t, pool=decision.pool, title="", lines=decision.reasons) for decision in run.decisions
+        ),
         measures=tuple(_measures(run.measures)),
     )
 

@@ -63,8 +63,8 @@ def fragment(page: Page, theme: Theme) -> str:
 
 def trouble(message: str, theme: Theme) -> str:
     """What a widget shows when there is nothing else to show."""
-    told = el("main", el("p", message, class_="card unread", role="alert"))
-    return el("div", el("style", Html(stylesheet(theme))), told, class_="ek widget")
+    alert = el("main", el("p", message, class_="card unread", role="alert"))
+    return el("div", el("style", Html(stylesheet(theme))), alert, class_="ek widget")
 
 
 def _hash(text: str) -> str:
@@ -78,7 +78,7 @@ def _parts(page: Page) -> list[Html]:
         el("p", page.source, ", as of ", moment(page.at), class_="soft"),
         el("p", summary(page)),
     )
-    return [header, el("main", _comparison(page), *(_section(page, one) for one in page.sections)), _footer()]
+    return [header, el("main", _comparison(page), *(_section(page, section) for section in page.sections)), _footer()]
 
 
 def summary(page: Page) -> str:
@@ -89,12 +89,12 @@ def summary(page: Page) -> str:
     invalid = sum(not pool.valid for pool in pools)
     fenced = len({(section.name, fence.zone) for section in page.sections for fence in section.fences})
     unread = sum(bool(section.unread) for section in page.sections)
-    told = [counted(len(pools), "pool"), f"{counted(fenced, 'zone')} fenced"]
+    counts = [counted(len(pools), "pool"), f"{counted(fenced, 'zone')} fenced"]
     if invalid:
-        told.append(f"{invalid} invalid")
+        counts.append(f"{invalid} invalid")
     if unread:
-        told.append(f"{counted(unread, 'cluster')} not readable")
-    return ", ".join(told)
+        counts.append(f"{counted(unread, 'cluster')} not readable")
+    return ", ".join(counts)
 
 
 def _comparison(page: Page) -> Html | None:
@@ -127,7 +127,7 @@ def _section(page: Page, section: Section) -> Html:
         _fences(page, section),
         el("div", *(_pool(page, pool) for pool in section.pools), class_="pools") if section.pools else None,
         _remembered(page, section),
-        el("div", *(timeline(one) for one in section.histories), class_="card") if section.histories else None,
+        el("div", *(timeline(history) for history in section.histories), class_="card") if section.histories else None,
         _decisions(page, section.decisions),
         _listed("Left out", section.skipped),
         aria_label=section.name,
@@ -137,23 +137,23 @@ def _section(page: Page, section: Section) -> Html:
 def _fences(page: Page, section: Section) -> Html | None:
     if not section.fences:
         return None
-    told = []
+    items = []
     for fence in section.fences:
         end = _until(page, fence.until) if fence.until else Html(", no end is named")
-        told.append(el("li", el("p", el("b", fence.zone), end), el("p", fence.why, class_="soft")))
-    return el("section", el("h3", "Fenced: no growth"), el("ul", *told), class_="card fences")
+        items.append(el("li", el("p", el("b", fence.zone), end), el("p", fence.why, class_="soft")))
+    return el("section", el("h3", "Fenced: no growth"), el("ul", *items), class_="card fences")
 
 
 def _until(page: Page, until: datetime) -> Html:
     """An absolute moment; beside it, a place for the script to count down in."""
-    left = el("span", class_="countdown", data_until=rfc3339(until), role="timer")
-    return joined(" until ", moment(until, beside=page.at), left)
+    countdown = el("span", class_="countdown", data_until=rfc3339(until), role="timer")
+    return joined(" until ", moment(until, beside=page.at), countdown)
 
 
 def _pool(page: Page, pool: PoolView) -> Html:
     tone = "warning" if pool.valid else "problem"
     numbers = [el("span", name, " ", el("b", _number(value))) for name, value in _facts(pool)]
-    problems = [el("p", f"{'' if pool.valid else 'Invalid: '}{one}", class_=tone) for one in pool.problems]
+    problems = [el("p", f"{'' if pool.valid else 'Invalid: '}{problem}", class_=tone) for problem in pool.problems]
     return el(
         "section",
         el("h3", pool.name),
@@ -176,8 +176,8 @@ def _facts(pool: PoolView) -> list[tuple[str, int | None]]:
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
     """None where one of them is not known."""
-    known = list(numbers)
-    return None if None in known else sum(number for number in known if number is not None)
+    counts = list(numbers)
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 _COLUMNS = ("running", "requested", "min", "max")
@@ -269,7 +269,7 @@ def _bar(running: int | None, requested: int | None, low: int | None, high: int 
         return el("svg", shape, x=f"{100 * max(0, at) / scale:.2f}%", overflow="visible")
 
     solid = running if running is not None else requested  # a plan does not say what runs
-    told = ", ".join(
+    label = ", ".join(
         f"{name} {_number(number)}"
         for name, number in (("running", running), ("requested", requested), ("min", low), ("max", high))
         if number is not None
@@ -286,7 +286,7 @@ def _bar(running: int | None, requested: int | None, low: int | None, high: int 
         width="100%",
         height=_BAR,
         role="img",
-        aria_label=told,
+        aria_label=label,
     )
 
 
@@ -306,30 +306,32 @@ def _legend(pool: PoolView) -> Html:
         for x, side in ((1, 1), (19, -1))
     ]
     entries.append((key(el("rect", x=1, y=2, width=18, height=_BAR - 4, class_="range"), *edges), "min to max"))
-    return el("ul", *(el("li", mark, word) for mark, word in entries), class_="legend", aria_hidden="true")
+    return el("ul", *(el("li", mark, meaning) for mark, meaning in entries), class_="legend", aria_hidden="true")
 
 
 def _remembered(page: Page, section: Section) -> Html | None:
     """What the table knows of node groups, without a look at the cluster."""
-    told = []
+    items = []
     for group in section.remembered:
         state = el("span", f"{_SHAPES[group.state]} {group.state.value}", class_=f"state {group.state.value}")
         until = _until(page, group.until) if group.until else None
-        told.append(el("li", el("p", el("b", group.name), " ", state, until), *(el("p", note) for note in group.notes)))
-    return el("section", el("h3", "Remembered node groups"), el("ul", *told), class_="card") if told else None
+        items.append(
+            el("li", el("p", el("b", group.name), " ", state, until), *(el("p", note) for note in group.notes))
+        )
+    return el("section", el("h3", "Remembered node groups"), el("ul", *items), class_="card") if items else None
 
 
 def _decisions(page: Page, decisions: Sequence[Decision]) -> Html | None:
     if not decisions:
         return None
-    told = []
+    items = []
     for decision in decisions:
         head = el(
             "p", el("b", decision.pool), " ", el("span", when(decision.at, page.at), class_="soft"), " ", decision.title
         )
         lines = el("ul", *(el("li", line) for line in decision.lines)) if decision.lines else None
-        told.append(el("li", head, lines))
-    listed = el("ol", *told, class_="decisions")
+        items.append(el("li", head, lines))
+    listed = el("ol", *items, class_="decisions")
     title = counted(len(decisions), "decision")
     if len(decisions) > _OPEN_DECISIONS:
         return el("section", el("details", el("summary", title), listed), class_="card")
@@ -337,7 +339,9 @@ def _decisions(page: Page, decisions: Sequence[Decision]) -> Html | None:
 
 
 def _listed(title: str, lines: Sequence[str]) -> Html | None:
-    return el("section", el("h3", title), el("ul", *(el("li", one) for one in lines)), class_="card") if lines else None
+    return (
+        el("section", el("h3", title), el("ul", *(el("li", line) for line in lines)), class_="card") if lines else None
+    )
 
 
 def _footer() -> Html:

@@ -21,17 +21,17 @@ Steps = Sequence[tuple[float, int]]
 
 def timeline(history: History) -> Html:
     """The chart with its legend."""
-    told = _told(history)
+    label = _label(history)
     return el(
         "figure",
         el("h4", f"{history.pool}: {history.counts} nodes per zone over time"),
-        el("div", _nodes(history, told), _lanes(history), _times(history), class_="chart"),
+        el("div", _nodes(history, label), _lanes(history), _times(history), class_="chart"),
         _legend(history),
         class_="timeline",
     )
 
 
-def _told(history: History) -> str:
+def _label(history: History) -> str:
     """What the chart shows, for those who do not see it."""
     parts = []
     for lane in history.lanes:
@@ -44,10 +44,10 @@ def _told(history: History) -> str:
     return "; ".join(parts)
 
 
-def _nodes(history: History, told: str) -> Html:
+def _nodes(history: History, label: str) -> Html:
     stacked = _stacked(history.lanes)
-    seen = [count for steps in (*stacked, history.demand) for _, count in steps]
-    top = max(1, history.max or 0, *seen)
+    counts = [count for steps in (*stacked, history.demand) for _, count in steps]
+    top = max(1, history.max or 0, *counts)
 
     def x(at: float) -> float:
         return round(_WIDTH * at / history.seconds, 1)
@@ -77,7 +77,7 @@ def _nodes(history: History, told: str) -> Html:
             el("line", x1=0, x2=_WIDTH, y1=limit, y2=limit, class_="pool-max") if limit is not None else None,
             el("path", d=line(history.demand), class_="demand") if history.demand else None,
             role="img",
-            aria_label=told,
+            aria_label=label,
             height=_HEIGHT,
             **_STRETCHED,
         ),
@@ -148,7 +148,7 @@ def _legend(history: History) -> Html:
     if history.max is not None:
         entries.append(("PoolMaximum", _key(el("line", class_="pool-max", **line))))
     entries += [(state.value, _key(_block(f"span-{state.value}"))) for state in states]
-    return el("ul", *(el("li", mark, word) for word, mark in entries), class_="legend")
+    return el("ul", *(el("li", mark, meaning) for meaning, mark in entries), class_="legend")
 
 
 def _block(class_: str) -> Html:

@@ -11,11 +11,13 @@ from typing import Any
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
+from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, ago, find_group, find_pool
 from evenkeel.application.restoring import leaves
 from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
@@ -192,37 +194,31 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:
     """The last decisions that changed one of these groups, and what people asked for, in sentences; names are keys."""
     keys = set(names)
-    lines = (
-        line
-        for decision in decisions
-        for line in (_changes(decision, keys, now) if "pool" in decision else [_action(decision, now)])
-    )
+    lines = (line for entry in decisions for line in _lines_of(entry, keys, now))
     return list(islice(lines, _DECISIONS_TOLD))
 
 
-def _action(decision: Mapping[str, Any], now: datetime) -> str:
-    when = f"{decision['at']} ({_age(decision, now)})"
-    return f"At {when}: {decision['cause']}, asked for by {decision['by'] or 'nobody named'}."
+def _lines_of(entry: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
+    if "pool" in entry:
+        (decision,) = read_decisions([entry], f"decision {entry.get('id')}")
+        yield from _changes(decision, keys, now)
+    else:
+        when = f"{entry['at']} ({ago(now - datetime.fromisoformat(entry['at']))})"
+        yield f"At {when}: {entry['cause']}, asked for by {entry['by'] or 'nobody named'}."
 
 
-def _changes(decision: Mapping[str, Any], keys: Collection[str], now: datetime) -> Iterator[str]:
-    for group in (decision["pool"] or {}).get("groups", []):
-        key = f"{group['flavour']}/{group['namespace']}/{group['name']}"
-        if key not in keys or group.get("outcome") == "left alone":
-            continue
-        steps = ", ".join(
-            f"{name} {_step(group[name]['from'], group[name]['to'])}"
-            for name in ("requested", "max", "min")
-            if group[name]["from"] != group[name]["to"]
-        )
-        yield (
-            f"At {decision['at']} ({_age(decision, now)}, {decision['cause']}): {group['name']}: "
-            f"{steps or 'no change'}: {'; '.join(group['reasons'])}: {group['outcome']}."
-        )
-
-
-def _age(decision: Mapping[str, Any], now: datetime) -> str:
-    return ago(now - datetime.fromisoformat(decision["at"]))
+def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -> Iterator[str]:
+    when = f"{rfc3339(decision.at)} ({ago(now - decision.at)}, {decision.cause})"
+    for group in decision.pool.groups:
+        if group.key in keys and group.result != Result.LEFT_ALONE:
+            changes = group.changes
+            steps = ", ".join(
+                f"{name} {_step(changes[name].before, changes[name].after)}"
+                for name in ("requested", "max", "min")
+                if name in changes
+            )
+            reasons = "; ".join(group.reasons)
+            yield f"At {when}: {group.name}: {steps or 'no change'}: {reasons}: {group.outcome}."
 
 
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:

@@ -5,9 +5,10 @@ from typing import Annotated
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.events import ZoneShift
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.words import rfc3339
-from evenkeel.application.zones import OPERATOR, RecordZoneShift, ZoneShift, check_zone
+from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
 from evenkeel.config import Moment
 
 
@@ -32,7 +33,7 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     impaired = until > call.now
     shift = ZoneShift(zone=zone, region="", impaired=impaired, at=call.now, until=until, by=OPERATOR, id="hand")
     zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
-    zone_shifts.tell(call.cluster, zone, shift)
+    zone_shifts.record(call.cluster, zone, shift)
     if impaired:
         return {
             "message": f"zone {zone} of {call.cluster} is fenced until {rfc3339(until)}: its groups get no "

@@ -6,8 +6,9 @@ from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.errors import AccessError, BadRequestError, ClusterUnavailableError
+from evenkeel.application.events import ScaleRequestEvent
 from evenkeel.application.preview import find_group, find_pool
-from evenkeel.application.request_scale import RequestScale, ScaleRequestEvent
+from evenkeel.application.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord, read_model
 from evenkeel.domain.model.values import shown
 
@@ -58,7 +59,7 @@ def _scale(call: Call, action: str, fields: ScaleFields, nodes: int) -> Answer:
         pass  # it is kept for an hour: whoever can read the cluster by then finds out
     else:
         find_pool(preview, fields.pool) if fields.pool is not None else find_group(preview, str(fields.group))
-    outcome = RequestScale(store=call.store, queue=call.queue, clock=call.clock).ask(
+    outcome = RequestScale(store=call.store, queue=call.queue, clock=call.clock).store_and_ask(
         ScaleRequestEvent(cluster=call.cluster, record=record)
     )
     return {"request": record.id, "message": outcome.message}

@@ -4,17 +4,21 @@ A decision record says what was requested at moments when something was news, an
 not say is taken from the scenario's defaults: docs/simulate.md lists both.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, StoredDecision
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel.config import ConfigError, Count, Moment, StrategyName, read_model
+from evenkeel.config import ConfigError, Moment, read_model
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.reasons import Rule
+
+_Looks = list[tuple[int, GroupDocument]]
+"""Of one pool in one zone: seconds since the history began, and what was decided."""
 
 # A code per class that leads to the same class again; a timeout says nothing, that is what it is.
 _REFUSALS: Mapping[str, Mapping[str, str]] = {
@@ -24,50 +28,14 @@ _REFUSALS: Mapping[str, Mapping[str, str]] = {
     FailureClass.CONFIGURATION: {"code": "InvalidParameterValue"},
     FailureClass.UNKNOWN: {"code": "Unknown"},
 }
-_FENCED = re.compile(r"fenced: (\w+) failure")
-_IMPAIRED = re.compile(r"fenced: zone .* is impaired until")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
-
-class _Span(_Part):
-    before: Count = Field(alias="from")
-    after: Count = Field(alias="to")
-
-
-class _Group(_Part):
-    namespace: str
-    zone: str
-    state: State
-    requested: _Span
-    reasons: tuple[str, ...] = ()
-
-    def says(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The first of its reasons that fits."""
-        return next((found for reason in self.reasons if (found := pattern.match(reason))), None)
-
-
-class _Pool(_Part):
-    name: str
-    strategy: StrategyName
-    min: Count | None
-    max: Count | None
-    valid: bool = True
-    groups: tuple[_Group, ...]
-
-
-class _Decision(_Part):
-    at: Moment
-    pool: _Pool
-
-
-class _History(_Part):
+class _History(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
     cluster: str
     start: Moment = Field(alias="from")
     end: Moment = Field(alias="to")
-    decisions: tuple[_Decision, ...]
+    decisions: tuple[StoredDecision, ...]
 
     @field_validator("decisions", mode="before")
     @classmethod
@@ -75,7 +43,7 @@ class _History(_Part):
         """What people asked for stands among them, and moves no node by itself."""
         if not isinstance(decisions, list):
             return decisions
-        return [one for one in decisions if not isinstance(one, Mapping) or "pool" in one or "by" not in one]
+        return [entry for entry in decisions if not isinstance(entry, Mapping) or "pool" in entry or "by" not in entry]
 
 
 def is_history(data: object) -> bool:
@@ -86,11 +54,7 @@ def is_history(data: object) -> bool:
 def scenario_of(data: object, where: str) -> Scenario:
     """Raises ConfigError: a bad value, or nothing in it to derive a pool from."""
     history = read_model(_History, data, where)
-    pools: dict[tuple[str, str], list[_Decision]] = {}
-    for decision in sorted(history.decisions, key=lambda decision: decision.at):
-        pool = decision.pool
-        if pool.valid and pool.max is not None and pool.groups:
-            pools.setdefault((pool.groups[0].namespace, pool.name), []).append(decision)
+    pools = _by_pool(history.decisions)
     if not pools:
         raise ConfigError([f"{where}: decisions holds no valid pool: record a longer time"])
     seconds = int((history.end - history.start).total_seconds())
@@ -98,25 +62,10 @@ def scenario_of(data: object, where: str) -> Scenario:
         raise ConfigError([f"{where}: to is not after from"])
     short = [name for _, name in pools]
     names = {key: key[1] if short.count(key[1]) == 1 else f"{key[0]}.{key[1]}" for key in pools}
-    failing: dict[str, list[tuple[int, int]]] = {}
-    fences: list[dict[str, str]] = []
-    kinds: dict[str, str] = {}
+    zones: dict[str, list[_Looks]] = {}
     for decisions in pools.values():
-        times = [max(0, int((decision.at - history.start).total_seconds())) for decision in decisions]
-        for zone in sorted({group.zone for decision in decisions for group in decision.pool.groups}):
-            looks = [
-                (at, group)
-                for at, decision in zip(times, decisions, strict=True)
-                for group in decision.pool.groups
-                if group.zone == zone
-            ]
-            failing.setdefault(zone, []).extend(_failing(looks, seconds))
-            fences += [
-                {"zone": zone, "from": write_duration(start), "until": write_duration(until)}
-                for start, until in _impaired(looks, seconds)
-            ]
-            said = [found[1] for _, group in looks if (found := group.says(_FENCED))]
-            kinds.setdefault(zone, said[0] if said else FailureClass.CAPACITY.value)
+        for zone, looks in _by_zone(decisions, history.start).items():
+            zones.setdefault(zone, []).append(looks)
     return read_scenario(
         {
             "name": f"history of {history.cluster}"[:100],
@@ -125,22 +74,58 @@ def scenario_of(data: object, where: str) -> Scenario:
             "zones": [
                 {
                     "name": zone,
-                    "capacity": _steps(spans),
-                    "failure": _REFUSALS.get(kinds[zone], _REFUSALS[FailureClass.UNKNOWN]),
+                    "capacity": _steps([span for looks in of_pools for span in _failing(looks, seconds)]),
+                    "failure": _REFUSALS.get(_failure_class(of_pools[0]), _REFUSALS[FailureClass.UNKNOWN]),
                 }
-                for zone, spans in sorted(failing.items())
+                for zone, of_pools in sorted(zones.items())
             ],
             "pools": [_pool(names[key], decisions) for key, decisions in pools.items()],
             "demand": [
                 {"pool": names[key], "nodes": _demand(decisions, history.start)} for key, decisions in pools.items()
             ],
-            "fences": fences,
+            "fences": [
+                {"zone": zone, "from": write_duration(start), "until": write_duration(until)}
+                for zone, of_pools in zones.items()
+                for looks in of_pools
+                for start, until in _impaired(looks, seconds)
+            ],
         },
         where,
     )
 
 
-def _pool(name: str, decisions: Sequence[_Decision]) -> dict[str, Any]:
+def _by_pool(decisions: Sequence[DecisionDocument]) -> dict[tuple[str, str], list[DecisionDocument]]:
+    """Of each valid pool its decisions, by namespace and name, the oldest first."""
+    pools: dict[tuple[str, str], list[DecisionDocument]] = {}
+    for decision in sorted(decisions, key=lambda decision: decision.at):
+        pool = decision.pool
+        if pool.valid and pool.max is not None and pool.groups:
+            pools.setdefault((pool.groups[0].namespace, pool.name), []).append(decision)
+    return pools
+
+
+def _by_zone(decisions: Sequence[DecisionDocument], start: datetime) -> dict[str, _Looks]:
+    """What a pool's decisions say of each zone: seconds since the start, and the group there."""
+    zones: dict[str, _Looks] = {}
+    for decision in decisions:
+        at = max(0, int((decision.at - start).total_seconds()))
+        for group in decision.pool.groups:
+            zones.setdefault(_zone(group), []).append((at, group))
+    return dict(sorted(zones.items()))
+
+
+def _zone(group: GroupDocument) -> str:
+    """Zones are what a scenario is made of; a group without one is in one of its own."""
+    return group.zone or group.name
+
+
+def _failure_class(looks: _Looks) -> str:
+    """Of the first failure that is told; where none is, what zones run out of most."""
+    backoffs = (group.facts(Rule.IN_BACKOFF) for _, group in looks)
+    return next((str(facts.get("kind")) for facts in backoffs if facts is not None), FailureClass.CAPACITY.value)
+
+
+def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
     """Numbers as they were last; nodes as they were first. Of a zone that failed already, only what is left to it."""
     first, last = decisions[0].pool, decisions[-1].pool
     return {
@@ -148,30 +133,30 @@ def _pool(name: str, decisions: Sequence[_Decision]) -> dict[str, Any]:
         "min": last.min or 0,
         "max": last.max,
         "strategy": last.strategy,
-        "zones": sorted({group.zone for group in first.groups}),
+        "zones": sorted({_zone(group) for group in first.groups}),
         "start_in_zone": {
-            group.zone: group.requested.after if group.state is State.FENCED else group.requested.before
+            _zone(group): group.requested.after if group.state is State.FENCED else group.requested.before
             for group in first.groups
         },
     }
 
 
-def _demand(decisions: Sequence[_Decision], start: datetime) -> list[dict[str, Any]]:
+def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:
     """What was requested in all zones, each time that it was written down."""
-    wanted: dict[int, int] = {}
+    demand: dict[int, int] = {}
     for decision in decisions:
-        at = int((decision.at - start).total_seconds()) if wanted else 0
-        wanted[max(0, at)] = sum(group.requested.before for group in decision.pool.groups)
-    return [{"at": write_duration(at), "nodes": nodes} for at, nodes in sorted(wanted.items())]
+        at = int((decision.at - start).total_seconds()) if demand else 0
+        demand[max(0, at)] = sum(group.requested.before for group in decision.pool.groups)
+    return [{"at": write_duration(at), "nodes": nodes} for at, nodes in sorted(demand.items())]
 
 
-def _failing(looks: Sequence[tuple[int, _Group]], end: int) -> list[tuple[int, int]]:
+def _failing(looks: _Looks, end: int) -> list[tuple[int, int]]:
     """When the zone gave out no machines: from the look before a fence to the probe that went well."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     probed = before = 0
     for at, group in looks:
-        if group.says(_FENCED):
+        if group.facts(Rule.IN_BACKOFF) is not None:
             since = before if since is None else since
             probed = end
         elif since is not None and group.state is State.PROBING:
@@ -185,12 +170,12 @@ def _failing(looks: Sequence[tuple[int, _Group]], end: int) -> list[tuple[int, i
     return [(start, until) for start, until in spans if start < until]
 
 
-def _impaired(looks: Sequence[tuple[int, _Group]], end: int) -> list[tuple[int, int]]:
+def _impaired(looks: _Looks, end: int) -> list[tuple[int, int]]:
     """When the whole zone was fenced by an operator or by AWS."""
     spans: list[tuple[int, int]] = []
     since: int | None = None
     for at, group in looks:
-        if group.says(_IMPAIRED):
+        if group.facts(Rule.ZONE_IMPAIRED) is not None:
             since = at if since is None else since
         elif since is not None:
             spans.append((since, at))

@@ -1,0 +1,60 @@
+"""Whatever arrives, read by the parser of its source. Nothing here raises: what cannot be used is explained."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from evenkeel.adapters.aws import sources
+from evenkeel.adapters.aws.signals import Parser, ignored, one_line
+from evenkeel.application.events import Ignored, InboundEvent, Sender
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.values import shown
+
+# An EventBridge entry of any source that we know stays far below. What arrives larger came by another way.
+LARGEST_EVENT = 256 * 1024
+
+
+def _parser(source: str, detail_type: str) -> Parser | None:
+    for (its_source, its_detail_type), parser in sources.ROWS.items():
+        if fnmatchcase(source, its_source) and fnmatchcase(detail_type, its_detail_type):
+            return parser
+    return None
+
+
+def read_event(event: object, account: str | None = None) -> InboundEvent:
+    """What an event reports: a failure, a zone's health, a request for nodes, or why it is ignored. Never raises.
+
+    Args:
+        event: as EventBridge delivers it.
+        account: the function's own AWS account. Whose events about a cluster are believed, its record says; AWS itself
+            tells the account that an event comes from. None: not known, nothing is compared.
+    """
+    if not isinstance(event, Mapping):
+        return ignored("malformed", "event: not an object")
+    try:
+        size = len(json.dumps(event))
+    except (TypeError, ValueError, RecursionError):
+        return ignored("malformed", "event: nested too deeply, or not JSON")
+    if size > LARGEST_EVENT:
+        return ignored("oversized", f"event: {size} bytes; an event has at most {LARGEST_EVENT}")
+    source, detail_type = str(event.get("source")), str(event.get("detail-type"))
+    parser = _parser(source, detail_type)
+    if parser is None:
+        why = f"event: no parser for source {shown(source)} and detail-type {shown(detail_type)}"
+        return ignored("unknown shape", why)
+    try:
+        inbound = parser(event)
+    except ConfigError as error:
+        return ignored("malformed", str(error))
+    if account is None or isinstance(inbound, Ignored):
+        return inbound
+    return replace(inbound, sender=Sender(account=one_line(str(event.get("account")), 64), stack=account))
+
+
+def account_of(context: Any) -> str | None:
+    """The account that Lambda's context says the function is in; None by hand."""
+    parts = str(getattr(context, "invoked_function_arn", "")).split(":")
+    return parts[4] if len(parts) > 4 and re.fullmatch(r"[0-9]{12}", parts[4]) else None

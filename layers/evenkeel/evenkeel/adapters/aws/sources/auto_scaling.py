@@ -1,0 +1,44 @@
+"""EC2 Auto Scaling groups that could not launch an instance."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from evenkeel.adapters.aws.signals import Envelope, EventPart, Id, Rows, one_line
+from evenkeel.application.events import Failure, InboundEvent
+from evenkeel.config import read_model
+
+
+class _Launch(EventPart):
+    AutoScalingGroupName: Annotated[str, Field(min_length=1, max_length=255)]
+    ActivityId: Id | None = None
+    StatusMessage: str = ""
+    Cause: str = ""
+    Details: dict[str, Any] | None = None
+
+
+def _failure(event: Mapping[str, Any]) -> InboundEvent:
+    """No node group of ours is an Auto Scaling group, but a cluster may have some beside them, in the same zones.
+
+    The event carries no tags, only the group's name; by custom (and always in EKS, after ``eks-``) that begins with the
+    name of a cluster or of its node pool. So every beginning of it is tried, the longest first.
+    """
+    envelope = read_model(Envelope, event, "Auto Scaling event")
+    detail = read_model(_Launch, event.get("detail"), "Auto Scaling event: detail")
+    parts = detail.AutoScalingGroupName.removeprefix("eks-").split("-")
+    beginnings = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    zone = (detail.Details or {}).get("Availability Zone")
+    code = re.search(r"\b([A-Z]\w+) - ", detail.StatusMessage)
+    return Failure(
+        called=tuple(name for name in beginnings if name),
+        code=code.group(1)[:128] if code else "LaunchUnsuccessful",
+        message=one_line(detail.StatusMessage or detail.Cause, 2048),
+        occurred_at=envelope.time,
+        id=detail.ActivityId or envelope.id,
+        zone=one_line(zone, 64) if isinstance(zone, str) else None,
+    )
+
+
+ROWS: Rows = {("aws.autoscaling", "EC2 Instance Launch Unsuccessful"): _failure}

@@ -1,0 +1,20 @@
+"""Events that look like trouble and are none. The template has no rule for them; somebody else's rule may send them."""
+
+from evenkeel.adapters.aws.signals import Parser, Rows, ignored
+
+
+def _on_purpose(kind: str, why: str) -> Parser:
+    return lambda event: ignored(kind, f"event: {event['detail-type']} is ignored on purpose: {why}")
+
+
+_SPOT = _on_purpose("spot", "it takes a running node back, no machine failed to come; what replaces it may")
+_PRACTICE = _on_purpose("practice run", "nothing is wrong with the zone, and machines can be had there")
+
+ROWS: Rows = {
+    ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _SPOT,
+    ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _SPOT,
+    **{
+        ("aws.arc-zonal-shift", f"Practice Run {end}"): _PRACTICE
+        for end in ("Started", "Succeeded", "Interrupted", "Failed")
+    },
+}

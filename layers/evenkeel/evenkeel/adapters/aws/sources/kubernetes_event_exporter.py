@@ -1,0 +1,137 @@
+"""Kubernetes Events as kubernetes-event-exporter sends them (its pkg/kube/event.go).
+
+The Event's own fields, clusterName, and the involved object with its labels and owners, where the exporter looks them
+up (omitLookup: false).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import field_validator
+
+from evenkeel.adapters.aws.signals import Envelope, EventPart, Rows, ShortText, Text, ignored
+from evenkeel.application.events import Failure, InboundEvent
+from evenkeel.config import Count, KubernetesName, Moment, read_model
+from evenkeel.domain.health.failures import classify
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.values import shown
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # of a Kubernetes object
+
+
+class _Owner(EventPart):
+    kind: ShortText = ""
+    name: ShortText = ""
+    controller: bool | None = None
+
+
+class _Involved(EventPart):
+    kind: ShortText
+    namespace: KubernetesName
+    name: KubernetesName
+    apiVersion: ShortText = ""  # noqa: N815
+    labels: dict[str, str] | None = None
+    ownerReferences: tuple[_Owner, ...] | None = None  # noqa: N815
+
+
+class _Metadata(EventPart):
+    uid: ShortText = ""
+
+
+class _KubernetesEvent(EventPart):
+    clusterName: ShortText = ""  # noqa: N815
+    type: ShortText
+    reason: ShortText
+    message: Text = ""
+    metadata: _Metadata = _Metadata()
+    count: Count | None = None
+    involvedObject: _Involved  # noqa: N815
+    lastTimestamp: Moment | None = None  # noqa: N815
+    eventTime: Moment | None = None  # noqa: N815
+    firstTimestamp: Moment | None = None  # noqa: N815
+
+    @field_validator("message", mode="before")
+    @classmethod
+    def _cut(cls, value: object) -> object:
+        return value[:8192] if isinstance(value, str) else value  # the beginning says what went wrong
+
+
+# What the controllers of the three flavours say when a machine, or a machine's object, could not be made.
+REASONS = {
+    "FailedCreate",  # CAPA's AWSMachine, OpenShift's Machine, every MachineSet
+    "FailedCreateMachine",
+    "FailedProvisioning",
+    "InstanceProvisionFailed",
+    "MachineCreationFailed",
+    "CreateError",
+    "CreateFailed",
+}
+_FLAVOUR_OF = {
+    "machine.sapcloud.io": "gardener",
+    "cluster.x-k8s.io": "cluster-api",
+    "infrastructure.cluster.x-k8s.io": "cluster-api",
+    "machine.openshift.io": "openshift",
+}
+# Labels that name the scalable, the outermost first.
+_SCALABLE_LABELS = {
+    "gardener": ("name",),
+    "cluster-api": ("cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"),
+    "openshift": ("machine.openshift.io/cluster-api-machineset",),
+}
+
+
+def _failure(event: Mapping[str, Any]) -> InboundEvent:
+    envelope = read_model(Envelope, event, "kubernetes event")
+    detail = read_model(_KubernetesEvent, event.get("detail"), "kubernetes event: detail")
+    involved = detail.involvedObject
+    flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
+    about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
+    if flavour is None or not about_machines:
+        what = f"{involved.apiVersion} {involved.kind}"
+        return ignored("no failure", f"kubernetes event: {shown(what)} is no machine of a known API")
+    if detail.type != "Warning" or detail.reason not in REASONS:
+        what = f"{detail.type} {detail.reason}"
+        return ignored("no failure", f"kubernetes event: {shown(what)} reports no failed machine")
+    if not detail.clusterName:
+        why = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
+        return ignored("malformed", f"kubernetes event: detail: {why}")
+    # A message of no known kind may be about the machine's object alone (a webhook, a timeout of the API server); the
+    # look that it asks for sees in the machines' status whether the provider has failed.
+    clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
+    is_machine = involved.kind.endswith("Machine")
+    return Failure(
+        called=(detail.clusterName,),
+        flavour=flavour,
+        namespace=involved.namespace,
+        name=_scalable(flavour, involved) if clear else None,
+        machine=involved.name if is_machine else None,
+        code=detail.reason,
+        message=detail.message,
+        occurred_at=detail.lastTimestamp or detail.eventTime or detail.firstTimestamp or envelope.time,
+        id=f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id,
+    )
+
+
+def _scalable(flavour: str, involved: _Involved) -> str | None:
+    """The scalable that the object is or belongs to; None where labels and owners do not say."""
+    if involved.kind == "MachineDeployment":
+        return involved.name
+    labels = involved.labels or {}
+    for label in _SCALABLE_LABELS[flavour]:
+        if label in labels:
+            # Cluster API writes a hash where the name is too long for a label; then the look has to find the group.
+            return labels[label] if _NAME.fullmatch(labels[label]) else None
+    owners = {owner.kind: owner.name for owner in involved.ownerReferences or () if owner.controller is not False}
+    owner = owners.get("MachineDeployment") or (owners.get("MachineSet") if flavour == "openshift" else None)
+    if owner:
+        return owner if _NAME.fullmatch(owner) else None
+    # A MachineSet without an owner is a scalable of its own; whether it has one is known where labels came with it.
+    return involved.name if involved.kind == "MachineSet" and (labels or flavour == "openshift") else None
+
+
+# The exporter's source and detail-type are free text in its configuration: the source must say what it is.
+ROWS: Rows = {
+    ("kubernetes-event-exporter", "*"): _failure,
+    ("evenkeel.kubernetes*", "*"): _failure,
+}

@@ -1,0 +1,232 @@
+"""Plans and decisions as JSON has them: one shape for whoever writes them and for whoever reads them.
+
+The names are a contract (docs/dry-run.md, docs/decision.schema.json). Fields that only a newer release knows are left
+out in reading; what a release before this one did not write yet is worked out in one place, `_carried_over`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter
+
+from evenkeel.application.words import rfc3339
+from evenkeel.config import Count, Moment, read_model
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.values import LARGEST_COUNT
+
+_READ = ConfigDict(extra="ignore")
+
+
+Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
+_Facts = Annotated[dict[str, Any], Field(json_schema_extra={"required": ["rule"]})]
+Timestamp = Annotated[Moment, PlainSerializer(rfc3339, return_type=str)]
+_Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+_ONLY_WHEN_KNOWN = Field(exclude_if=lambda value: value is None)
+
+
+@dataclass(kw_only=True, slots=True)
+class ReplicaChange:
+    """Requested replicas as they are, and as they are to become."""
+
+    __pydantic_config__ = _READ
+    before: Annotated[Count, Field(alias="from")]
+    after: Annotated[Count, Field(alias="to")]
+
+
+@dataclass(kw_only=True, slots=True)
+class BoundChange:
+    """A bound as it is, and as it is to become; None where nobody can read it or there is none."""
+
+    __pydantic_config__ = _READ
+    before: Annotated[Number | None, Field(alias="from")]
+    after: Annotated[Number | None, Field(alias="to")]
+
+
+@dataclass(kw_only=True, slots=True)
+class GroupDocument:
+    """One node group of a plan, and in a decision what came of it."""
+
+    __pydantic_config__ = _READ
+    flavour: str
+    namespace: str
+    name: str
+    zone: str | None
+    state: State
+    requested: ReplicaChange
+    min: BoundChange
+    max: BoundChange
+    reasons: tuple[str, ...] = ()
+    rules: tuple[_Facts, ...] = ()  # one per reason: which rule, and its facts by name
+    outcome: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # a sentence; in decisions only, like the next
+    result: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # a Result, or one that a newer release knows
+
+    @property
+    def key(self) -> str:
+        """As a GroupKey is written."""
+        return f"{self.flavour}/{self.namespace}/{self.name}"
+
+    @property
+    def changes(self) -> Mapping[str, ReplicaChange | BoundChange]:
+        """By name, the numbers that do not stay as they are."""
+        numbers: dict[str, ReplicaChange | BoundChange] = {
+            "requested": self.requested,
+            "min": self.min,
+            "max": self.max,
+        }
+        return {name: number for name, number in numbers.items() if number.before != number.after}
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether nothing was to be written; so too where nobody says what came of it."""
+        return self.result in (None, Result.LEFT_ALONE)
+
+    def facts(self, rule: Rule) -> Mapping[str, Any] | None:
+        """The facts of the first reason that the rule gave; None where it gave none."""
+        return next((facts for facts in self.rules if facts.get("rule") == rule.value), None)
+
+
+@dataclass(kw_only=True, slots=True)
+class ScaleRequestDocument:
+    """What is left of a request for nodes: ``missing`` found no room, or have to stay."""
+
+    __pydantic_config__ = _READ
+    request: str
+    nodes: Number
+    missing: Count
+
+
+@dataclass(kw_only=True, slots=True)
+class PoolDocument:
+    """One pool of a plan."""
+
+    __pydantic_config__ = _READ
+    name: str
+    strategy: str
+    min: Number | None
+    max: Number | None
+    valid: bool = True
+    problems: tuple[str, ...] = ()
+    problem_rules: Annotated[tuple[_Facts, ...], Field(alias="problemRules")] = ()  # one per problem
+    starved: Count = 0
+    overcommitted: bool = False
+    growth: Annotated[ScaleRequestDocument | None, _ONLY_WHEN_KNOWN] = None
+    groups: tuple[GroupDocument, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class SkippedDocument:
+    """An object that takes no part, and why."""
+
+    __pydantic_config__ = _READ
+    namespace: _Text = ""
+    name: _Text = ""
+    reason: str
+
+
+@dataclass(kw_only=True, slots=True)
+class PlanDocument:
+    """The plan for a whole cluster."""
+
+    __pydantic_config__ = _READ
+    now: Timestamp
+    pools: tuple[PoolDocument, ...]
+    skipped: tuple[SkippedDocument, ...] = ()
+    look_at: Annotated[Timestamp | None, Field(alias="lookAt"), _ONLY_WHEN_KNOWN] = None
+    refused: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class FixDocument:
+    """A PoolMaximum that was written to an object, or was to be, and what came of it."""
+
+    __pydantic_config__ = _READ
+    object: str
+    before: Annotated[Any, Field(alias="from")] = None
+    after: Annotated[Any, Field(alias="to")] = None
+    outcome: str
+    result: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+
+
+@dataclass(kw_only=True, slots=True)
+class DecisionDocument:
+    """What was decided for one pool, and what came of it."""
+
+    __pydantic_config__ = _READ
+    id: str
+    at: Timestamp
+    cluster: str
+    cause: _Text = ""
+    dry_run: Annotated[bool, Field(alias="dryRun")] = False
+    pool: PoolDocument
+    mended: Annotated[tuple[FixDocument, ...] | None, _ONLY_WHEN_KNOWN] = None
+    truncated: Annotated[Count | None, _ONLY_WHEN_KNOWN] = None  # groups that are left out, for size
+
+
+_OLD_BACKOFF = re.compile(r"fenced: (\w+) failure")
+_OLD_IMPAIRMENT = re.compile(r"fenced: zone .* is impaired until")
+
+
+def _carried_over(decision: DecisionDocument) -> DecisionDocument:
+    """A decision of a release that wrote sentences only: its results, and the rules that readers look for.
+
+    This alone reads sentences back. Decisions are kept for 30 days, and recorded histories for as long as people like.
+    """
+    for group in decision.pool.groups:
+        if group.result is None and group.outcome is not None:
+            group.result = _old_result(group.outcome)
+        if not group.rules:
+            group.rules = tuple(_old_rule(reason) for reason in group.reasons)
+    for change in decision.mended or ():
+        change.result = change.result or _old_result(change.outcome)
+    return decision
+
+
+def _old_result(outcome: str) -> str | None:
+    with suppress(ValueError):
+        return Result(outcome.partition(":")[0])
+    return None
+
+
+def _old_rule(reason: str) -> dict[str, Any]:
+    if backoff := _OLD_BACKOFF.match(reason):
+        return {"rule": Rule.IN_BACKOFF.value, "kind": backoff[1]}
+    return {"rule": Rule.ZONE_IMPAIRED.value} if _OLD_IMPAIRMENT.match(reason) else {}
+
+
+StoredDecision = Annotated[DecisionDocument, AfterValidator(_carried_over)]
+"""A decision of this release, an older or a newer one."""
+
+
+class _Decisions(BaseModel):
+    decisions: tuple[StoredDecision, ...]
+
+
+def read_decisions(decisions: Iterable[Mapping[str, Any]], where: str) -> tuple[DecisionDocument, ...]:
+    """Decisions as they are stored. Raises ConfigError: one line per bad value, each starting with ``where``."""
+    return read_model(_Decisions, {"decisions": tuple(decisions)}, where).decisions
+
+
+@cache
+def _adapter(document: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(document)
+
+
+def document_json(document: GroupDocument | PoolDocument | PlanDocument | DecisionDocument) -> dict[str, Any]:
+    """As JSON has it, by the names of the contract."""
+    kind: Any = type(document)
+    json: dict[str, Any] = _adapter(kind).dump_python(document, mode="json", by_alias=True, warnings=False)
+    return json
+
+
+def decision_schema() -> dict[str, Any]:
+    """What a decision looks like to its readers, as JSON Schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_adapter(DecisionDocument).json_schema(by_alias=True, mode="serialization"),
+    }

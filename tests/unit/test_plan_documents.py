@@ -1,0 +1,188 @@
+"""A decision is written and read by one shape, which every release can read and programs find described."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from evenkeel.application.decisions import decision_json, plan_json, reason_json
+from evenkeel.application.plan_documents import decision_schema, read_decisions
+from evenkeel.cli.answers import _came_of
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.groups import Skipped
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.outcomes import Outcome, Result
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.reasons import Rule, because
+from tests.builders import NOW, in_backoff, key, numbers, pool_plan, zones
+from tests.unit.test_docs import ROOT, block
+
+SCHEMA = ROOT / "docs" / "decision.schema.json"
+REMEDY = "run: .venv/bin/python -m tests.unit.test_plan_documents"
+
+
+def schema_text() -> str:
+    return json.dumps(decision_schema(), indent=1) + "\n"
+
+
+def decision(**outcomes: Outcome) -> dict[str, Any]:
+    """About a pool whose zone a is fenced, so that its replicas move."""
+    pool = pool_plan(zones([4, 2, 2], [1, 2, 2]), numbers(3, 12), states={key("a"): in_backoff()})
+    tried = {key(zone): outcome for zone, outcome in outcomes.items()}
+    return decision_json(pool, id="01A", cluster="blue", at=NOW, why="scan", dry_run=False, outcomes=tried)
+
+
+# As the release before this one stored it: sentences, and nothing beside them.
+OLD: dict[str, Any] = {
+    "id": "01B",
+    "at": "2026-01-15T12:00:00Z",
+    "cluster": "blue",
+    "cause": "scan",
+    "dryRun": False,
+    "pool": {
+        "name": "workers",
+        "strategy": "Balanced",
+        "min": 3,
+        "max": 12,
+        "valid": True,
+        "problems": [],
+        "starved": 0,
+        "overcommitted": False,
+        "groups": [
+            {
+                "flavour": "cluster-api",
+                "namespace": "demo",
+                "name": f"workers-{zone}",
+                "zone": zone,
+                "state": "fenced",
+                "requested": {"from": 3, "to": 1},
+                "min": {"from": 0, "to": 0},
+                "max": {"from": None, "to": 1},
+                "reasons": [reason],
+                "outcome": outcome,
+            }
+            for zone, reason, outcome in (
+                ("a", "fenced: quota failure 2, in backoff until 2026-01-15T12:10:00Z", "written"),
+                ("b", "fenced: zone b is impaired until 2026-01-15T12:10:00Z", "rejected: not allowed: written"),
+                ("c", "Balanced: 1 of the pool's 5 nodes of headroom", "left alone"),
+            )
+        ],
+    },
+    "mended": [{"object": "demo/workers-a", "from": 9, "to": 12, "outcome": "not written: it has changed"}],
+}
+
+
+def test_a_decision_has_the_names_of_the_contract_and_what_programs_read_beside_them() -> None:
+    told = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
+    assert list(told) == ["id", "at", "cluster", "cause", "dryRun", "pool"]
+    assert list(told["pool"]) == [
+        *("name", "strategy", "min", "max", "valid", "problems", "problemRules", "starved", "overcommitted", "groups")
+    ]
+    first, second, third = told["pool"]["groups"]
+    assert list(first) == [
+        *("flavour", "namespace", "name", "zone", "state", "requested", "min", "max"),
+        *("reasons", "rules", "outcome", "result"),
+    ]
+    assert first["requested"] == {"from": 4, "to": 1}
+    assert (first["outcome"], first["result"]) == ("written", "written")
+    assert all(len(group["rules"]) == len(group["reasons"]) for group in told["pool"]["groups"])
+    assert first["rules"][0]["rule"] == "in-backoff"
+    assert (second["outcome"], second["result"]) == ("conflict: it has changed", "conflict")
+    assert third["result"] == "waits", "it was to be written after one that failed"
+
+
+def test_a_plan_has_the_names_of_the_contract_and_says_what_is_rare_only_where_it_is() -> None:
+    pool = pool_plan(zones([1, 1, 1]), numbers(3, 12))
+    quiet = Plan(
+        now=NOW,
+        pools=(pool,),
+        skipped=(Skipped(namespace="x", name="y", reason=because(Rule.SAID, text="z")),),
+        states={},
+    )
+    told = plan_json(quiet)
+    assert list(told) == ["now", "pools", "skipped"]
+    assert told["skipped"] == [{"namespace": "x", "name": "y", "reason": "z"}]
+    assert "outcome" not in told["pools"][0]["groups"][0]
+    asked = replace(pool, scale_request=ScaleRequest(id="r", nodes=2, at=NOW, pool="workers"))
+    told = plan_json(Plan(now=NOW, pools=(asked,), skipped=(), states={}, look_at=NOW))
+    assert told["lookAt"] == "2026-01-15T12:00:00Z"
+    assert told["pools"][0]["growth"] == {"request": "r", "nodes": 2, "missing": 0}
+
+
+def test_what_is_written_is_read_back_as_it_was() -> None:
+    written = decision(a=Outcome(Result.WRITTEN))
+    (read,) = read_decisions([json.loads(json.dumps(written))], "decision")
+    assert (read.at, read.cause, read.dry_run) == (NOW, "scan", False)
+    first = read.pool.groups[0]
+    assert (first.key, first.requested.before, first.requested.after) == (str(key("a")), 4, 1)
+    assert first.result == Result.WRITTEN
+
+
+def test_a_decision_of_the_release_before_is_read_as_if_it_had_values() -> None:
+    (read,) = read_decisions([OLD], "decision")
+    assert [group.result for group in read.pool.groups] == [Result.WRITTEN, Result.REJECTED, Result.LEFT_ALONE]
+    quota, impaired, well = read.pool.groups
+    assert quota.facts(Rule.IN_BACKOFF) == {"rule": "in-backoff", "kind": "quota"}
+    assert impaired.facts(Rule.ZONE_IMPAIRED) is not None
+    assert well.facts(Rule.IN_BACKOFF) is None
+    assert list(_came_of(read)) == [
+        "workers-a changed",
+        "workers-b rejected: not allowed: written",
+        "PoolMaximum of demo/workers-a not written: it has changed",
+    ]
+
+
+def test_a_decision_of_a_newer_release_is_read_without_what_nobody_here_knows() -> None:
+    newer = deepcopy(OLD)
+    newer |= {"mood": "good"}
+    newer["pool"] |= {"demand": {"pending": 3}}
+    newer["pool"]["groups"][0] |= {
+        "reasons": ["words of tomorrow"],
+        "rules": [{"rule": "not-invented-yet"}],
+        "outcome": "postponed: tomorrow",
+        "result": "postponed",
+    }
+    (read,) = read_decisions([newer], "decision")
+    assert read.pool.groups[0].result == "postponed"
+    assert "workers-a postponed: tomorrow" in list(_came_of(read))
+
+
+def test_what_is_no_decision_is_refused_with_the_place_and_the_fault() -> None:
+    broken = deepcopy(OLD)
+    del broken["pool"]["groups"][1]["zone"]
+    broken["pool"]["groups"][0]["requested"] = 3
+    with pytest.raises(ConfigError) as error:
+        read_decisions([broken], "history.json")
+    first, second = error.value.faults
+    assert first.startswith("history.json: decisions.0.pool.groups.0.requested is '3': no object")
+    assert second == "history.json: decisions.0.pool.groups.1.zone is missing"
+
+
+def test_a_reason_is_its_rule_and_its_facts_and_reasons_in_it_are_objects() -> None:
+    inner = because(Rule.IN_BACKOFF, kind="capacity", until=datetime(2026, 1, 15, 12, tzinfo=UTC))
+    reason = because(Rule.STUCK_ON_HOLD, count=3, zone=None, why=inner, others=(inner,))
+    told = {"rule": "in-backoff", "kind": "capacity", "until": "2026-01-15T12:00:00Z"}
+    assert reason_json(reason) == {"rule": "stuck-on-hold", "count": 3, "zone": None, "why": told, "others": [told]}
+
+
+def test_the_schema_in_the_docs_is_that_of_the_documents() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), REMEDY
+
+
+def test_the_decision_that_the_docs_show_has_the_fields_of_the_schema() -> None:
+    shown = json.loads(block("dry-run.md", "json", ""))
+    read_decisions([shown], "docs/dry-run.md")
+    schema = decision_schema()
+    pool, group = schema["$defs"]["PoolDocument"], schema["$defs"]["GroupDocument"]
+    assert set(shown) <= set(schema["properties"])
+    assert set(pool["required"]) <= set(shown["pool"]) <= set(pool["properties"])
+    assert set(shown["pool"]["groups"][0]) == set(group["properties"])
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_text(), encoding="utf-8")
