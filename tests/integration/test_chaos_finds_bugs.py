@@ -21,8 +21,9 @@ from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run import Run
 from evenkeel.application.run_state import RunState
 from evenkeel.application.run_summary import RunSummary
-from evenkeel.domain import plan, restore
+from evenkeel.domain import restore
 from evenkeel.domain.health import observed as seeing
+from evenkeel.domain.health import states
 from evenkeel.domain.health.backoff import record_failure, state_at
 from evenkeel.domain.model.moves import Move
 from sandbox.kube.world import ZONES
@@ -188,7 +189,7 @@ BUGS = {
         in_place_of(RunState, "end_scale_request", lambda *_: None), nodes_are_asked_for, ".*begun of 2 asked for"
     ),
     "a fenced zone grows": Bug(
-        in_place_of(plan, "state_at", lambda state, now, _, policy: state_at(state, now, None, policy)),
+        in_place_of(states, "state_at", lambda state, now, _, policy: state_at(state, now, None, policy)),
         a_zone_is_fenced,
         ".* requested; words=",
     ),
