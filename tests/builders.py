@@ -9,6 +9,7 @@ from evenkeel.application.words import problem_words, sentences
 from evenkeel.domain.annotations import read_offer, read_publication, write_decision
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.states import assess
+from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.drafts import PoolDraft
@@ -30,6 +31,7 @@ from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
+from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
@@ -212,6 +214,10 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
     if not planned.changes:
         return planned.group
     before = planned.group
+    if planned.leaves:
+        return replace(
+            before, bounds=planned.bounds, adopted=None, has_adopted=False, offer=None, publication=None, move=None
+        )
     left = before.machines
     if left is not None and planned.requested < before.requested:
         waiting = sorted((m for m in left if not m.has_node), key=lambda m: m.created_at)
@@ -238,6 +244,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
 
 def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Observation, ClusterState]:
     """The world after every patch of a plan, and what is remembered then. Groups that are in no pool are left out."""
+    id = ulid(now, bytes(10))
     return (
         Observation(
             groups=tuple(
@@ -251,7 +258,7 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
             groups={**state.groups, **found.states},
             pools={
                 **state.pools,
-                **{pool.id: replace(pool.remembered, adopted=pool.adopted) for pool in found.pools if pool.valid},
+                **{pool.id: closed(pool, opened(pool, id)) for pool in found.pools},
             },
         ),
     )

@@ -7,9 +7,10 @@ from hypothesis import given
 
 from evenkeel.application.actions import explain
 from evenkeel.application.actions.explain import explain_group, explain_pool, explain_reason
-from evenkeel.application.ports import Remembered
+from evenkeel.application.ports import Remembered, Versions
 from evenkeel.application.preview import Preview
 from evenkeel.application.words import problem_words, sentence, sentences
+from evenkeel.config import ControlRecord
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.reasons import Reason, Rule, Topic
 from tests.fakes import record
@@ -22,7 +23,15 @@ def preview_of(world: World) -> Preview:
     """The world as the operator function sees it. Its policy stands in the place of a record's."""
     made = record()
     object.__setattr__(made, "policy", lambda: world.policy)
-    remembered = Remembered(record=made, state=world.state, zones={}, scale_requests={}, versions={}, fencing_token=0)
+    remembered = Remembered(
+        record=made,
+        control=ControlRecord(),
+        state=world.state,
+        zones={},
+        scale_requests={},
+        versions=Versions(),
+        fencing_token=0,
+    )
     return Preview.of(remembered, world.observation, world.plan())
 
 

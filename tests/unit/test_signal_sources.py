@@ -18,7 +18,7 @@ from evenkeel.application.events import ReceiveEvent
 from evenkeel.application.failure import RecordFailure
 from evenkeel.domain.model.groups import GroupKey
 from sandbox.template import ROOT, Template
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, record, register
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
 
 ACCOUNT = "123456789012"
 FUNCTION = "ProvisioningFailureFunction"
@@ -70,7 +70,7 @@ def test_a_source_that_is_put_into_the_folder_is_heard_by_the_function(
     app = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(app)
     store, queue = InMemoryStore(), FakeQueue()
-    register(store, record("demo", flavours=["cluster-api"]))
+    register(store, flavours=["cluster-api"])
     adopt(store, "demo", [GroupKey("cluster-api", "demo", "workers-a")])
 
     def other(event: object) -> Any:
