@@ -31,12 +31,11 @@ from evenkeel.application.events import (
     ZoneShift,
 )
 from evenkeel.application.failure import RecordFailure
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.zones import RecordZoneShift
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
+from tests.house import House
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "123456789012"
@@ -344,17 +343,17 @@ class Registered:
     """Cluster demo-cluster-api, whose record names these accounts, and the functions' use cases."""
 
     def __init__(self, *accounts: str) -> None:
-        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOON + timedelta(minutes=1))
+        self.house = House(store=InMemoryStore(), clock=FakeClock(NOON + timedelta(minutes=1)))
+        self.store, self.queue = self.house.store, self.house.queue
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
             register(self.store, cluster, **fields)
 
     def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
-        ports: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
         receive = ReceiveEvent(
-            record_failure=RecordFailure(**ports),
-            record_zone_shift=RecordZoneShift(**ports),
-            request_scale=RequestScale(**ports),
+            record_failure=self.house.record_failure,
+            record_zone_shift=self.house.record_zone_shift,
+            request_scale=self.house.request_scale,
             idempotent=lambda key, remaining, work: work(),
         )
         answer = receive(read_event(given, account), lambda: 60.0)

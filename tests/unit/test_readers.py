@@ -133,7 +133,6 @@ class TestPools:
         new = changed(objects.cluster_api(ZONES[0], 1), "spec", "rollout", to={"strategy": rolling})
         for item in (old, new):
             found = only("cluster-api", item).rolling
-            assert found is not None
             assert (found.max_surge, found.max_unavailable) == ("30%", 0)
 
 
