@@ -7,7 +7,6 @@ import pytest
 
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import (
     Played,
@@ -196,29 +195,6 @@ def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
 
 
-def test_an_empty_fenced_zone_gets_max_0_and_never_1() -> None:
-    found = pool_plan(zones((0, 3, 3)), numbers(0, 12), fenced=("a",))
-    assert maxima(found)[0] == 0
-
-
-def test_the_fence_follows_the_nodes_down() -> None:
-    found = pool_plan([group("a", 2, bounds=(0, 3)), group("b", 3), group("c", 3)], numbers(0, 12), fenced=("a",))
-    assert maxima(found)[0] == 2
-
-
-def test_a_probing_zone_gets_room_for_one_machine() -> None:
-    found = pool_plan(zones((2, 3, 3)), numbers(0, 12), probing=("a",))
-    assert maxima(found)[0] == 3
-    assert sum(maxima(found)) == 12
-    assert "probing" in reasons(found, "a")
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_probe_on_its_way_is_not_followed_by_a_second_under_any_strategy(strategy) -> None:
-    found = pool_plan(zones((3, 3, 3), running=(2, 3, 3)), numbers(0, 12, strategy), probing=("a",))
-    assert maxima(found)[0] == 3
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_probing_zone_gets_one_machine_under_every_strategy(strategy) -> None:
     found = pool_plan(zones((0, 1, 1)), numbers(0, 12, strategy), probing=("a",))
@@ -241,39 +217,11 @@ def test_a_zones_own_cap_is_kept_and_its_share_goes_to_the_others() -> None:
     assert maxima(found) == (2, 5, 5)
 
 
-def test_a_cap_below_what_a_zone_holds_stops_growth_and_no_more() -> None:
-    found = pool_plan([group("a", 5, zone_max=2), group("b"), group("c")], numbers(0, 12))
-    assert maxima(found)[0] == 5
-    assert sum(maxima(found)) == 12
-
-
-def test_a_frozen_zone_keeps_its_room_and_the_others_share_the_rest() -> None:
-    found = pool_plan(
-        [group("a", 2, bounds=(1, 5), frozen_because=stated("rolling out")), group("b"), group("c")], numbers(0, 12)
-    )
-    assert found.groups[0].bounds == Bounds(1, 5)
-    assert sum(maxima(found)) == 12
-    assert "frozen: rolling out" in reasons(found, "a")
-
-
-def test_a_full_frozen_zone_keeps_no_room() -> None:
-    found = pool_plan(
-        [group("a", 5, bounds=(0, 5), frozen_because=stated("paused")), group("b"), group("c")], numbers(0, 12)
-    )
-    assert sum(maxima(found)) == 12
-
-
 def test_what_a_frozen_zone_holds_as_its_minimum_is_not_asked_of_the_others() -> None:
     found = pool_plan(
         [group("a", 4, bounds=(3, 4), frozen_because=stated("paused")), group("b", 4), group("c", 4)], numbers(5, 12)
     )
     assert minima(found) == (3, 1, 1)
-
-
-def test_an_owner_that_refuses_max_0_gets_its_one_node_out_of_the_headroom() -> None:
-    found = pool_plan(zones((0, 4, 4), owner_min_max=1), numbers(0, 12), fenced=("a",))
-    assert maxima(found)[0] == 1
-    assert sum(maxima(found)) == 12
 
 
 def test_an_owner_that_refuses_max_0_never_makes_the_maxima_pass_the_pool_maximum() -> None:

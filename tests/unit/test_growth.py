@@ -13,7 +13,7 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -115,19 +115,6 @@ class TestWhoMayGrow:
         assert requested(pool) == (0, 2, 2)
         assert closed in said(pool, "a")
 
-    def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
-        frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
-        pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
-        assert sum(requested(pool)) == 7
-        assert sum(maxima(pool)) == 10
-        assert pool.missing == 3
-
-    def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
-        first, second = zones((0, 0))
-        pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
-        assert requested(pool) == (1, 2)
-        assert pool.missing == 2
-
     def test_beside_an_autoscaler_the_max_of_who_grows_is_what_is_requested(self) -> None:
         pool = grown(zones((1, 3, 6)), asked(1))
         assert maxima(pool)[0] == requested(pool)[0] == 2
@@ -146,12 +133,6 @@ class TestGivingBack:
         assert sum(requested(pool)) == 3
         assert pool.missing == 3
         assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in problems_of(pool.problems)
-
-    def test_a_fenced_zones_nodes_come_last(self) -> None:
-        pool = grown(zones((6, 3)), asked(-2), groups={key("a"): in_backoff()})
-        assert requested(pool) == (6, 1)
-        pool = grown(zones((6, 3)), asked(-5), groups={key("a"): in_backoff()})
-        assert requested(pool) == (4, 0)
 
     def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
