@@ -177,7 +177,6 @@ class TestTheLastNodes:
         pool.look()
         while (now := pool.groups[0].requested) < wanted:
             bounds = pool.groups[0].bounds
-            assert bounds is not None
             pool.look(10, a=max(now, min(wanted, bounds.max)))
             elapsed += 10
             assert elapsed < 600, "the last nodes never reach the zone that needs them"

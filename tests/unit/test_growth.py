@@ -249,7 +249,6 @@ class TestAfterACrash:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
         assert requested(pool) == (2, 2)
-        assert pool.scale_request is not None
         assert pool.scale_request.nodes == 0
 
     def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:
