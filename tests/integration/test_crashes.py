@@ -107,7 +107,7 @@ class TestClusterAutoscalerSlipsIn:
         for slip in patched:
             for death in (slip + 1, slip + 2):
                 played = prepared.again()
-                played.troubled(Life(at=death, how=How.AFTER, slips={slip: lambda: played.slip(BUSY)}))  # noqa: B023
+                played.troubled(Life(at=death, how=How.AFTER, happenings={(slip, "before"): lambda: played.slip(BUSY)}))  # noqa: B023
                 played.settle()
                 if found := played.wrong(expected + 1):
                     wrong[f"slipped in at {slip}, dead at {death}"] = found
