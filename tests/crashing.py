@@ -27,14 +27,14 @@ from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
 from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import CLUSTERS, ClusterObjects
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.timed import worker
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
@@ -327,14 +327,12 @@ class Scene(ClusterObjects):
         ``clusters`` opens the cluster in another way than without a wire.
         """
         life = life or Life()
-        return Rebalance(
-            store=cast("Store", Mortal(self.memory, life, "table")),
-            clusters=clusters or WirelessClusters(self.api, life, self.clock),
-            queue=cast("Queue", Mortal(FakeQueue(), life, "queue")),
-            bus=FakeBus(),
-            clock=self.clock,
+        return worker(
+            cast("Store", Mortal(self.memory, life, "table")),
+            clusters or WirelessClusters(self.api, life, self.clock),
+            self.clock,
+            cast("Queue", Mortal(FakeQueue(), life, "queue")),
             random_bytes=self.chance.randbytes,
-            dry_run=False,
         )("demo", "a test", plenty)
 
     def troubled(self, life: Life) -> None:

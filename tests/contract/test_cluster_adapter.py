@@ -36,7 +36,6 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.ports import Cluster, Remaining
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord, ControlRecord
@@ -53,8 +52,9 @@ from sandbox.kube.real import RealKubernetesAPI, find_assets
 from sandbox.kube.schema import load_crds
 from sandbox.template import ROOT
 from tests import objects
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
 from tests.objects import ZONES, Object, becomes_a_node, machine
+from tests.timed import worker
 
 Api = KubernetesAPI | RealKubernetesAPI
 ROLE, BINDING = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text())
@@ -188,16 +188,7 @@ class Stage:
     def run(self, *, before_apply: Callable[[Patch], None] | None = None, remaining: Remaining = plenty) -> RunSummary:
         self.clock.at += timedelta(minutes=1)
         clusters = _Hooked(self.clusters, before_apply) if before_apply else self.clusters
-        chance = itertools.count()
-        return Rebalance(
-            store=self.store,
-            clusters=clusters,
-            queue=self.queue,
-            bus=FakeBus(),
-            clock=self.clock,
-            random_bytes=lambda size: next(chance).to_bytes(size),
-            dry_run=False,
-        )("demo", "a test", remaining)
+        return worker(self.store, clusters, self.clock, self.queue)("demo", "a test", remaining)
 
     def settle(self) -> None:
         """Runs until nothing is written any more."""
