@@ -377,6 +377,11 @@ def steps_of(scene: Scene) -> list[str]:
     return life.steps
 
 
+def patches_of(scene: Scene) -> list[int]:
+    """The steps of an undisturbed run that are patches."""
+    return [at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH")]
+
+
 def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
     """What is wrong once all is quiet after a run that came to harm, by the step that it happened at."""
     found = {}

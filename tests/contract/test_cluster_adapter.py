@@ -8,14 +8,11 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import ssl
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -24,7 +21,6 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 
 from evenkeel.adapters.kubernetes import client as adapter_client
-from evenkeel.adapters.kubernetes import machines
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
@@ -46,7 +42,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.writes import Patch
-from sandbox.kube.access import Rule, kubeconfig
+from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import RealKubernetesAPI, find_assets
 from sandbox.kube.schema import load_crds
@@ -55,6 +51,7 @@ from tests import objects
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
 from tests.objects import ZONES, Object, becomes_a_node, machine
 from tests.timed import worker
+from tests.tls_server import TOKEN, kubeconfig_for, response, serving
 
 Api = KubernetesAPI | RealKubernetesAPI
 ROLE, BINDING = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text())
@@ -428,24 +425,11 @@ class TestWhatALookCosts:
         assert [group.machines is not None for group in found] == [False, True, False]
         assert [(group.requested, group.running) for group in found] == [(1, 1)] * 3
 
-    def test_twice_the_groups_and_machines_are_twice_the_work_and_no_group_is_compared(
-        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked: list[Object] = []
+    def test_no_group_is_compared_with_another(self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         compared: list[NodeGroup] = []
-        real = machines.scalables_of
-        monkeypatch.setattr(machines, "scalables_of", lambda flavour, item: asked.append(item) or real(flavour, item))
+        own_stage.put(*three("cluster-api", (3, 3, 3), (0, 0, 0)))
         monkeypatch.setattr(NodeGroup, "__eq__", lambda self, other: compared.append(self) or self is other)
-
-        def work(first: int, last: int) -> int:
-            for number in range(first, last):
-                item = objects.cluster_api(ZONES[0], 3, 0, pool=f"p{number:03}")
-                own_stage.put(item, *(machine(item, i, node=False) for i in range(3)))
-            asked.clear()
-            assert all(len(group.machines or ()) == 3 for group in own_stage.open().observe().groups)
-            return len(asked)
-
-        assert (work(0, 10), work(10, 20)) == (30, 60)
+        own_stage.open().observe()
         assert compared == []
 
     def test_machines_of_groups_that_belong_to_no_pool_are_not_listed(self, own_stage: Stage) -> None:
@@ -755,19 +739,6 @@ class TestDeleteMarks:
         note = {FLAVOUR_DATA[flavour].provision_timeout: "1h"}
         own_stage.merge(scalable, {"metadata": {"annotations": note}})
         assert going(2) == [4, 6, 5, 3], "nothing is late by the group's own option"
-
-    def test_a_machine_that_gardener_preserves_is_never_named_but_holds_its_replica(self, own_stage: Stage) -> None:
-        scalable = three("gardener", (4, 2, 2), (2, 2, 2))[0]
-        machines = [machine(scalable, number, node=number in (1, 2)) for number in range(1, 5)]
-        own_stage.put(scalable, *machines)
-        until = {"preserveExpiryTime": (own_stage.clock.at + timedelta(hours=1)).isoformat()}
-        for item, phase in ((machines[1], "Running"), (machines[2], "Failed")):
-            status = {"status": {"currentStatus": {"phase": phase, **until}}}
-            own_stage.set_status(item, status)
-        going = partial(self.going, own_stage.open(), scalable)
-        assert going(3) == [4]
-        assert going(2) == [4]
-        assert going(0, may_remove_running=True) == [4, 1]
 
     @staticmethod
     def mark(stage: Stage, flavour: str, *machines: Object) -> None:
@@ -1327,58 +1298,31 @@ class TestRefusedAndLostWrites:
 
 
 class Garbage:
-    """An HTTPS server that gives every request the same answer. `seen` are the paths it was asked for."""
+    """A server that gives every request the same answer. `seen` are the first lines of the requests."""
 
     def __init__(self) -> None:
-        self.status = 200
-        self.headers: dict[str, str] = {"Content-Type": "application/json"}
-        self.body = b""
-        self.seen: list[str] = []
-        authority = trustme.CA()
-        self.ca = authority.cert_pem.bytes().decode()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(context)
-        outer = self
+        self.url = ""
+        self.answer = b""
+        self.seen: list[bytes] = []
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def __call__(self, wire: socket.socket, head: bytes) -> None:
+        self.seen.append(head.partition(b"\r\n")[0])
+        wire.sendall(self.answer)
 
-            def do_GET(self) -> None:
-                outer.seen.append(self.path)
-                self.send_response(outer.status)
-                for name, value in {**outer.headers, "Content-Length": str(len(outer.body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(outer.body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def observe(self, flavour: str) -> None:
-        url = f"https://127.0.0.1:{self.server.server_address[1]}"
-        text = json.dumps(kubeconfig(url=url, ca_pem=self.ca, user="evenkeel", token="very-secret"))
+    def observe(self, flavour: str, **access: str) -> tuple[NodeGroup, ...]:
+        text = kubeconfig_for(**{"url": self.url, **access})
         clusters = opening(lambda name, fresh: text)
-        clusters.open(record(flavours=[flavour]), plenty).observe()
-
-
-@pytest.fixture(scope="module")
-def garbage_server() -> Iterator[Garbage]:
-    garbage = Garbage()
-    yield garbage
-    garbage.server.shutdown()
-    garbage.server.server_close()
+        return tuple(clusters.open(record(flavours=[flavour]), plenty).observe().groups)
 
 
 @pytest.fixture
-def garbage(garbage_server: Garbage) -> Garbage:
-    garbage_server.status, garbage_server.headers = 200, {"Content-Type": "application/json"}
-    garbage_server.seen.clear()
-    return garbage_server
+def garbage() -> Iterator[Garbage]:
+    made = Garbage()
+    with serving(made) as made.url:
+        yield made
+
+
+JSON = {"Content-Type": "application/json"}
 
 
 class TestGarbage:
@@ -1407,19 +1351,18 @@ class TestGarbage:
         ids=lambda body: str(body[:40]),
     )
     def test_an_answer_that_is_no_list_is_one_clear_error(self, garbage: Garbage, flavour: str, body: bytes) -> None:
-        garbage.body = body
+        garbage.answer = response(200, body, JSON)
         with pytest.raises(ClusterUnavailableError) as caught:
             garbage.observe(flavour)
         said = str(caught.value)
         assert "demo" in said
         assert "\n" not in said
         assert len(said) < 500
-        assert "very-secret" not in said
+        assert TOKEN not in said
 
     @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 502, 503])
     def test_a_page_of_a_proxy_with_an_error_code_is_one_line(self, garbage: Garbage, status: int) -> None:
-        garbage.status, garbage.headers = status, {"Content-Type": "text/html"}
-        garbage.body = b"<html>\n<h1>Bad\nGateway</h1>\n</html>"
+        garbage.answer = response(status, b"<html>\n<h1>Bad\nGateway</h1>\n</html>", {"Content-Type": "text/html"})
         with pytest.raises(ClusterUnavailableError, match=str(status)) as caught:
             garbage.observe("openshift")
         assert "\n" not in str(caught.value)
@@ -1428,46 +1371,31 @@ class TestGarbage:
     def test_a_redirect_is_not_followed_because_it_would_carry_the_token_away(
         self, garbage: Garbage, status: int
     ) -> None:
-        garbage.status, garbage.headers, garbage.body = status, {"Location": "/elsewhere"}, b""
+        garbage.answer = response(status, b"", {"Location": "/elsewhere"})
         with pytest.raises(ClusterUnavailableError, match=str(status)):
             garbage.observe("openshift")
-        assert "/elsewhere" not in garbage.seen
-
-    def test_pages_without_end_end_with_the_time_that_is_left(self, own_stage: Stage) -> None:
-        for name in ("p1", "p2", "p3"):
-            own_stage.put(*(objects.cluster_api(zone, 1, pool=name) for zone in ZONES))
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(adapter_client, "PAGE", 1)
-            left = iter((8.0, 5.0, 0.0))
-            with pytest.raises(ClusterUnavailableError, match=r"GET /apis/.* of demo: no time left"):
-                own_stage.open(lambda: next(left)).observe()
+        assert not any(b"/elsewhere" in line for line in garbage.seen)
 
     def test_numbers_beyond_any_integer_are_faults_of_their_objects(self, garbage: Garbage) -> None:
-        garbage.body = (
+        body = (
             b'{"kind": "MachineSetList", "apiVersion": "machine.openshift.io/v1beta1", "items": [{"metadata": '
             b'{"name": "a", "namespace": "n", "labels": {"evenkeel.dev/pool": "p"}}, "spec": {"replicas": 1e400}}]}'
         )
-        url = f"https://127.0.0.1:{garbage.server.server_address[1]}"
-        text = json.dumps(kubeconfig(url=url, ca_pem=garbage.ca, user="evenkeel", token="t"))
-        clusters = opening(lambda name, fresh: text)
-        (group,) = clusters.open(record(flavours=["openshift"]), plenty).observe().groups
+        garbage.answer = response(200, body, JSON)
+        (group,) = garbage.observe("openshift")
         assert [str(fault) for fault in group.faults] == [
             "MachineSet n/a: spec.replicas is 'inf': not an integer: write a whole number of nodes"
         ]
 
     @pytest.mark.parametrize("how", ["another authority", "another name", "nobody there"])
     def test_a_server_that_is_not_the_one_of_the_record_is_one_line(self, garbage: Garbage, how: str) -> None:
-        port = garbage.server.server_address[1]
-        ca = trustme.CA().cert_pem.bytes().decode() if how == "another authority" else garbage.ca
-        host = "localhost" if how == "another name" else "127.0.0.1"
-        if how == "nobody there":
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-        text = json.dumps(kubeconfig(url=f"https://{host}:{port}", ca_pem=ca, user="evenkeel", token="very-secret"))
-        clusters = opening(lambda name, fresh: text)
+        access = {
+            "another authority": {"ca_pem": trustme.CA().cert_pem.bytes().decode()},
+            "another name": {"url": garbage.url.replace("127.0.0.1", "localhost")},
+            "nobody there": {"url": "https://127.0.0.1:1"},
+        }[how]
         with pytest.raises(ClusterUnavailableError, match="demo") as caught:
-            clusters.open(record(flavours=["openshift"]), plenty).observe()
+            garbage.observe("openshift", **access)
         assert "\n" not in str(caught.value)
-        assert "very-secret" not in str(caught.value)
+        assert TOKEN not in str(caught.value)
         assert garbage.seen == []

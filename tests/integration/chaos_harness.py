@@ -34,7 +34,7 @@ from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, S
 from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining, Store, Versions
+from evenkeel.application.ports import Remaining, Remembered, Store, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
@@ -42,7 +42,7 @@ from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import SECOND_LOOKS, Timer
+from evenkeel.domain.looks import SECOND_LOOKS
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -95,14 +95,14 @@ class WatchedStore(InMemoryStore):
         self._grown = grown  # and with one that is over, and the answer to it
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        before = self._remembered(cluster).state.groups.get(key)
+        before = self.remembered(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, versions)
         known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        remembered = self._remembered(cluster)
+        remembered = self.remembered(cluster)
         before = remembered.state.pools.get(pool)
         super().save_pool(cluster, pool, state, versions)
         for key in set(state.adopted) - set(before.adopted if before else ()):
@@ -113,22 +113,26 @@ class WatchedStore(InMemoryStore):
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
             self._grown(cluster, move, remembered.scale_requests[move.request])
 
+    def remembered(self, cluster: str) -> Remembered:
+        """What is stored of a cluster; asking for it is no step of anybody."""
+        return self._remembered(cluster)
+
     def growing(self, cluster: str) -> bool:
         """Whether nodes that somebody asked for are being added."""
         return any(state.move is not None and state.move.request for state in self._pools(cluster))
 
     def open_requests(self, cluster: str) -> list[str]:
         """Ids of the requests for nodes that have no answer yet."""
-        return [id for id, record in self._remembered(cluster).scale_requests.items() if not record.done]
+        return [id for id, record in self.remembered(cluster).scale_requests.items() if not record.done]
 
     def contested(self, cluster: str) -> set[str]:
         """Names of the groups that we have stopped writing."""
-        groups = self._remembered(cluster).state.groups
+        groups = self.remembered(cluster).state.groups
         return {key.name for key, state in groups.items() if state.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
         """What is said about a zone."""
-        return self._remembered(cluster).zones.get(zone)
+        return self.remembered(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
@@ -139,18 +143,8 @@ class WatchedStore(InMemoryStore):
                 total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
         return total
 
-    def record_of(self, cluster: str) -> ClusterRecord:
-        return self._remembered(cluster).record
-
-    def control_of(self, cluster: str) -> ControlRecord:
-        return self._remembered(cluster).control
-
     def _pools(self, cluster: str) -> Collection[PoolState]:
-        return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
-
-    def timer_of(self, cluster: str) -> Timer | None:
-        """The look that is due besides the scans."""
-        return self._remembered(cluster).timer
+        return self.remembered(cluster).state.pools.values() if cluster in self._items else ()
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
@@ -415,7 +409,8 @@ class ClusterUnderTest(ClusterObjects):
         if request.method != "PATCH" or request.user != _OURS:
             return
         self.patches += 1
-        record, control = self.harness.store.record_of(self.name), self.harness.store.control_of(self.name)
+        remembered = self.harness.store.remembered(self.name)
+        record, control = remembered.record, remembered.control
         if control.is_paused(self.harness.clock.now()) and not self.harness.paused_meanwhile:
             self._broke(request, "a patch to a paused cluster")
         if record.dry_run and not control.restoring:
@@ -515,8 +510,9 @@ class ClusterUnderTest(ClusterObjects):
     def check_after_run(self) -> None:
         """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
         groups, store, now = self.groups(), self.harness.store, self.harness.clock.now()
-        control = store.control_of(self.name)
-        if store.record_of(self.name).dry_run or control.restoring or control.is_paused(now):
+        remembered = store.remembered(self.name)
+        control = remembered.control
+        if remembered.record.dry_run or control.restoring or control.is_paused(now):
             return
         if any(group.bounds is None or group.frozen or group.contested for group in groups):
             return
@@ -727,7 +723,7 @@ class ChaosHarness:
 
     def look_is_due(self, cluster: str) -> bool:
         """Whether a look has been asked for that comes no later than a second look would."""
-        timer, now = self.store.timer_of(cluster), self.clock.now()
+        timer, now = self.store.remembered(cluster).timer, self.clock.now()
         return timer is not None and now < timer.due <= now + SECOND_LOOKS[0]
 
     def drain(self) -> None:

@@ -118,7 +118,7 @@ class EveryoneActs(RuleBasedStateMachine):
         return self.harness.clusters[name].api.requests.count(method="GET")
 
     def due(self, name: str) -> bool:
-        control = self.harness.store.control_of(name)
+        control = self.harness.store.remembered(name).control
         away = self.harness.store.away or self.harness.queues.away or self.harness.clusters[name].down
         return not away and not control.paused
 
@@ -357,7 +357,7 @@ class EveryoneActs(RuleBasedStateMachine):
         for _ in range(3):
             self.harness.minute()
         frozen = any(group.frozen for group in cluster.groups())
-        control = self.harness.store.control_of(cluster.name)
+        control = self.harness.store.remembered(cluster.name).control
         assert control.paused or frozen, f"{cluster.name}: not left: {cluster.groups()}"
         if control.paused:
             assert not any(group.ours for group in cluster.groups()), (
