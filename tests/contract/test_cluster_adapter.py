@@ -479,7 +479,7 @@ class TestWriting:
         assert stage.run().written
         found = list(stage.observe().values())
         assert stage.sum_of_maxima() == 12
-        assert all(group.offer is not None and group.adopted == Bounds(0, 9) for group in found)
+        assert all(group.published is not None and group.adopted == Bounds(0, 9) for group in found)
         stage.settle()
         versions = [stage.get(item)["metadata"]["resourceVersion"] for item in pool]
         stage.run()
