@@ -86,6 +86,13 @@ class TestAPublicationStands:
         afresh = maxima(pool_plan(pool.groups, pool.policy))
         assert maxima(pool.look(2)) == afresh != (5, 5, 2)
 
+    def test_nor_than_a_probing_zone_may_use_it(self) -> None:
+        pool = Played(zones((1, 0, 0)), numbers(0, 12), ClusterState(groups={key("a"): after_backoff()}))
+        assert maxima(pool.look()) == (2, 5, 5)
+        pool.groups[0] = replace(pool.groups[0], running=0)
+        found = maxima(pool.look(2))
+        assert (found[0], sum(found)) == (1, 12)
+
 
 class TestALoan:
     def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self) -> None:
