@@ -130,12 +130,14 @@ class TestBesideAnAutoscaler:
             True
         ]
 
-    @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
+    @pytest.mark.parametrize(
+        ("ago", "running", "is_cut"), [(0, 3, True), (14.9, 3, True), (15, 3, False), (40, 3, False), (0, 4, False)]
+    )
     def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
-        self, ago: float, is_cut: bool
+        self, ago: float, running: int, is_cut: bool
     ) -> None:
         ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
-        found = pool_plan([group("a", 2), group("b", 4, running=3, move=ours)], MOVE)
+        found = pool_plan([group("a", 2), group("b", 4, running=running, move=ours)], MOVE)
         bounds = found.groups[1].bounds
         assert (bounds.max == 4) is is_cut
 
