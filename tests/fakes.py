@@ -9,22 +9,10 @@ from typing import Any
 
 from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, TIMER, Entry, Records, Stored
 from evenkeel.application.decisions import fit
-from evenkeel.application.errors import (
-    ConflictError,
-    LeaseHeldError,
-    StateConflictError,
-    StateUnavailableError,
-)
+from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remaining, Remembered, Store, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
@@ -325,8 +313,7 @@ class FakeCluster:
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
-            offer=read_offer(decision),
-            publication=read_publication(decision),
+            published=read_published(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )

@@ -20,12 +20,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.access import (
-    EksCredential,
-    RecordedClusters,
-    api_client,
-    read_kubeconfig,
-)
+from evenkeel.adapters.kubernetes.access import EksCredential, RecordedClusters, api_client, read_kubeconfig
 from evenkeel.application.errors import AccessError
 from evenkeel.config import EksAccess
 from tests.builders import json_values

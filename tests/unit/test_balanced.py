@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.states import ClusterState
 from tests.builders import (
     Played,
@@ -40,9 +40,13 @@ def burst(maximum: int = 12) -> Played:
     return pool
 
 
+@pytest.fixture
+def pool() -> Played:
+    return burst()
+
+
 class TestAPublicationStands:
-    def test_for_65_seconds_where_nothing_changes_and_looks_in_between_take_nothing_back(self) -> None:
-        pool = burst()
+    def test_for_65_seconds_where_nothing_changes_and_looks_in_between_take_nothing_back(self, pool: Played) -> None:
         pool.look(20, a=4)
         assert maxima(pool.look(15)) == (10, 1, 1)
         for _ in range(32):  # every 2 s, caused by other pools
@@ -50,50 +54,71 @@ class TestAPublicationStands:
         assert maxima(pool.look(1)) != (10, 1, 1)
         assert pool.next_look() is None
 
-    def test_a_look_is_asked_for_when_a_loan_is_over_and_what_was_not_used_goes_back(self) -> None:
-        pool = burst()
+    def test_a_look_is_asked_for_when_a_loan_is_over_and_what_was_not_used_goes_back(self, pool: Played) -> None:
         pool.look(20, a=4)
         pool.look(15)
         assert pool.next_look() == 65
         back = maxima(pool.look(65))
         assert (back[0], sum(back)) == (5, 12)
 
-    def test_what_went_back_is_not_offered_again_until_something_changes(self) -> None:
-        pool = burst()
+    def test_what_went_back_is_not_offered_again_until_something_changes(self, pool: Played) -> None:
         pool.look(20, a=4)
         pool.look(15)
         back = maxima(pool.look(65))
         assert {maxima(pool.look(30)) for _ in range(20)} == {back}
         assert pool.next_look() is None
 
-    def test_no_longer_than_something_changes(self) -> None:
-        pool = burst()
+    def test_no_longer_than_something_changes(self, pool: Played) -> None:
         pool.look(20, a=4)
         pool.look(15)
         assert maxima(pool.look(10, a=6)) == maxima(pool_plan(zones((6, 0, 0)), numbers(0, 12)))
 
+    @pytest.mark.parametrize(
+        ("place", "changed", "maximum"),
+        [(0, {"weight": 2}, 12), (0, {"zone_max": 2}, 12), (2, {"bounds": Bounds(0, 4)}, 12), (0, {}, 15)],
+    )
+    def test_no_longer_than_what_it_was_dealt_for(self, place, changed, maximum) -> None:
+        frozen = group("c", bounds=(0, 2), frozen_because=stated("rolling out"))
+        pool = Played([group("a"), group("b"), frozen], numbers(0, 12))
+        assert maxima(pool.look()) == (5, 5, 2)
+        pool.groups[place] = replace(pool.groups[place], **changed)
+        pool.policy = numbers(0, maximum)
+        afresh = maxima(pool_plan(pool.groups, pool.policy))
+        assert maxima(pool.look(2)) == afresh != (5, 5, 2)
+
+    def test_nor_than_a_probing_zone_may_use_it(self) -> None:
+        pool = Played(zones((1, 0, 0)), numbers(0, 12), ClusterState(groups={key("a"): after_backoff()}))
+        assert maxima(pool.look()) == (2, 5, 5)
+        pool.groups[0] = replace(pool.groups[0], running=0)
+        found = maxima(pool.look(2))
+        assert (found[0], sum(found)) == (1, 12)
+
 
 class TestALoan:
-    def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self) -> None:
-        pool = burst()
+    def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self, pool: Played) -> None:
         assert maxima(pool.look(20, a=4)) == (4, 4, 4)
         assert pool.next_look() == 15
         assert maxima(pool.look(14)) == (4, 4, 4)
         assert maxima(pool.look(1)) == (10, 1, 1)
 
-    def test_others_stand_still_for_one_and_a_half_loops_of_their_autoscaler(self) -> None:
-        pool = burst()
+    def test_others_stand_still_for_one_and_a_half_loops_of_their_autoscaler(self, pool: Played) -> None:
         pool.policy = replace(pool.policy, autoscaler_loop=timedelta(seconds=30))
         pool.look(20, a=4)
         assert pool.next_look() == 15
         assert maxima(pool.look(44)) == (4, 4, 4)
         assert maxima(pool.look(1)) == (10, 1, 1)
 
-    def test_nothing_is_lent_where_another_zone_grows_too(self) -> None:
-        pool = burst()
+    def test_nothing_is_lent_where_another_zone_grows_too(self, pool: Played) -> None:
         pool.look(20, a=4)
         found = maxima(pool.look(10, b=2))
         assert (found[0] <= 6, sum(found)) == (True, 12)
+        assert maxima(pool.look(15)) == found
+
+    def test_what_the_cap_of_the_zone_leaves_of_it_goes_to_the_others(self) -> None:
+        pool = Played([group("a", zone_max=6), group("b"), group("c")], numbers(0, 12))
+        pool.look()
+        pool.look(20, a=4)
+        assert maxima(pool.look(15)) == (6, 3, 3)
 
     def test_two_zones_at_their_bound_share_the_rest(self) -> None:
         pool = burst(21)
@@ -101,8 +126,7 @@ class TestALoan:
         pool.look(20, a=7, b=7)
         assert maxima(pool.look(15)) == (10, 10, 1)
 
-    def test_it_is_followed_by_the_last_nodes_so_that_one_zone_can_have_all_of_the_pool(self) -> None:
-        pool = burst()
+    def test_it_is_followed_by_the_last_nodes_so_that_one_zone_can_have_all_of_the_pool(self, pool: Played) -> None:
         pool.look(20, a=4)
         pool.look(15)
         assert maxima(pool.look(10, a=10)) == (12, 0, 0)
@@ -133,6 +157,22 @@ class TestTheLastNodes:
             pool = Played(zones((3, 3, 3)), numbers(0, 12))
             assert maxima(pool.look()) == (4, 4, 4)
             assert maxima(pool.look(10, **{zone: 4}))[place] == 6
+
+    def test_as_far_as_its_cap_allows(self) -> None:
+        pool = Played([group("a", 3, zone_max=5), group("b", 3), group("c", 3)], numbers(0, 12))
+        pool.look()
+        found = maxima(pool.look(10, a=4))
+        assert (found[0], sum(found)) == (5, 12)
+
+    def test_also_where_its_growth_has_not_been_answered_yet(self, pool: Played) -> None:
+        pool.look(20, a=4)
+        pool.policy = numbers(0, 6)
+        assert maxima(pool.look(2)) == (6, 0, 0)
+
+    def test_as_many_as_there_are_zones_are_not_the_last(self) -> None:
+        pool = Played(zones((3, 3, 2)), numbers(0, 12))
+        pool.look()
+        assert maxima(pool.look(10, c=3)) == (4, 4, 4)
 
     def test_an_unused_offer_wanders_after_65_seconds_and_after_twice_as_long_each_time(self) -> None:
         pool = Played(zones((4, 4, 3)), numbers(0, 12))
@@ -191,8 +231,17 @@ def test_a_fenced_zone_keeps_what_it_holds_and_the_others_share_the_rest() -> No
 def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
+    assert "0 of the pool's 0 nodes of headroom" in reasons(found, "a")
     assert found.overcommitted
     assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
+
+
+def test_a_probing_zone_gets_room_for_one_machine() -> None:
+    found = pool_plan(zones((2, 3, 3)), numbers(0, 12), probing=("a",))
+    assert maxima(found)[0] == 3
+    assert sum(maxima(found)) == 12
+    assert "probing" in reasons(found, "a")
+    assert maxima(pool_plan(zones((4, 4, 3)), numbers(0, 12), probing=("a",))) == (5, 4, 3)  # the last node as well
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -266,9 +315,10 @@ def test_the_minimum_counts_only_running_nodes_of_a_fenced_zone() -> None:
     assert minima(found) == (0, 3, 3)
 
 
-def test_ties_do_not_always_go_to_the_first_zone() -> None:
-    first = {maxima(pool_plan(zones((0, 0, 0), pool=f"pool-{i}", pool_min=0, pool_max=4))).index(2) for i in range(20)}
-    assert first == {0, 1, 2}
+@pytest.mark.parametrize("held", [0, 1])
+def test_ties_do_not_always_go_to_the_first_zone(held) -> None:
+    pools = [zones((held,) * 3, pool=f"pool-{i}", pool_min=0, pool_max=4) for i in range(20)]
+    assert {maxima(pool_plan(pool)).index(2) for pool in pools} == {0, 1, 2}
 
 
 def test_the_last_free_node_stays_where_it_was_offered() -> None:
@@ -276,24 +326,8 @@ def test_the_last_free_node_stays_where_it_was_offered() -> None:
     found = pool_plan(zones((4, 4, 3)), numbers(0, 12))
     assert maxima(found) == (4, 4, 4)
     settled = [
-        group("a", 4, bounds=(0, 4), offer=offered(4, 4)),
-        group("b", 4, bounds=(0, 4), offer=offered(4, 4)),
-        group("c", 3, bounds=(0, 4), offer=offered(4, 3)),
+        group("a", 4, bounds=(0, 4), published=offered(4)),
+        group("b", 4, bounds=(0, 4), published=offered(4)),
+        group("c", 3, bounds=(0, 4), published=offered(4)),
     ]
     assert not pool_plan(settled, numbers(0, 12)).changes
-
-
-def test_every_zone_fenced_leaves_everything_where_it_is() -> None:
-    found = pool_plan(zones((2, 2, 2), running=(1, 2, 2)), numbers(0, 12), fenced=("a", "b", "c"))
-    assert requested(found) == (2, 2, 2)
-    assert maxima(found) == (2, 2, 2)
-    assert found.starved == 1
-
-
-def test_a_failure_that_is_not_the_zones_is_fenced_but_not_hopped() -> None:
-    found = pool_plan(
-        zones((5, 3, 3), running=(2, 3, 3)), numbers(0, 12), states={key("a"): in_backoff(FailureClass.QUOTA)}
-    )
-    assert requested(found) == (5, 3, 3)
-    assert maxima(found)[0] == 5
-    assert "another zone would fail the same way" in reasons(found, "a")

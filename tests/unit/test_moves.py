@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
@@ -73,17 +72,6 @@ class TestWhoTakesThem:
         assert requested(found) == (4, 4)
         assert found.starved == 2
 
-    @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-    def test_what_would_fail_elsewhere_too_stays(self, kind: FailureClass) -> None:
-        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
-        assert requested(found) == (5, 3)
-        assert found.moves == {}
-
-    @pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
-    def test_what_another_zone_may_deliver_goes(self, kind: FailureClass) -> None:
-        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
-        assert requested(found) == (2, 6)
-
     def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
         groups = [
             group("a", 5, running=2),
@@ -100,12 +88,14 @@ class TestBesideAnAutoscaler:
             True
         ]
 
-    @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
+    @pytest.mark.parametrize(
+        ("ago", "running", "is_cut"), [(0, 3, True), (14.9, 3, True), (15, 3, False), (40, 3, False), (0, 4, False)]
+    )
     def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
-        self, ago: float, is_cut: bool
+        self, ago: float, running: int, is_cut: bool
     ) -> None:
         ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
-        found = pool_plan([group("a", 2), group("b", 4, running=3, move=ours)], MOVE)
+        found = pool_plan([group("a", 2), group("b", 4, running=running, move=ours)], MOVE)
         bounds = found.groups[1].bounds
         assert (bounds.max == 4) is is_cut
 

@@ -54,6 +54,11 @@ class Scene:
         return [view.running for view in self.world.groups()]
 
 
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
@@ -82,16 +87,14 @@ def test_demand_is_balanced_over_the_zones_of_a_pool(flavour: str) -> None:
     assert scene.autoscaler.pending(POOL) == 0
 
 
-def test_pods_bound_to_a_zone_are_served_there_alone() -> None:
-    scene = Scene()
+def test_pods_bound_to_a_zone_are_served_there_alone(scene: Scene) -> None:
     scene.demand(0)
     scene.demand(3, B)
     scene.run(minutes=3)
     assert scene.running == [1, 3, 1]
 
 
-def test_a_dead_zone_holds_its_order_until_the_provision_timeout() -> None:
-    scene = Scene()
+def test_a_dead_zone_holds_its_order_until_the_provision_timeout(scene: Scene) -> None:
     scene.world.take_away(FLAVOUR, A)
     scene.demand(9)
     scene.run(minutes=10)
@@ -140,8 +143,7 @@ def test_the_minimum_alone_raises_nothing() -> None:
     assert scene.requested == [0, 0, 0]
 
 
-def test_its_writes_carry_no_version_and_name_it_as_the_writer() -> None:
-    scene = Scene()
+def test_its_writes_carry_no_version_and_name_it_as_the_writer(scene: Scene) -> None:
     before = scene.cluster.store.list(SCALABLES)[0]
     scene.bounds(A, 0, 9)
     scene.demand(9)
@@ -153,8 +155,7 @@ def test_its_writes_carry_no_version_and_name_it_as_the_writer() -> None:
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
 
 
-def test_demand_below_zero_and_unknown_pools_are_refused() -> None:
-    scene = Scene()
+def test_demand_below_zero_and_unknown_pools_are_refused(scene: Scene) -> None:
     with pytest.raises(ValueError, match="negative"):
         scene.demand(-1)
     with pytest.raises(ValueError, match="pool 'nope': cluster cluster-api has p"):

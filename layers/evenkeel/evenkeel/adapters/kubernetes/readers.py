@@ -30,7 +30,7 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
@@ -41,8 +41,7 @@ from evenkeel.domain.model.groups import (
     GroupKey,
     NodeGroup,
     Observation,
-    Offer,
-    Publication,
+    PublishedBounds,
     Rolling,
     Skipped,
 )
@@ -216,8 +215,7 @@ class _BesideBounds(TypedDict):
 
     adopted: Bounds | None
     has_adopted: bool
-    offer: Offer | None
-    publication: Publication | None
+    published: PublishedBounds | None
     bounds_by: str
     owner_min_max: int
     two_objects: bool
@@ -230,8 +228,7 @@ def _beside_bounds(flavour: Flavour, scalable: Scalable, claim: Claim, reading: 
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
-        "offer": read_offer(decision),
-        "publication": read_publication(decision),
+        "published": read_published(decision),
         "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
         "two_objects": claim.object is not None,
