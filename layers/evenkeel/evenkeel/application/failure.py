@@ -20,12 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
 
-from evenkeel.application.errors import (
-    BadRequestError,
-    QueueUnavailableError,
-    StateConflictError,
-    UnknownClusterError,
-)
+from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
 from evenkeel.application.events import EventOutcome, Failure, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord

@@ -10,7 +10,7 @@ from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.membership.pausing import hold
+from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -35,7 +35,11 @@ class Preview:
         pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
         ids = {pool.id for pool in pools}
         pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
-        return cls(remembered=remembered, plan=plan, pools=tuple(hold(pool, policy.paused, plan.now) for pool in pools))
+        return cls(
+            remembered=remembered,
+            plan=plan,
+            pools=tuple(freeze_paused(pool, policy.paused, plan.now) for pool in pools),
+        )
 
     @property
     def now(self) -> datetime:

@@ -29,14 +29,7 @@ from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remembered, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
+from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState

@@ -40,7 +40,6 @@ _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
 
-
 # An escape of one half of a character beyond the first plane; most come in pairs, which do no harm.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # Sixteen writers side by side may each have renewed theirs.

@@ -37,8 +37,6 @@ from evenkeel.domain.writes import Patch
 _NAMES_PER_SELECTOR = 50
 # Events are for people; the patches of the pools to come need the last seconds of an invocation more.
 _SPARE_SECONDS = 30
-
-
 _log = logging.getLogger("evenkeel.kubernetes")
 _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",

@@ -17,15 +17,7 @@ from typing import Any
 from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces, read_resources
 from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Flavour, Reference
 from evenkeel.adapters.kubernetes.machines import ScalableId, scalable_of, scalables_of
-from evenkeel.adapters.kubernetes.objects import (
-    Object,
-    Reading,
-    entries_of,
-    get_path,
-    mapping,
-    name_of,
-    string_map,
-)
+from evenkeel.adapters.kubernetes.objects import Object, Reading, entries_of, get_path, mapping, name_of, string_map
 from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey

@@ -36,16 +36,7 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.groups import (
-    Bounds,
-    GroupKey,
-    NodeGroup,
-    Observation,
-    Offer,
-    Publication,
-    Rolling,
-    Skipped,
-)
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, Offer, Publication, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 

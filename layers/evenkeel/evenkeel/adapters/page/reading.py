@@ -9,17 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.view import (
-    Decision,
-    Fence,
-    GroupView,
-    History,
-    Lane,
-    Page,
-    PoolView,
-    Section,
-    Span,
-)
+from evenkeel.adapters.page.view import Decision, Fence, GroupView, History, Lane, Page, PoolView, Section, Span
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
     BoundChange,

@@ -18,16 +18,13 @@ from evenkeel.domain.model.states import GroupState
 
 # Three times within an hour is no edit but an owner: a GitOps tool, a controller.
 CONTEST_REVERTS = 3
-
-
 CONTEST_WITHIN = timedelta(hours=1)
-
 
 # Names of machines that have failed, per group: enough to know most of those that are launched again.
 _REFUSED_KEPT = 100
 
 
-def see(
+def observe_health(
     group: NodeGroup,
     state: GroupState | None,
     now: datetime,
