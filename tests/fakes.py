@@ -24,7 +24,7 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
@@ -325,8 +325,7 @@ class FakeCluster:
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
-            offer=read_offer(decision),
-            publication=read_publication(decision),
+            published=read_published(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )

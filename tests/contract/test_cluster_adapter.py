@@ -496,7 +496,7 @@ class TestWriting:
         assert stage.run().written
         found = list(stage.observe().values())
         assert sum(group.bounds.max for group in found if group.bounds) == 12
-        assert all(group.offer is not None and group.adopted == Bounds(0, 9) for group in found)
+        assert all(group.published is not None and group.adopted == Bounds(0, 9) for group in found)
         stage.settle()
         versions = [stage.get(item)["metadata"]["resourceVersion"] for item in pool]
         stage.run()

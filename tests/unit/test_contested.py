@@ -11,10 +11,10 @@ from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
 from evenkeel.application.words import sentences
-from evenkeel.domain.annotations import read_publication, write_decision
+from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.observed import observe_health
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, Publication, State
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PublishedBounds, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
@@ -26,8 +26,8 @@ _TIMEOUT = timedelta(minutes=15)
 
 def _put_back(minutes: int, *, ours: Bounds = Bounds(1, 8), theirs: Bounds = Bounds(0, 4)) -> NodeGroup:  # noqa: B008
     """A group on which we published `ours`, and somebody wrote `theirs` over it."""
-    published = Publication(at=NOW + minutes * MINUTE, bounds=ours)
-    return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, publication=published, bounds_by="argocd")
+    published = PublishedBounds(at=NOW + minutes * MINUTE, bounds=ours)
+    return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, published=published, bounds_by="argocd")
 
 
 def _seen(minutes: list[int]) -> GroupState | None:
@@ -57,8 +57,8 @@ def test_what_was_longer_ago_than_an_hour_does_not_hide_three_times_within_one()
 def test_replicas_that_are_put_back_three_times_within_an_hour_are_contested_as_bounds_are() -> None:
     state: GroupState | None = None
     for minute in (0, 20, 40):
-        wrote = Publication(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
-        found = replace(group("a", 4, running=1, bounds=(0, 4)), publication=wrote, replicas_by="argocd")
+        wrote = PublishedBounds(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
+        found = replace(group("a", 4, running=1, bounds=(0, 4)), published=wrote, replicas_by="argocd")
         state = observe_health(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
     assert state is not None
     assert state.contested_replicas
@@ -116,22 +116,11 @@ def test_resume_tries_again() -> None:
     assert store.load("blue").state.groups[key("a")].contested_since is None
 
 
-def test_what_we_publish_is_read_back_and_garbage_is_no_publication() -> None:
-    offer = replace(group("a", 2), bounds=Bounds(1, 8))
-    text = write_decision(
-        plan(
-            Observation(groups=(replace(offer, pool_max=8, zone="a"),)), ClusterState(), Policy(strategy=BALANCED), NOW
-        )
-        .pools[0]
-        .groups[0]
-        .offer,
-        NOW,
-        "why",
-        Bounds(1, 8),
-    )
-    assert read_publication(text) == Publication(at=NOW, bounds=Bounds(1, 8))
+def test_what_we_publish_is_read_back_and_garbage_is_not() -> None:
+    published = PublishedBounds(at=NOW, bounds=Bounds(1, 8), state=State.FENCED, requested=2, before=3)
+    assert read_published(write_published(published, 2, "why")) == published
     for garbage in (None, "", "[]", "{}", '{"at": "soon", "min": 1, "max": 2}', '{"at": 5, "min": 9, "max": 2}'):
-        assert read_publication(garbage) is None
+        assert read_published(garbage) is None
 
 
 def test_the_last_foreign_writer_of_the_bounds_is_named_from_managed_fields() -> None:

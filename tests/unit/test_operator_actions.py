@@ -37,7 +37,7 @@ from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, Publication
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
@@ -408,7 +408,7 @@ class TestRestoreOfAPool:
         assert {patch.plan.group.key.name for patch in restored} == {"workers-a", "workers-b"}
         assert all(patch.leaves and patch.bounds == Bounds(1, 9) for patch in restored)
         for patch in restored:  # what the API would take off
-            house.cluster.change(patch.plan.group.key, offer=None, has_adopted=False, adopted=None)
+            house.cluster.change(patch.plan.group.key, published=None, has_adopted=False, adopted=None)
         outcome = house.run()
         assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
         assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
@@ -452,7 +452,7 @@ class TestRestoreOfAPool:
         house.ask("restore", pool="workers")
         house.run()
         for zone in "ab":
-            house.cluster.change(key(zone), offer=None, has_adopted=False, adopted=None)
+            house.cluster.change(key(zone), published=None, has_adopted=False, adopted=None)
         house.run()
         pools = house.store.load("demo").state.pools
         assert pools[PoolId("cluster-api", "default", "", "workers")].adopted == {}
@@ -602,8 +602,8 @@ class TestExplain:
     def test_when_its_bounds_were_written_and_what_was_decided_is_told(self) -> None:
         house = House()
         house.run()
-        published = Publication(at=house.clock.at, bounds=Bounds(1, 4))
-        house.cluster.change(key("a"), publication=published)
+        published = PublishedBounds(at=house.clock.at, bounds=Bounds(1, 4))
+        house.cluster.change(key("a"), published=published)
         house.clock.at += 3 * MINUTE
         answer = house.ask("explain", group="workers-a")
         assert "last written at 2026-01-15T12:01:00Z (3 minutes ago), to 1 and 4." in answer["message"]

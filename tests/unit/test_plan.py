@@ -45,7 +45,7 @@ def test_what_the_look_skipped_stays_skipped_with_its_reason() -> None:
 
 
 def test_a_group_that_is_as_it_should_be_says_so() -> None:
-    settled = [group(zone, 4, bounds=(0, 4), offer=offered(4, 4)) for zone in "abc"]
+    settled = [group(zone, 4, bounds=(0, 4), published=offered(4)) for zone in "abc"]
     found = pool_plan(settled, numbers(0, 12))
     assert not found.changes
     assert all("left alone: it is as it should be" in reasons(found, zone) for zone in "abc")
@@ -81,7 +81,7 @@ def test_imbalance_is_the_fullest_zone_less_the_emptiest() -> None:
 
 
 def test_a_quiet_pool_has_no_news() -> None:
-    settled = [group(zone, 4, bounds=(0, 4), offer=offered(4, 4)) for zone in "abc"]
+    settled = [group(zone, 4, bounds=(0, 4), published=offered(4)) for zone in "abc"]
     assert pool_plan(settled, numbers(0, 12)).digest(applied=False) == ""
 
 

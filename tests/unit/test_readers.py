@@ -570,7 +570,7 @@ class TestFaults:
     def test_an_edited_decision_is_no_fault(self) -> None:
         for text in ("", "{", "[]", '{"max": -1, "target": 2, "state": "healthy"}', '{"max": 1}'):
             group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/decision": text}))
-            assert (group.offer, group.faults) == (None, ())
+            assert (group.published, group.faults) == (None, ())
 
     @given(
         st.recursive(

@@ -16,7 +16,7 @@ from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
 from evenkeel.cli.simulation.world import Agenda, Group, World
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.groups import Bounds, Offer, State
+from evenkeel.domain.model.groups import Bounds, State
 from tests.unit.test_docs import rows
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))
@@ -255,9 +255,8 @@ def test_what_was_published_is_read_back_from_the_annotations_of_the_group() -> 
     seen = made.world.observe(made.world.groups[0])
     assert seen.bounds is not None
     assert seen.bounds.max > 4
-    assert seen.publication is not None
-    assert seen.publication.bounds == seen.bounds
-    assert seen.offer == Offer(max=seen.bounds.max, target=4, state=State.HEALTHY)
+    assert seen.published is not None
+    assert (seen.published.bounds, seen.published.state) == (seen.bounds, State.HEALTHY)
     assert seen.adopted == Bounds(0, 4)
 
 

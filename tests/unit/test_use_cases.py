@@ -755,7 +755,7 @@ class TestWhatIsTold:
         for _ in range(7):
             house.run()
         # its annotation is gone, and with it what was published for it
-        house.cluster.change(key("a"), requested=3, running=3, offer=None, publication=None)
+        house.cluster.change(key("a"), requested=3, running=3, published=None)
         for _ in range(8):
             house.run()
         assert house.bus.types.count("Node Group Recovered") == 1

@@ -86,7 +86,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 def carries_ours(group: NodeGroup) -> bool:
     """Whether anything that we wrote is still on the group."""
-    return group.has_adopted or group.offer is not None or group.move is not None
+    return group.has_adopted or group.published is not None or group.move is not None
 
 
 def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:

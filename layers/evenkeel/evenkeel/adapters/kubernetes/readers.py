@@ -30,13 +30,13 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, Offer, Publication, Rolling, Skipped
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PublishedBounds, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
@@ -207,8 +207,7 @@ class _BesideBounds(TypedDict):
 
     adopted: Bounds | None
     has_adopted: bool
-    offer: Offer | None
-    publication: Publication | None
+    published: PublishedBounds | None
     bounds_by: str
     owner_min_max: int
     two_objects: bool
@@ -221,8 +220,7 @@ def _beside_bounds(flavour: Flavour, scalable: Scalable, claim: Claim, reading: 
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
-        "offer": read_offer(decision),
-        "publication": read_publication(decision),
+        "published": read_published(decision),
         "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
         "two_objects": claim.object is not None,

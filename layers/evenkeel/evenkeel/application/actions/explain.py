@@ -178,10 +178,10 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
         age = ago(preview.now - state.last_failure)
         sentences.append(f"Its last failure was at {rfc3339(state.last_failure)} ({age}): {message}.")
-    if (publication := group.publication) is not None:
+    if (published := group.published) is not None and published.bounds is not None:
         sentences.append(
-            f"Its bounds were last written at {rfc3339(publication.at)} ({ago(preview.now - publication.at)}), "
-            f"to {publication.bounds.min} and {publication.bounds.max}."
+            f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
+            f"to {published.bounds.min} and {published.bounds.max}."
         )
     if group.has_adopted or str(group.key) in pool.remembered.adopted:
         adopted = pool.adopted.get(str(group.key))

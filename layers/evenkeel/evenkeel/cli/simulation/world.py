@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 
 from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.reasons import Rule, because
@@ -248,8 +248,7 @@ class World:
             faults=(fault,) if group.bad_bounds else (),
             adopted=None if group.adopted is None else read_adopted(group.adopted),
             has_adopted=group.adopted is not None,
-            offer=read_offer(group.decision),
-            publication=read_publication(group.decision),
+            published=read_published(group.decision),
             move=group.move,
             frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,

@@ -101,22 +101,23 @@ def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
 
 
 def _is_put_back(group: NodeGroup) -> bool:
-    return group.publication is not None and (_bounds_put_back(group) or _replicas_put_back(group))
+    return _bounds_put_back(group) or _replicas_put_back(group)
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
-    return group.publication is not None and group.bounds not in (None, group.publication.bounds)
+    published = group.published.bounds if group.published is not None else None
+    return published is not None and group.bounds not in (None, published)
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
     """Whether the replicas are again what they were before we wrote them."""
-    wrote = group.publication
+    wrote = group.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
 
 def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
     """The state after somebody wrote other values over ours. Each publication is counted once, however often seen."""
-    publication = group.publication
+    publication = group.published
     if publication is None or publication.at in state.reverts or state.contested_since is not None:
         return state
     reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)

@@ -88,8 +88,8 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
     if state is State.FENCED:
         ends = (remembered.backoff_until if remembered is not None else None, health.impaired_until)
         draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-        published = group.offer.state if group.offer else State.HEALTHY
-        if published is not State.FENCED and remembered is not None:
+        is_answer = group.published is not None and group.published.state is State.FENCED
+        if not is_answer and remembered is not None:
             draft.failed_at = remembered.last_failure
     _explain(draft, health, now)
     return draft

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Offer, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -39,11 +39,6 @@ class GroupPlan:
     def lowers_requested(self) -> bool:
         """Whether machines will go."""
         return self.requested < self.group.requested
-
-    @property
-    def offer(self) -> Offer:
-        """What the annotation remembers of this plan."""
-        return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
 
 
 @dataclass(frozen=True, kw_only=True)
