@@ -31,7 +31,7 @@ from evenkeel.config import (
     Registration,
     ScaleRequestRecord,
     ZoneRecord,
-    ZoneWord,
+    ZoneStatement,
 )
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer
@@ -136,12 +136,12 @@ def test_what_was_saved_is_loaded(registered: Store) -> None:
 
 
 def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
-    said = ZoneRecord(words={"a test": ZoneWord(until=NOW + 30 * MINUTE, said_at=NOW)})
+    said = ZoneRecord(words={"a test": ZoneStatement(until=NOW + 30 * MINUTE, said_at=NOW)})
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", said, None)
     found = registered.load("demo")
     assert found.zones == {"eu-central-1a": said}
     assert found.state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
-    later = ZoneRecord(words={"a test": ZoneWord(until=NOW, said_at=NOW + MINUTE)})
+    later = ZoneRecord(words={"a test": ZoneStatement(until=NOW, said_at=NOW + MINUTE)})
     with pytest.raises(StateConflictError):
         registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, None)
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, found.versions)
@@ -206,7 +206,7 @@ def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Stor
 def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) -> None:
     first, second = registered.load("demo").versions, registered.load("demo").versions
     timer, look = Timer(due=NOW + MINUTE), EventLookRecord(at=NOW, by="event-1")
-    zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
+    zone = ZoneRecord(words={"x": ZoneStatement(until=NOW + MINUTE, said_at=NOW)})
     request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
     writes: list[Callable[[Versions], None]] = [
         lambda versions: registered.save_record(record(), PAUSED, versions),
@@ -431,7 +431,7 @@ class TestWhatIsOver:
 
     def save_all(self, store: Store) -> None:
         store.save_group("demo", KEY, FAILED, None)
-        store.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)}), None)
+        store.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneStatement(until=NOW + MINUTE, said_at=NOW)}), None)
         store.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         store.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
         store.save_pool("demo", POOL, PoolState(digest="abc"), None)
@@ -463,7 +463,7 @@ class TestWhatIsOver:
 
     def test_an_old_word_and_an_old_request_are_not_either(self, registered: Store) -> None:
         old = NOW - timedelta(days=2000)
-        registered.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=old, said_at=old)}), None)
+        registered.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneStatement(until=old, said_at=old)}), None)
         registered.save_scale_request(
             "demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=old, done=True), None
         )
@@ -523,7 +523,7 @@ class TestANewerRelease:
     def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
         self, kept: Kept, registered: Store
     ) -> None:
-        zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
+        zone = ZoneRecord(words={"x": ZoneStatement(until=NOW + MINUTE, said_at=NOW)})
         scale_request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
         control = ControlRecord(paused_pools={"workers": None})
         saves: dict[str, Callable[[Versions | None], None]] = {
@@ -675,7 +675,7 @@ class TestTheTableItself:
     ) -> None:
         """So that a policy on attributes keeps the function that hears events from writing META."""
         table.save_group("demo", KEY, FAILED, None)
-        table.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW)}), None)
+        table.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneStatement(until=NOW)}), None)
         table.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
         table.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
         items = self.items(deployment)
@@ -698,7 +698,7 @@ class TestTheTableItself:
             client.put_item(TableName=deployment.table, Item=old)
         found = table.load("demo")
         assert found.state.groups == {KEY: FAILED}
-        assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
+        assert found.zones["a"].words == {"operator": ZoneStatement(until=NOW, said_at=NOW)}
         assert set(found.scale_requests) == {"r1"}
         after = replace(FAILED, message="newer")
         table.save_group("demo", KEY, after, found.versions)

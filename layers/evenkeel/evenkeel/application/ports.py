@@ -9,7 +9,8 @@ from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Regis
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch
@@ -47,9 +48,8 @@ class Remembered:
     control: ControlRecord
     state: ClusterState
     zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
-    scale_requests: Mapping[
-        str, ScaleRequestRecord
-    ]  # by id, those that are done too; the plan needs only state.growths
+    # By id, those that are done too; the plan needs only state.scale_requests.
+    scale_requests: Mapping[str, ScaleRequestRecord]
     versions: Versions
     fencing_token: int  # of the lease
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
@@ -61,10 +61,18 @@ class Remembered:
         """What plans are made from: what the record says, with what is paused and what is being restored."""
         return self.control.applied_to(self.record.policy())
 
+    def backoff_of(self, key: GroupKey) -> BackoffPolicy:
+        """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
+        policy, name = self.record.policy(), str(key)
+        pools = self.state.pools.items()
+        pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
+        rule = None if pool is None else rule_of(pool, policy)
+        return (rule.backoff if rule else None) or policy.backoff
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to write to a cluster until ``expires``. Every new lease has a higher fence."""
+    """The right to write to a cluster until ``expires``. Every new lease has a higher fencing token."""
 
     owner: str
     fencing_token: int
@@ -260,5 +268,4 @@ class RunPorts:
     together: Together = in_turn
 
     def new_id(self) -> str:
-        """A ULID of this moment."""
         return ulid(self.clock.now(), self.random_bytes(10))

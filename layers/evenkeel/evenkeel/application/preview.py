@@ -43,12 +43,10 @@ class Preview:
 
     @property
     def now(self) -> datetime:
-        """The moment that is planned for."""
         return self.plan.now
 
     @property
     def record(self) -> ClusterRecord:
-        """What an operator has registered."""
         return self.remembered.record
 
     def state_of(self, key: GroupKey) -> GroupState | None:
@@ -148,12 +146,12 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
         find_pool(preview, name)
 
 
-def _unclear(what: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
+def _unclear(kind: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
     if matches:
         count = f"{preview.record.id} has {len(matches)} of that name"
-        return f"{what} is {shown(name)}: {count}: name one of {', '.join(matches)}"
-    there = f"it has {', '.join(names[:20])}" if names else "it has none"
-    return f"{what} is {shown(name)}: {preview.record.id} has no such {what}: {there}{near(name, names)}"
+        return f"{kind} is {shown(name)}: {count}: name one of {', '.join(matches)}"
+    choices = f"it has {', '.join(names[:20])}" if names else "it has none"
+    return f"{kind} is {shown(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"
 
 
 def ago(length: timedelta) -> str:

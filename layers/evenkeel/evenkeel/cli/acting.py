@@ -13,10 +13,10 @@ import typer
 from pydantic.fields import FieldInfo
 
 from evenkeel.application.actions.table import ACTIONS, Action
+from evenkeel.application.words import counted
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.remote import CannotAskError, ask
-from evenkeel.cli.table import counted
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 

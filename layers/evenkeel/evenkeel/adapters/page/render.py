@@ -9,8 +9,8 @@ from evenkeel.adapters.page.html import Child, Html, el, joined
 from evenkeel.adapters.page.theme import Theme, stylesheet
 from evenkeel.adapters.page.timeline import timeline
 from evenkeel.adapters.page.view import Decision, GroupView, Page, PoolView, Section, Span
-from evenkeel.adapters.page.words import counted, duration, moment, when
-from evenkeel.application.words import rfc3339
+from evenkeel.adapters.page.words import duration, moment, when
+from evenkeel.application.words import counted, rfc3339
 from evenkeel.domain.model.groups import State
 
 # A shape beside the word, for those who see no colours; no two are alike in print either.
