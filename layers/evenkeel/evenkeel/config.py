@@ -125,14 +125,6 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
 
 
-def _strategy(value: object) -> object:
-    return value if isinstance(value, Strategy) else read_strategy(value)
-
-
-def _on_failure(value: object) -> object:
-    return value if isinstance(value, OnFailure) else OnFailure.read(value)
-
-
 def _flavour(value: str) -> str:
     if value not in FLAVOURS:
         *names, last = (f"'{name}'" for name in FLAVOURS)
@@ -158,10 +150,10 @@ Moment = Annotated[
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 StrategyName = Annotated[
     InstanceOf[Strategy],
-    BeforeValidator(_strategy, json_schema_input_type=str),
+    BeforeValidator(read_strategy, json_schema_input_type=str),
     PlainSerializer(lambda strategy: strategy.name, return_type=str),
 ]
-OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
+OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63

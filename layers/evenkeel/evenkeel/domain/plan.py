@@ -150,7 +150,7 @@ def _plan_pool(
         pool=pool,
         now=now,
         groups=assess(pool, state, now),
-        seen=sighting,
+        sighting=sighting,
         grower=grower,
         request=request,
         look_at=[now + SECOND_LOOK] if others_changed else [],
@@ -223,10 +223,10 @@ def report(pool: PoolDraft) -> None:
 def remember(pool: PoolDraft) -> None:
     """What is wanted now and since when, and when to look again."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
-    since = pool.now if planned and planned != pool.seen.planned else pool.seen.since
-    pool.seen = replace(pool.seen, planned=planned, since=since)
+    since = pool.now if planned and planned != pool.sighting.planned else pool.sighting.since
+    pool.sighting = replace(pool.sighting, planned=planned, since=since)
     if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
-        pool.look_at.append(pool.stood_since + pool.pool.still)
+        pool.look_at.append(pool.stood_since + pool.pool.standstill)
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
@@ -258,7 +258,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         starved=starved(draft),
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.seen, published=draft.publication),
+        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,

@@ -329,9 +329,9 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
     for at, zone, count, state in samples:
-        counts, shown = nodes.setdefault(zone, {}), states.setdefault(zone, {})
+        counts, zone_states = nodes.setdefault(zone, {}), states.setdefault(zone, {})
         counts[at] = counts.get(at, 0) + max(0, count or 0)
-        shown[at] = min(shown.get(at, state), state, key=worst.index)
+        zone_states[at] = min(zone_states.get(at, state), state, key=worst.index)
     return tuple(Lane(zone=zone, nodes=_changes(nodes[zone]), states=_changes(states[zone])) for zone in sorted(nodes))
 
 

@@ -55,7 +55,7 @@ def _after_change(
     if not at_bound:
         deal.level_out(fresh.grower, 0)
         return fresh, None
-    still_until = pool.seen.since + pool.pool.still
+    still_until = pool.sighting.since + pool.pool.standstill
     if pool.now < still_until:
         deal.keep(last, because(Rule.HEADROOM_STANDS_GROWING))
         return replace(last, grower=fresh.grower), still_until

@@ -257,7 +257,7 @@ def _members(
         "backoff": rule.backoff or policy.backoff,
         "provision_timeout": rule.provision_timeout or policy.provision_timeout,
         "autoscaler": policy.autoscaler,
-        "still": policy.autoscaler_loop * 1.5,
+        "standstill": policy.autoscaler_loop * 1.5,
         "state": pool.state,
         "known_as": pool.known_as,
         "unplaced": 0 if request else unplaced,

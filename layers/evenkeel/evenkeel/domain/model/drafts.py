@@ -107,7 +107,7 @@ class PoolDraft:
     pool: Pool
     now: datetime
     groups: list[Draft]
-    seen: Sighting
+    sighting: Sighting
     grower: str = ""  # key of the group that others have let grow most since the last look
     ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
