@@ -97,7 +97,7 @@ def test_a_first_deployment_records_what_switching_the_cluster_on_then_writes(
             return [decision["pool"] for decision in run("record")["decisions"][known:] if "pool" in decision]
 
         def outcomes(pools: list[Any]) -> set[str]:
-            return {group.pop("outcome") for pool in pools for group in pool["groups"]}
+            return {group.pop(name) for pool in pools for group in pool["groups"] for name in ("outcome", "result")}
 
         recorded = register()
         planned = run("plan", "-o", "json")["pools"]

@@ -156,8 +156,9 @@ def test_a_first_deployment_writes_nothing_and_one_register_switches_one_cluster
     assert laptop.patches() == 2
     written = laptop.json("status")["decisions"][0]
     # One of the zones is as it should be already.
-    assert sorted(group.pop("outcome") for group in written["pool"]["groups"]) == ["left alone", "written", "written"]
-    assert sorted(group.pop("outcome") for group in recorded["pool"]["groups"]) == ["left alone", "planned", "planned"]
+    for decision, outcome in ((written, "written"), (recorded, "planned")):
+        for name in ("outcome", "result"):
+            assert sorted(group.pop(name) for group in decision["pool"]["groups"]) == ["left alone", outcome, outcome]
     # What a dry run records, what `plan` shows and what is then written is one and the same.
     assert planned["pools"] == [recorded["pool"]] == [written["pool"]]
     bounds = {group.name: (group.minimum, group.maximum) for group in laptop.world.clusters["cluster-api"].groups()}

@@ -471,6 +471,7 @@ def test_a_delete_mark_that_a_dead_worker_left_behind_never_costs_a_node(name: s
         sea.deliver(sea.message_for(name), happenings={(-1, "after"): sea.steps.kill})
         assert vessel.patches == 1, "the mark, and nothing else"
         sea.world.give_back(name, zone)
+        sea.pass_time(timedelta(minutes=5), steps=5)  # before its autoscaler gives the machine up
         sea.pass_time(timedelta(hours=4), steps=4)
         assert len(vessel.in_zone(zone).running) == vessel.in_zone(zone).requested == 3, "the marked one is a node now"
         for _ in range(3):
