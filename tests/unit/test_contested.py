@@ -11,7 +11,7 @@ from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.words import sentences
 from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.observed import see
+from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PublishedBounds, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -32,8 +32,8 @@ def _seen(minutes: list[int]) -> GroupState | None:
     state: GroupState | None = None
     for minute in minutes:
         at = NOW + (minute + 1) * MINUTE
-        state = see(_put_back(minute), state, at, BackoffPolicy(), _TIMEOUT)
-        state = see(
+        state = observe_health(_put_back(minute), state, at, BackoffPolicy(), _TIMEOUT)
+        state = observe_health(
             _put_back(minute), state, at + MINUTE, BackoffPolicy(), _TIMEOUT
         )  # the next look counts nothing new
     return state
@@ -56,7 +56,7 @@ def test_replicas_that_are_put_back_three_times_within_an_hour_are_contested_as_
     for minute in (0, 20, 40):
         wrote = PublishedBounds(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
         found = replace(group("a", 4, running=1, bounds=(0, 4)), published=wrote, replicas_by="argocd")
-        state = see(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
+        state = observe_health(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
     assert state.contested_replicas
     assert (state.contested_since, state.contested_by) == (NOW + 41 * MINUTE, "argocd")
 
@@ -80,7 +80,7 @@ def test_less_often_is_an_edit_and_is_written_over(minutes: list[int]) -> None:
 
 def test_bounds_as_we_published_them_are_nobody_s_doing() -> None:
     untouched = _put_back(0, theirs=Bounds(1, 8))
-    assert see(untouched, None, NOW + MINUTE, BackoffPolicy(), _TIMEOUT) is None
+    assert observe_health(untouched, None, NOW + MINUTE, BackoffPolicy(), _TIMEOUT) is None
 
 
 def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:

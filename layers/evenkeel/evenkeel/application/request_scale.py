@@ -63,8 +63,8 @@ class RequestScale:
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = remembered.control
-        held = "being left" if control.restoring else "paused" if control.is_paused(now) else None
-        next_step = f"{held}: it waits, for an hour at most" if held else "looked at now"
+        obstacle = "being left" if control.restoring else "paused" if control.is_paused(now) else None
+        next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "looked at now"
         message = f"request {record.id}: {_what(record)}: {cluster} is {next_step}"
         return EventOutcome(verdict=Verdict.RECORDED, message=message)
 

@@ -32,6 +32,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
 
+# Ten arguments: typer makes an option of each.
 def plan_command(
     file: Annotated[
         list[str] | None,

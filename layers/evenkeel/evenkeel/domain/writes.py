@@ -96,5 +96,5 @@ def patches(plan: GroupPlan) -> list[Patch]:
 
 def is_complete(plan: GroupPlan) -> bool:
     """Whether :func:`patches` leads all the way; else an owner's controller has to copy bounds before."""
-    left = patches(plan)
-    return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in left)
+    steps = patches(plan)
+    return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)

@@ -9,17 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.view import (
-    Decision,
-    Fence,
-    GroupView,
-    History,
-    Lane,
-    Page,
-    PoolView,
-    Section,
-    Span,
-)
+from evenkeel.adapters.page.view import Decision, Fence, GroupView, History, Lane, Page, PoolView, Section, Span
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
     BoundChange,
@@ -339,9 +329,9 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
     for at, zone, count, state in samples:
-        counts, shown = nodes.setdefault(zone, {}), states.setdefault(zone, {})
+        counts, zone_states = nodes.setdefault(zone, {}), states.setdefault(zone, {})
         counts[at] = counts.get(at, 0) + max(0, count or 0)
-        shown[at] = min(shown.get(at, state), state, key=worst.index)
+        zone_states[at] = min(zone_states.get(at, state), state, key=worst.index)
     return tuple(Lane(zone=zone, nodes=_changes(nodes[zone]), states=_changes(states[zone])) for zone in sorted(nodes))
 
 

@@ -25,8 +25,8 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
         restoring_pools = tuple(name for name in before.restoring_pools if name != pool)
         control = call.change_control(remembered, {"paused_pools": paused_pools, "restoring_pools": restoring_pools})
     call.request_look("resumed")
-    what = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
-    return {"message": f"{what} is resumed and looked at now{call.still_held(control)}"}
+    subject = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
+    return {"message": f"{subject} is resumed and looked at now{call.still_held(control)}"}
 
 
 def _end_contests(call: Call, remembered: Remembered) -> None:

@@ -183,10 +183,9 @@ class Evenkeel:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Every decision so far."""
         return self._table.decisions
 
-    def hear(self, group: Group, failure: MachineFailure) -> None:
+    def record_failure(self, group: Group, failure: MachineFailure) -> None:
         """A failure event has arrived; a look follows it."""
         if failure.at is None:
             return
@@ -215,21 +214,18 @@ class Evenkeel:
     # Ports
 
     def now(self) -> datetime:
-        """The clock."""
         return self._world.time
 
     def sleep(self, seconds: float) -> None:
         """Nothing waits within a run."""
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> _Cluster:
-        """The cluster."""
         return _Cluster(self._world, self._groups)
 
     def request(self, cluster: str, reason: str, deduplication: str) -> None:
         """A run asks for looks with a delay only."""
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """The queue."""
         self._look_again(seconds)
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:

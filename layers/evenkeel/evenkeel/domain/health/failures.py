@@ -60,9 +60,7 @@ _PATTERNS = (
     ),
 )
 
-
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
-
 
 # OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
 # (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).

@@ -18,16 +18,13 @@ from evenkeel.domain.model.states import GroupState
 
 # Three times within an hour is no edit but an owner: a GitOps tool, a controller.
 CONTEST_REVERTS = 3
-
-
 CONTEST_WITHIN = timedelta(hours=1)
-
 
 # Names of machines that have failed, per group: enough to know most of those that are launched again.
 _REFUSED_KEPT = 100
 
 
-def see(
+def observe_health(
     group: NodeGroup,
     state: GroupState | None,
     now: datetime,
@@ -39,7 +36,7 @@ def see(
 
     ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
     """
-    put_back = _is_put_back(group)
+    put_back = _bounds_put_back(group) or _replicas_put_back(group)
     news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
@@ -101,10 +98,6 @@ def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
     return replace(
         state, refused=tuple(sorted(names) + [name for name in state.refused if name not in names])[:_REFUSED_KEPT]
     )
-
-
-def _is_put_back(group: NodeGroup) -> bool:
-    return _bounds_put_back(group) or _replicas_put_back(group)
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:

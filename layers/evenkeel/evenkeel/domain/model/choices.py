@@ -52,5 +52,5 @@ class OnFailure(StrEnum):
         try:
             return cls(str(value).lower())
         except ValueError:
-            known = ", ".join(member.value for member in cls)
-            raise BadValueError(f"no such treatment of failures: choose one of {known}") from None
+            names = ", ".join(member.value for member in cls)
+            raise BadValueError(f"no such treatment of failures: choose one of {names}") from None

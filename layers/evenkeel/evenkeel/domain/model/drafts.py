@@ -107,7 +107,7 @@ class PoolDraft:
     pool: Pool
     now: datetime
     groups: list[Draft]
-    seen: Sighting
+    sighting: Sighting
     grower: str = ""  # key of the group that others have let grow most since the last look
     ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
@@ -134,7 +134,6 @@ class PoolDraft:
         return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
-        """Another problem of the pool."""
         self.problems.append(Problem(kind, facts))
 
     def spoken_for(self) -> int:
@@ -143,14 +142,14 @@ class PoolDraft:
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
         itself.
         """
-        kept = sum(
+        reserved = sum(
             max(0, draft.group.bounds.max - draft.group.requested)
             for draft in self.groups
             if draft.state is State.FROZEN and draft.group.bounds is not None
         )
         if not self.pool.strategy.reserves:
-            return kept
-        return kept + sum(
+            return reserved
+        return reserved + sum(
             max(0, draft.group.owner_min_max - draft.requested)
             for draft in self.groups
             if draft.state is not State.FROZEN and not (draft.state is State.HEALTHY and draft.room)

@@ -31,8 +31,8 @@ class Move:
 
         On request: what is still to be added, or (negative) still to be given back.
         """
-        done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
-        return max(0, self.unplaced - done) if self.unplaced >= 0 else min(0, self.unplaced - done)
+        steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
+        return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,11 +50,11 @@ class PoolPlan:
     min: int | None
     max: int | None
     valid: bool
-    problems: tuple[Problem, ...]
-    starved: int
-    overcommitted: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
+    problems: tuple[Problem, ...] = ()
+    starved: int = 0
+    overcommitted: bool = False
     known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
     unplaced_before: int = 0  # replicas that an interrupted move gave up, as this look found it
     unplaced: int = 0  # of those and of what this plan gives up, what still finds no place

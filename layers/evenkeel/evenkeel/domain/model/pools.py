@@ -25,7 +25,9 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
-    still: timedelta = timedelta(seconds=15)  # for how long others must stand still: one and a half autoscaler loops
+    standstill: timedelta = timedelta(
+        seconds=15
+    )  # for how long others must stand still: one and a half autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet

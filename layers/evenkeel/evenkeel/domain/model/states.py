@@ -54,7 +54,6 @@ class GroupState:
 # Longer than the slowest usual loop of Cluster Autoscaler (--scan-interval 60 s): nothing is taken back unread.
 STANDS = timedelta(seconds=65)
 
-
 # The last nodes of a pool wander to the next zone after 65 s, then after twice as long each time, up to this.
 _LONGEST_TURN = timedelta(hours=1)
 

@@ -43,9 +43,9 @@ def wait_for_standstill(pool: PoolDraft) -> None:
     What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
-    pool.stood_since = pool.now if takes_away else pool.seen.since
+    pool.stood_since = pool.now if takes_away else pool.sighting.since
     first_seen = pool.pool.state.seen is None
-    ends = pool.stood_since + pool.pool.still
+    ends = pool.stood_since + pool.pool.standstill
     pool.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
 
 
