@@ -16,7 +16,7 @@ from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, Publish
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan
+from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
 from tests.house import House
 
 _TIMEOUT = timedelta(minutes=15)
@@ -105,6 +105,23 @@ def test_resume_tries_again() -> None:
     assert house.ask("status")["groups"][str(key("a"))]["contestedBy"] == "argocd"
     assert house.ask("resume")["ok"]
     assert house.group_state().contested_since is None
+
+
+def test_resume_has_replicas_written_again_that_somebody_kept_putting_back() -> None:
+    house = House(zones((6, 2, 2), running=(1, 2, 2), bounds=[(1, 9)] * 3))
+    house.fail("a")
+    versions = house.store.load("demo").versions
+    house.store.save_group(
+        "demo",
+        key("a"),
+        replace(house.group_state(), contested_since=NOW, contested_by="argocd", contested_replicas=True),
+        versions,
+    )
+    house.run()
+    assert house.cluster.groups[key("a")].requested == 6
+    assert house.ask("resume")["ok"]
+    house.run()
+    assert house.cluster.groups[key("a")].requested == 1
 
 
 def test_what_we_publish_is_read_back_and_garbage_is_not() -> None:

@@ -14,13 +14,13 @@ from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
+from evenkeel.domain.replicas.requests import share_out
 from tests.builders import (
     MINUTE,
     NOW,

@@ -34,13 +34,13 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
     between, a move may owe replicas, which the next plan places; it must never have ordered them twice.
     """
 
-    def scale_request(plan: GroupPlan) -> tuple[bool, int, int, str]:
+    def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
         group = plan.group
         old = group.bounds.max if group.bounds else 0
         new = plan.bounds.max if plan.bounds else old
         return (plan.journal_delta >= 0, new - old, plan.requested - group.requested, str(group.key))
 
-    return sorted(changes, key=scale_request)
+    return sorted(changes, key=order)
 
 
 def grows(plan: GroupPlan) -> bool:
