@@ -121,7 +121,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         hint = near(name, _fields_at(model, parents))
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
-    choices = choices or problem.partition("choose one of ")[2].split(", ")
+    choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from evenkeel.domain.bounds import strategies
-from evenkeel.domain.membership.numbers import POOL_MAX, Change, Fix, Origin, Unfixable
+from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -257,7 +257,7 @@ def origin_words(origin: Origin) -> str:
     if origin.groups:
         return f"annotation {origin.field} on {', '.join(object_words(group) for group in origin.groups)}"
     if origin.rule is not None:
-        return f"the record's {origin.field[-3:]} for pool {origin.rule.name}"
+        return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     return "the sum of its members' bounds as they were at adoption"
 
 

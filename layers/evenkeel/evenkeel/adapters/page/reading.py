@@ -85,6 +85,7 @@ class _Status(_Read):
     ok: bool = True
     cluster: str = ""
     message: str
+    headline: str = ""  # the message, without why nothing was read
     unread: str = ""
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
@@ -272,7 +273,7 @@ def _status_section(cluster: _Status) -> Section:
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
     return Section(
         name=cluster.cluster or "Cluster",
-        message=cluster.message.removesuffix(f"; not read: {cluster.unread}"),
+        message=cluster.headline or cluster.message,
         unread=cluster.unread,
         pools=tuple(_pool_view(pool) for pool in cluster.pools),
         remembered=groups,

@@ -39,6 +39,9 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
+    headline = f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}{_last(decisions, call.now)}"
+    if control.restoring_pools:
+        headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
     return {
         "now": rfc3339(call.now),
         "dryRun": dry_run,
@@ -54,10 +57,8 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         **({} if unread is None else {"unread": unread}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
-        "message": f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}"
-        + _last(decisions, call.now)
-        + (f"; being restored: pool {', '.join(control.restoring_pools)}" if control.restoring_pools else "")
-        + ("" if unread is None else f"; not read: {unread}"),
+        "headline": headline,
+        "message": headline + ("" if unread is None else f"; not read: {unread}"),
     }
 
 

@@ -68,7 +68,14 @@ class Fault:
 
 
 class BadValueError(ValueError):
-    """A value that cannot be read. The text says what is wrong and what would be right."""
+    """A value that cannot be read. The text says what is wrong and what would be right.
+
+    ``choices``: the words that can be read, where there are few.
+    """
+
+    def __init__(self, problem: str, choices: Iterable[str] = ()) -> None:
+        self.choices = tuple(choices)
+        super().__init__(f"{problem}: choose one of {', '.join(self.choices)}" if self.choices else problem)
 
 
 def read_count(value: object) -> int:
