@@ -109,8 +109,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return document_json(document)
 
 
-# Seven arguments: what is known of a decision besides its plan, each named by its only caller.
-def decision_json(
+def decision_json(  # noqa: PLR0913  what is known of a decision besides its plan, each named by its only caller
     pool: PoolPlan,
     *,
     id: str,

@@ -32,8 +32,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
 
-# Ten arguments: typer makes an option of each.
-def plan_command(
+def plan_command(  # noqa: PLR0913  typer makes an option of each argument
     file: Annotated[
         list[str] | None,
         typer.Option("-f", "--file", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."),
