@@ -203,7 +203,7 @@ def tell(bug: Bug) -> None:
         bug.story(machine)
         machine.promises_hold()
     finally:
-        machine.sea.__exit__(None, None, None)
+        machine.harness.__exit__(None, None, None)
 
 
 @pytest.mark.usefixtures("as_deployed")

@@ -39,7 +39,7 @@ def test_what_is_put_back_is_contested_and_then_not_written_again(
 def test_replicas_that_are_put_back_are_contested_and_only_bounds_follow_what_the_autoscaler_makes_of_them() -> None:
     counted, world = gitops_puts_replicas_back()
     assert world.contested
-    sent = world.cluster.api.requests.matching(method="PATCH", manager="evenkeel")
+    sent = world.api.requests.matching(method="PATCH", manager="evenkeel")
     assert not [patch for patch in sent[-counted.last_patches :] if "replicas" in patch.body.get("spec", {})]
     # The autoscaler takes them away a quarter of an hour after each return, and they come back: two changes.
     assert counted.last_patches <= 4 * 4

@@ -129,7 +129,8 @@ def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world:
             assert total >= pool.min
     if any(gone[planned.group.key.name] for planned in pool.groups if planned.state is State.FENCED):
         for planned in pool.groups:
-            if planned.state in (State.HEALTHY, State.PROBING):
+            # What this very look raises is not there yet to be given back.
+            if planned.state in (State.HEALTHY, State.PROBING) and planned.requested <= planned.group.requested:
                 assert planned.requested <= _floor(planned.group)
 
 

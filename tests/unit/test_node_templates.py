@@ -244,7 +244,6 @@ class TestOtherSources:
         assert template_of(CLUSTER_API, item) is None
         item["spec"]["template"]["spec"]["infrastructureRef"]["apiVersion"] = f"{INFRASTRUCTURE}/latest"
         wanted = template_of(CLUSTER_API, item)
-        assert wanted is not None
         assert (wanted.kind.plural, wanted.kind.versions) == ("awsmachinetemplates", ())
 
     @pytest.mark.parametrize(
@@ -303,7 +302,6 @@ class TestRunningNodes:
         made = described(
             one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
         ).group.template
-        assert made is not None
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -334,7 +332,6 @@ class TestClosed:
         self, flavour: str, known: dict[str, str], missing: str
     ) -> None:
         why, _ = self.closed(flavour, annotated(flavour, **known))
-        assert why is not None
         assert why.startswith("at zero, and ")
         assert why.endswith(f": {missing}")
 
@@ -360,7 +357,6 @@ class TestClosed:
     def test_a_template_that_was_not_read_is_named_and_leaves_it_open_what_is_seen(self) -> None:
         why, unseen = self.closed("cluster-api", objects.refers(objects.cluster_api(ZONES[0], 0)))
         assert not unseen
-        assert why is not None
         assert "its cpu and memory are not known (AWSMachineTemplate demo-m5 was not read)" in why
 
     @pytest.mark.parametrize("name", ["demo-m5", "another"])
@@ -368,7 +364,6 @@ class TestClosed:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         why, unseen = self.closed("cluster-api", item, objects.infrastructure(name, capacity={"cpu": "4"}))
         assert unseen
-        assert why is not None
         assert "Cluster Autoscaler cannot see it" in why
 
     def test_a_template_from_a_file_settles_it_for_its_own_groups_only(self) -> None:
@@ -386,7 +381,6 @@ class TestClosed:
     def test_one_amount_that_it_cannot_read_hides_the_group_from_cluster_autoscaler(self, flavour: str) -> None:
         why, unseen = self.closed(flavour, annotated(flavour, cpu="4", memory="16Gi", ephemeral_disk="500mb"))
         assert unseen
-        assert why is not None
         assert f"{CAPACITY}ephemeral-disk is '500mb': not a quantity: write 500M or 500Mi" in why
         assert "annotate" not in why
 
@@ -415,7 +409,6 @@ class TestClosed:
         item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
         one = group("cluster-api", item)
         assert (one.faults, one.template_faults) == ((), ())
-        assert one.template is not None
         assert one.template.labels["tier"] == "gold"
         assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
@@ -436,7 +429,6 @@ class TestClosed:
         source = objects.infrastructure(capacity={"cpu": "4", "memory": "16 Gi"})
         source["metadata"]["namespace"] = "demo"
         why, _ = self.closed("cluster-api", item, source)
-        assert why is not None
         assert "AWSMachineTemplate demo/demo-m5: status.capacity.memory is '16 Gi': not a quantity" in why
         assert f"annotate {CAPACITY}memory" in why
 
@@ -509,7 +501,6 @@ class TestThePage:
         for name, memory, allocatable in table:
             record = read_model(ClusterFile, {"pools": {"discover": "similar", "ratios": name}}, "page")
             rule = record.policy().similarity
-            assert rule is not None
             assert (rule.memory_ratio * 100, rule.allocatable_ratio * 100) == (Fraction(memory), Fraction(allocatable))
         assert len(table) == 2
 

@@ -210,12 +210,16 @@ class KubeconfigAccess(Strict):
     context: str | None = None
 
 
+def _seconds(length: timedelta) -> int:
+    return int(length.total_seconds())
+
+
 class BackoffEntry(Strict):
     """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
 
-    initial: int = Field(default=300, ge=30, le=3600)
-    longest: int = Field(default=1800, ge=30, le=21600)
-    forget_after: int = Field(default=10800, ge=300, le=86400)
+    initial: int = Field(default=_seconds(BackoffPolicy.initial), ge=30, le=3600)
+    longest: int = Field(default=_seconds(BackoffPolicy.longest), ge=30, le=21600)
+    forget_after: int = Field(default=_seconds(BackoffPolicy.forget_after), ge=300, le=86400)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

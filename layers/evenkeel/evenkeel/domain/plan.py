@@ -33,7 +33,7 @@ from evenkeel.domain.replicas.raising import (
     wait_for_standstill,
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, begin_request, carry_out_request, share_out
+from evenkeel.domain.replicas.requests import begin_request, carry_out_request, share_out
 from evenkeel.domain.restore import is_restored, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
@@ -107,7 +107,7 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
     for pool in pools:
         for group in pool.groups:
             before = state.groups.get(group.key)
-            timeout = group.provision_timeout or pool.provision_timeout
+            timeout = pool.timeout_of(group)
             after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
             if after is not None and after is not before:
                 news[group.key] = after
@@ -214,7 +214,7 @@ def report(pool: PoolDraft) -> None:
     if (waiting := pool.request_waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request) is not None and pool.unmet:
-        if pool.now - request.at > SCALE_REQUEST_KEPT:
+        if request.is_over(pool.now):
             pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
         else:
             pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.unmet)
@@ -243,6 +243,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         journal_delta=draft.journal_delta,
         may_remove_running=draft.may_remove_running,
         failed_at=draft.failed_at,
+        provision_timeout=draft.provision_timeout,
     )
 
 

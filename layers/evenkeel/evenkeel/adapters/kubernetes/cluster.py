@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -267,15 +266,9 @@ class KubernetesCluster:
             [machine for machine, _ in self._staying(group)],
             patch.requested or 0,
             may_remove_running=patch.plan.may_remove_running,
-            provision_timeout=self._provision_timeout(group),
+            provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
-
-    def _provision_timeout(self, group: NodeGroup) -> timedelta:
-        """How long a machine of the group may take to become a node, as far as it or the record says."""
-        rules = [rule for rule in self._rules if rule.name == group.pool_label or rule.selects(group)]
-        timeouts = (group.provision_timeout, *(rule.provision_timeout for rule in rules))
-        return next((timeout for timeout in timeouts if timeout is not None), self._patience)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.

@@ -223,18 +223,13 @@ def _group_view(group: _Group) -> GroupView:
 
 
 def _pool_view(pool: _Pool) -> PoolView:
-    problems = list(pool.problems)
-    if pool.starved:
-        problems.append(f"starved: {pool.starved} of the requested nodes find no zone that may take them")
-    if pool.overcommitted:
-        problems.append("over-committed: more is requested than PoolMaximum, so that no zone may grow")
     return PoolView(
         name=pool.name,
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
         valid=pool.valid,
-        problems=tuple(problems),
+        problems=tuple(pool.problems),
         groups=tuple(_group_view(group) for group in pool.groups),
     )
 

@@ -164,7 +164,7 @@ def _held(plan: GroupPlan) -> list[str]:
 
 def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, now: datetime) -> State:
     """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
-    if group.contested_since is not None:
+    if group.is_frozen:
         return State.FROZEN
     return state_at(group, now, None, remembered.backoff_of(key))
 

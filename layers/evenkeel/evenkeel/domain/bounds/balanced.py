@@ -115,7 +115,7 @@ class _Deal:
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for i in self._probing:
-                self._give(i, 1, because(Rule.HEADROOM_PROBE))
+                self._give(i, self._drafts[i].probe, because(Rule.HEADROOM_PROBE))
         self.basis = f"{maximum} " + " ".join(
             [_basis(draft, state, cap) for draft, state, cap in zip(drafts, self._states, caps, strict=True)]
         )

@@ -30,7 +30,7 @@ _KEPT = 64
 _AHEAD_KEPT = 16
 
 
-def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy it meets, who tells it when
+def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy that it meets, and who tells it when
     state: GroupState,
     at: datetime,
     failure_class: FailureClass,

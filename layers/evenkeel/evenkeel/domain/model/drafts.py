@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Rolling, State
@@ -27,6 +27,7 @@ class Draft:
     held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     contested: bool = False  # somebody keeps putting back what we write
+    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)

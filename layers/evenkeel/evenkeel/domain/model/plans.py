@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
@@ -28,6 +28,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
+    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property

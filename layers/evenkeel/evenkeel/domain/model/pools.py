@@ -34,6 +34,10 @@ class Members:
     scale_request: ScaleRequest | None = None  # what was begun on request and not ended
     warnings: tuple[Problem, ...] = ()
 
+    def timeout_of(self, group: NodeGroup) -> timedelta:
+        """Until when a machine of the group is on its way: its own option, else the pool's."""
+        return group.provision_timeout or self.provision_timeout
+
     @property
     def zones(self) -> int:
         """How many zones it has. A PoolMaximum below that leaves some zone without a node."""

@@ -1,7 +1,7 @@
 """What is remembered between two looks: of a group, of a pool, of a cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
@@ -34,6 +34,15 @@ class GroupState:
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether nothing of the group is written, since somebody keeps putting our bounds back."""
+        return self.contested_since is not None and not self.contested_replicas
+
+    def uncontested(self) -> "GroupState":
+        """As if nobody had ever put anything back: what we want is written again."""
+        return replace(self, contested_since=None, contested_by="", contested_replicas=False, reverts=())
 
     @property
     def in_trouble(self) -> bool:

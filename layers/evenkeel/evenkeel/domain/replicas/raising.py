@@ -33,7 +33,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.ceiling:
-            draft.requested = 1
+            draft.requested = draft.probe
             draft.because(Rule.PROBE_UNSEEN)
 
 
@@ -70,7 +70,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
     for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
         missing -= 1
-        draft.requested += 1
+        draft.requested += draft.probe
         draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     pool.missing = missing
 

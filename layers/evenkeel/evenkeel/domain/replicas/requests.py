@@ -8,7 +8,7 @@ never got (kubernetes/autoscaler#3693): one at a time from the largest group abo
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
@@ -19,9 +19,6 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-
-# Whoever still needs the nodes after that will have asked again.
-SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
 def share_out(
@@ -58,7 +55,7 @@ def _refused(
     request: ScaleRequest, begun_in: PoolId | None, candidates: Sequence[AnyPool], index: "_Index", now: datetime
 ) -> Problem | None:
     """Why no pool takes a request; None: the only candidate does."""
-    if now - request.at > SCALE_REQUEST_KEPT:
+    if request.is_over(now):
         return _problem(ProblemKind.REQUEST_TOO_OLD, request)
     if begun_in is not None:
         # Relabelled or deleted meanwhile: nobody can say any more how much of it was done.
@@ -120,7 +117,7 @@ def carry_out_request(pool: PoolDraft) -> None:
     request = pool.request
     if request is None:
         return
-    if pool.now - request.at > SCALE_REQUEST_KEPT:
+    if request.is_over(pool.now):
         pool.unmet = abs(request.nodes)
     elif request.nodes > 0:
         pool.unmet = _grow(pool, request)
@@ -166,7 +163,7 @@ def _caps(pool: PoolDraft) -> list[int | None]:
     ordered twice. That is no limit for us: there it is what the strategy says now.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
-    ours = [draft.group.is_ordered_by_us(pool.now, pool.pool.provision_timeout) for draft in pool.groups]
+    ours = [draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
     if not any(ours):
         return published
     sizes = pool.pool.strategy.size(pool)
