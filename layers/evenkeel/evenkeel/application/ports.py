@@ -104,8 +104,8 @@ class RunStore(Protocol):
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
-        """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+        """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_token``."""
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
         """Let it end now. Not having it any more is no error."""

@@ -36,18 +36,21 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
 
     def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
         group = plan.group
-        old = group.bounds.max if group.bounds else 0
-        new = plan.bounds.max if plan.bounds else old
-        return (plan.journal_delta >= 0, new - old, plan.requested - group.requested, str(group.key))
+        return (plan.journal_delta >= 0, _added_room(plan), plan.requested - group.requested, str(group.key))
 
     return sorted(changes, key=order)
 
 
+def _added_room(plan: GroupPlan) -> int:
+    """By how much max rises; negative where it falls."""
+    old = plan.group.bounds.max if plan.group.bounds else 0
+    return plan.bounds.max - old if plan.bounds else 0
+
+
 def grows(plan: GroupPlan) -> bool:
     """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
-    old = plan.group.bounds.max if plan.group.bounds else 0
-    new = plan.bounds.max if plan.bounds else old
-    return not plan.leaves and plan.journal_delta >= 0 and (new > old or plan.requested > plan.group.requested)
+    more = _added_room(plan) > 0 or plan.requested > plan.group.requested
+    return not plan.leaves and plan.journal_delta >= 0 and more
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:

@@ -91,7 +91,7 @@ class Records:
     def __init__(self) -> None:
         self._unknown: dict[tuple[str, str], tuple[int | None, Unknown, str]] = {}
 
-    def remembered(self, cluster: str, items: Mapping[str, Stored], fence: int, now: datetime) -> Remembered:
+    def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
         """A cluster's items by sort key, but its lease and decisions, in our words.
 
         What has expired counts no more, also where it has not been deleted yet; its version does, for the next write.
@@ -137,7 +137,7 @@ class Records:
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
             versions=versions,
             expired=[key for key in items if key not in live and key in versions and key != TIMER],
-            fencing_token=fence,
+            fencing_token=fencing_token,
         )
 
     def registration(self, cluster: str, text: str) -> Registration | str:

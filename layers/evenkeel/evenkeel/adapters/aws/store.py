@@ -5,7 +5,7 @@
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        GROWTH#<id>                     nodes asked for on request
                        HEARD                           the last look that an event has asked for
-                       LEASE                           owner, fence, expiry; never deleted
+                       LEASE                           owner, fencing token, expiry; never deleted
                        LOOK                            when the cluster is looked at besides its scans
                        META                            what a person registered; the sparse index `due` is on this
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
@@ -71,8 +71,8 @@ class DynamoStore:
             ConsistentRead=True,
         )
         lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
-        fence = int(lease["fence"]["N"]) if lease else 0
-        return self._records.remembered(cluster, _by_key(items), fence, self._now())
+        fencing_token = int(lease["fence"]["N"]) if lease else 0
+        return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
     def due(self) -> Sequence[tuple[str, Registration | str]]:
         """Every cluster in the sparse index. A bad record is told, not raised: the other clusters go on."""
@@ -135,14 +135,14 @@ class DynamoStore:
             )
         )
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease if it is over and nobody has had it since ``seen_fence``.
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+        """Take the lease if it is over and nobody has had it since ``seen_token``.
 
             seen          another run         now
-        -----*---------------[fence + 1)--------*-----> the fence has moved: what was planned is stale
+        -----*---------------[token + 1)--------*-----> the token has moved: what was planned is stale
         -----*-----------------------[==========*=====> still running: held
         """
-        fence = seen_fence + 1
+        fencing_token = seen_token + 1
         try:
             self._ask(
                 lambda: self._client.put_item(
@@ -151,12 +151,12 @@ class DynamoStore:
                         "pk": {"S": _pk(cluster)},
                         "sk": {"S": "LEASE"},
                         "owner": {"S": owner},
-                        "fence": {"N": str(fence)},
+                        "fence": {"N": str(fencing_token)},
                         "ends": {"N": repr(expires.timestamp())},
                     },
                     ConditionExpression="attribute_not_exists(pk) OR (fence = :seen AND ends <= :now)",
                     ExpressionAttributeValues={
-                        ":seen": {"N": str(seen_fence)},
+                        ":seen": {"N": str(seen_token)},
                         ":now": {"N": repr(now.timestamp())},
                     },
                 )
@@ -167,10 +167,10 @@ class DynamoStore:
             if float(answer.get("Item", {}).get("ends", {"N": "0"})["N"]) > now.timestamp():
                 raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
             raise
-        return Lease(owner=owner, fencing_token=fence, expires=expires)
+        return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End it now, if it is still ours. The item stays, so that fences only ever rise."""
+        """End it now, if it is still ours. The item stays, so that fencing tokens only ever rise."""
         try:
             self._ask(
                 lambda: self._client.update_item(

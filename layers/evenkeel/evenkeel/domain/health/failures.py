@@ -8,6 +8,7 @@ folds exhaustion of a zone, of a quota and of addresses into one code, ``Resourc
 import re
 
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import MachineFailure
 
 # In this order. Limits on calls come first: they pass by themselves and say nothing about a quota, although they are
 # worded like one. A message that names a limit is a quota, even where it also speaks of capacity; and who may not call
@@ -87,6 +88,11 @@ def classify(code: str, message: str = "") -> FailureClass:
             if pattern.search(text):
                 return kind
     return FailureClass.UNKNOWN
+
+
+def class_of(failure: MachineFailure) -> FailureClass:
+    """The class of a failure that a machine's status tells, or the autoscaler's."""
+    return classify(failure.code, failure.message)
 
 
 # How a cloud provider of Cluster Autoscaler refuses an order beyond the bounds (clusterapi_unstructured.go, SetSize).

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.health.backoff import observe_running, record_failure, state_at
-from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure, NodeGroup, State
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -54,7 +54,7 @@ def observe_health(
     for failure, at in failures:
         if at >= now - backoff.forget_after:
             text = f"{failure.code}: {failure.message}"
-            after = record_failure(after, at, _class_of(failure), text, backoff, now=now)
+            after = record_failure(after, at, class_of(failure), text, backoff, now=now)
     for of_set in of_sets:
         for at in of_set.reports:
             if at >= now - backoff.forget_after:
@@ -69,10 +69,6 @@ def observe_health(
 def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
     """The failures that machines without a node tell, each with the time of the machine's creation."""
     return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]
-
-
-def _class_of(failure: MachineFailure) -> FailureClass:
-    return classify(failure.code, failure.message)
 
 
 def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
@@ -144,8 +140,8 @@ def _time_waited(
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
     for failure, _ in _machine_failures(group):
-        if not _class_of(failure).moves_elsewhere:
-            kind, message = _class_of(failure), f"{failure.code}: {failure.message}"
+        if not class_of(failure).moves_elsewhere:
+            kind, message = class_of(failure), f"{failure.code}: {failure.message}"
     late = record_failure(state, now, kind, message, backoff, overrides=True)
     return replace(late, waiting_since=now, waiting_running=group.running)
 

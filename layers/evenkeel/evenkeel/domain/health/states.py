@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from evenkeel.domain.health.backoff import state_at
-from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.health.observed import CONTEST_REVERTS
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass
@@ -99,7 +99,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
 def _held(group: NodeGroup) -> int:
     """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
     failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
-    return sum(not classify(failure.code, failure.message).moves_elsewhere for failure in failures)
+    return sum(not class_of(failure).moves_elsewhere for failure in failures)
 
 
 def _explain(draft: Draft, health: _Health, now: datetime) -> None:
