@@ -70,6 +70,9 @@ def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() ->
     assert first.bounds.max == 4
     assert "replicas stay as they are: argocd put them back 3 times" in "; ".join(sentences(first.reasons))
     assert pool.contested == (str(key("a")),)
+    healthy = GroupState(contested_since=NOW, contested_replicas=True)
+    raised = pool_plan([group("a", 1), group("b", 1)], numbers(6, 12), states={key("a"): healthy})
+    assert [planned.requested for planned in raised.groups] == [1, 5]
 
 
 @pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])

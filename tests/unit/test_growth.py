@@ -122,6 +122,10 @@ class TestWhoMayGrow:
         assert sum(maxima(pool)) == 10
         assert pool.missing == 3
 
+    def test_a_max_that_was_cut_because_we_ordered_machines_is_no_limit(self) -> None:
+        ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
+        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], asked(2))) == (3, 3)
+
     def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
         first, second = zones((0, 0))
         pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
@@ -223,6 +227,9 @@ class TestRequests:
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.scale_request is None
+        stuck = {key(zone): in_backoff() for zone in "ab"}
+        owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
+        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
         assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in problems_of(
             pool.problems
         )

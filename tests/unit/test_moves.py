@@ -207,7 +207,7 @@ class TestWhatIsOwed:
 
     def test_marks_of_another_move_do_not_count(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 2, move="older"), group("b", 6, move="older")]) == 0
+        assert move.still_unplaced([group("a", 2, move="m"), group("b", 6, move="older")]) == 3
 
     def test_what_the_move_before_left_owed_is_carried(self) -> None:
         move = Move(id="m", unplaced=2, steps={str(key("b")): 2})
