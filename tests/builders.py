@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from hypothesis import strategies as st
+
 from evenkeel.application.words import problem_words, sentences
 from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
@@ -295,3 +297,12 @@ class Played:
 def problems_of(problems: Iterable[Problem]) -> tuple[str, ...]:
     """Problems in the words that people read."""
     return tuple(map(problem_words, problems))
+
+
+def json_values(*scalars: st.SearchStrategy[Any], keys: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Any]:
+    """Whatever JSON may hold, further scalars too; objects have these keys, or any."""
+    leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), *scalars)
+    names = st.text(max_size=8) if keys is None else keys
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4), max_leaves=8
+    )

@@ -9,21 +9,9 @@ from typing import Any
 
 from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, TIMER, Entry, Records, Stored
 from evenkeel.application.decisions import fit
-from evenkeel.application.errors import (
-    ConflictError,
-    LeaseHeldError,
-    StateConflictError,
-    StateUnavailableError,
-)
+from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remaining, Remembered, Store, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
+from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId

@@ -132,11 +132,6 @@ def test_a_failure_after_a_success_still_doubles() -> None:
     assert found(state, 31) is State.PROBING
 
 
-def test_a_failure_older_than_the_last_success_changes_nothing() -> None:
-    state = observe(observe(fail(GroupState(), 0), 3, 6), 4, 10)
-    assert fail(state, 9) is state
-
-
 def test_a_failure_in_the_very_moment_of_a_success_changes_nothing() -> None:
     state = observe(observe(fail(GroupState(), 0), 3, 6), 4, 10)
     assert fail(state, 10) is state

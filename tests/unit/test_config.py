@@ -30,6 +30,7 @@ from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.states import GroupState
+from tests.builders import json_values
 from tests.fakes import NOW
 
 ENVIRONMENT = {
@@ -232,13 +233,7 @@ class TestClusterRecord:
         with pytest.raises(ConfigError, match="here: not JSON"):
             read_json(Registration, text, "here")
 
-    @given(
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
-            max_leaves=10,
-        )
-    )  # fmt: skip
+    @given(json_values(keys=st.sampled_from(FIELDS)))
     def test_any_data_is_a_record_or_lines(self, data: object) -> None:
         for model in (Registration, ClusterFile, StateFile):
             try:

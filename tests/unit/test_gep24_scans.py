@@ -69,13 +69,6 @@ def test_adaptive_lets_the_others_carry_the_minimum_of_a_zone_in_backoff(launche
     assert minima(found) == (0, 2, 1)
 
 
-@pytest.mark.parametrize("policy", [LAX, SHARED, COMPATIBLE, numbers(3, 4)], ids=lambda p: p.pools[0].strategy.name)
-@pytest.mark.parametrize("launched", [(0, 1, 0), (0, 2, 1), (1, 2, 1)])
-def test_with_the_default_fence_a_zone_in_backoff_gets_its_own_nodes_as_max(policy, launched) -> None:
-    found = pool_plan(zones(launched), policy, fenced=("a",))
-    assert maxima(found)[0] == requested(found)[0] == launched[0]
-
-
 @pytest.mark.parametrize("launched", [(0, 0, 0), (0, 1, 0), (1, 0, 1), (2, 0, 0)])
 @pytest.mark.parametrize("policy", [SHARED, COMPATIBLE], ids=["Adaptive", "Backward-Compatible"])
 def test_raising_zones_to_their_own_minimum_orders_no_more_than_that(policy, launched) -> None:

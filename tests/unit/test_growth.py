@@ -151,12 +151,6 @@ class TestGivingBack:
         assert pool.missing == 3
         assert "growth: 3 of 8 nodes to be given back (request r-8) have to stay" in problems_of(pool.problems)
 
-    def test_a_fenced_zones_nodes_come_last(self) -> None:
-        pool = grown(zones((6, 3)), asked(-2), groups={key("a"): in_backoff()})
-        assert requested(pool) == (6, 1)
-        pool = grown(zones((6, 3)), asked(-5), groups={key("a"): in_backoff()})
-        assert requested(pool) == (4, 0)
-
     def test_what_is_raised_in_the_same_look_is_not_given_back(self) -> None:
         # Two Backward-Compatible shares of 2 and 1: b lacks its own min.
         pool = grown(zones((2, 0), bounds=[(0, 9), (0, 9)]), asked(-1), policy=numbers(1, 20, BACKWARD_COMPATIBLE))

@@ -87,9 +87,13 @@ class House:
         return self.store.load(cluster).state.groups.get(key(zone))
 
 
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
 # ---------------------------------------------------------------- what is recorded
-def test_a_failure_fences_its_group_and_asks_for_a_look_now() -> None:
-    house = House()
+def test_a_failure_fences_its_group_and_asks_for_a_look_now(house: House) -> None:
     assert house.hear(failure()).verdict is Verdict.RECORDED
     state = house.group()
     assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
@@ -98,8 +102,7 @@ def test_a_failure_fences_its_group_and_asks_for_a_look_now() -> None:
     assert house.queue.clusters == ["demo"]
 
 
-def test_a_repeat_changes_nothing() -> None:
-    house = House()
+def test_a_repeat_changes_nothing(house: House) -> None:
     house.hear(failure())
     before = house.store.load("demo").state
     assert house.hear(failure()).verdict is Verdict.KNOWN
@@ -107,22 +110,19 @@ def test_a_repeat_changes_nothing() -> None:
     assert house.queue.clusters == ["demo"]
 
 
-def test_a_failure_from_before_the_last_success_changes_nothing() -> None:
-    house = House()
+def test_a_failure_from_before_the_last_success_changes_nothing(house: House) -> None:
     house.store.save_group("demo", key("a"), GroupState(last_success=NOW - 20 * SECOND), None)
     assert house.hear(failure()).verdict is Verdict.KNOWN
     assert house.queue.clusters == []
 
 
 @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
-def test_a_failure_older_than_any_backoff_changes_nothing(age: timedelta) -> None:
-    house = House()
+def test_a_failure_older_than_any_backoff_changes_nothing(house: House, age: timedelta) -> None:
     assert house.hear(failure(occurred_at=NOW - age)).verdict is Verdict.KNOWN
     assert house.group() is None
 
 
-def test_a_write_in_between_is_no_reason_to_lose_the_failure() -> None:
-    house = House()
+def test_a_write_in_between_is_no_reason_to_lose_the_failure(house: House) -> None:
     earlier = GroupState(failures=1, last_failure=NOW - 20 * MINUTE)
     house.store.before_write.append(lambda sort_key: house.store.save_group("demo", key("a"), earlier, None))
     assert house.hear(failure()).verdict is Verdict.RECORDED
@@ -141,8 +141,7 @@ def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(monkeypa
 
 # ---------------------------------------------------------------- a look is enough
 @pytest.mark.parametrize("given", [failure(name=None, machine="workers-a-5b6f7-x7k2p"), called("demo", name=None)])
-def test_a_failure_that_is_tied_to_no_group_asks_for_a_look_and_records_nothing(given: Failure) -> None:
-    house = House()
+def test_a_failure_that_is_tied_to_no_group_asks_for_a_look_and_records_nothing(house: House, given: Failure) -> None:
     heard = house.hear(given)
     assert heard.verdict is Verdict.LOOKED
     assert "demo" in heard.message
@@ -150,14 +149,12 @@ def test_a_failure_that_is_tied_to_no_group_asks_for_a_look_and_records_nothing(
     assert house.store.load("demo").state.groups == {}
 
 
-def test_what_happened_before_the_last_scans_is_no_reason_to_look() -> None:
-    house = House()
+def test_what_happened_before_the_last_scans_is_no_reason_to_look(house: House) -> None:
     assert house.hear(failure(name=None, occurred_at=NOW - 61 * MINUTE)).verdict is Verdict.KNOWN
     assert house.queue.clusters == []
 
 
-def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again() -> None:
-    house = House()
+def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again(house: House) -> None:
     house.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
         house.hear(failure(name=None))
@@ -166,8 +163,7 @@ def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried
 
 
 @pytest.mark.parametrize("later", [None, NOW - 10 * SECOND])
-def test_so_it_is_where_the_failure_was_recorded_already(later: datetime | None) -> None:
-    house = House()
+def test_so_it_is_where_the_failure_was_recorded_already(house: House, later: datetime | None) -> None:
     house.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
         house.hear(failure())
@@ -180,8 +176,7 @@ def test_so_it_is_where_the_failure_was_recorded_already(later: datetime | None)
 
 
 @pytest.mark.parametrize("machine_only", [False, True])
-def test_two_events_that_cannot_ask_for_a_look_rely_on_no_other(machine_only: bool) -> None:
-    house = House()
+def test_two_events_that_cannot_ask_for_a_look_rely_on_no_other(house: House, machine_only: bool) -> None:
     told = {"name": None} if machine_only else {}
     first, second = failure(**told), failure(**told, id="event-2", occurred_at=NOW - 10 * SECOND)
     house.hear(failure(**told, id="event-0"))
@@ -197,8 +192,7 @@ def test_two_events_that_cannot_ask_for_a_look_rely_on_no_other(machine_only: bo
 
 
 # ---------------------------------------------------------------- storms
-def test_the_first_failure_is_looked_at_at_once_and_all_of_the_next_15_seconds_once_at_their_end() -> None:
-    house = House()
+def test_the_first_failure_is_looked_at_at_once_and_all_of_the_next_15_seconds_once_at_their_end(house: House) -> None:
     for number in range(10):
         house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
         house.clock.at += SECOND
@@ -206,9 +200,8 @@ def test_the_first_failure_is_looked_at_at_once_and_all_of_the_next_15_seconds_o
     assert house.looks() == [NOW, NOW + 15 * SECOND]
 
 
-def test_no_look_that_was_asked_for_before_a_failure_stands_for_the_look_after_it() -> None:
+def test_no_look_that_was_asked_for_before_a_failure_stands_for_the_look_after_it(house: House) -> None:
     """Whatever is heard, a look at the cluster is due at that moment or later, and within 15 seconds."""
-    house = House()
     for number in range(400):
         house.clock.at += SECOND * (number * 7919 % 23) / 3
         house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
@@ -217,8 +210,7 @@ def test_no_look_that_was_asked_for_before_a_failure_stands_for_the_look_after_i
     assert all(after - before >= 14 * SECOND for before, after in pairwise(looks))
 
 
-def test_when_a_storm_is_over_the_next_failure_is_looked_at_at_once() -> None:
-    house = House()
+def test_when_a_storm_is_over_the_next_failure_is_looked_at_at_once(house: House) -> None:
     for number, second in enumerate((0, 1, 31)):
         house.clock.at = NOW + second * SECOND
         house.hear(failure(name=None, machine="m", id=str(number), occurred_at=house.clock.at))
@@ -233,8 +225,7 @@ def test_one_clusters_storm_delays_no_other_cluster() -> None:
     assert house.looks("other") == [NOW]
 
 
-def test_a_clock_that_was_set_back_keeps_nobody_from_looking() -> None:
-    house = House()
+def test_a_clock_that_was_set_back_keeps_nobody_from_looking(house: House) -> None:
     house.clock.at = NOW + 60 * MINUTE
     house.hear(failure(id="event-1"))
     house.clock.at = NOW
@@ -334,8 +325,7 @@ def test_20_at_once_about_one_group_all_end_well(apart: timedelta) -> None:
     assert state.backoff_until >= expected.backoff_until
 
 
-def test_another_kind_of_failure_is_remembered_in_the_middle_of_a_storm() -> None:
-    house = House()
+def test_another_kind_of_failure_is_remembered_in_the_middle_of_a_storm(house: House) -> None:
     for number in range(50):
         house.hear(failure(id=str(number), occurred_at=NOW - 20 * SECOND + number * SECOND / 10))
     house.hear(failure(id="quota", code="VcpuLimitExceeded", message="limit 32", occurred_at=NOW))
@@ -344,16 +334,14 @@ def test_another_kind_of_failure_is_remembered_in_the_middle_of_a_storm() -> Non
 
 # ---------------------------------------------------------------- names that nobody knows
 @pytest.mark.parametrize("name", ["workers-z", "workers-a-5b6f7", "x" * 253])
-def test_a_group_that_the_cluster_does_not_have_leads_to_a_look_and_to_no_state(name: str) -> None:
-    house = House()
+def test_a_group_that_the_cluster_does_not_have_leads_to_a_look_and_to_no_state(house: House, name: str) -> None:
     heard = house.hear(failure(name=name))
     assert heard.verdict is Verdict.LOOKED
     assert house.looks() == [NOW]
     assert house.store.load("demo").state.groups == {}
 
 
-def test_3000_made_up_names_are_one_storm_and_no_state() -> None:
-    house = House()
+def test_3000_made_up_names_are_one_storm_and_no_state(house: House) -> None:
     house.store.journal.entries.clear()
     for number in range(3000):
         house.hear(failure(name=f"made-up-{number}", id=str(number)))
@@ -361,8 +349,7 @@ def test_3000_made_up_names_are_one_storm_and_no_state() -> None:
     assert house.store.journal.count("save GROUP") == 0
 
 
-def test_a_group_that_something_is_remembered_of_is_known_also_where_we_have_never_written_it() -> None:
-    house = House()
+def test_a_group_that_something_is_remembered_of_is_known_also_where_we_have_never_written_it(house: House) -> None:
     house.store.save_group("demo", key("c"), GroupState(waiting_since=NOW), None)
     assert house.hear(failure(name="workers-c")).verdict is Verdict.RECORDED
 
@@ -379,8 +366,7 @@ def test_a_group_that_a_look_has_found_is_known_also_where_there_has_been_nothin
 
 # ---------------------------------------------------------------- clocks
 @pytest.mark.parametrize("ahead", [SECOND, 2 * MINUTE, 2 * MINUTE + SECOND, 25 * 60 * MINUTE])
-def test_a_failure_from_the_future_counts_as_now(ahead: timedelta) -> None:
-    house = House()
+def test_a_failure_from_the_future_counts_as_now(house: House, ahead: timedelta) -> None:
     assert house.hear(failure(occurred_at=NOW + ahead)).verdict is Verdict.RECORDED
     assert house.looks() == [NOW]
     state = house.group()
@@ -388,8 +374,7 @@ def test_a_failure_from_the_future_counts_as_now(ahead: timedelta) -> None:
     assert max(state.reports) <= NOW
 
 
-def test_a_repeat_of_a_failure_from_the_future_is_no_second_failure() -> None:
-    house = House()
+def test_a_repeat_of_a_failure_from_the_future_is_no_second_failure(house: House) -> None:
     house.hear(failure(occurred_at=NOW + 60 * MINUTE))
     house.clock.at += 10 * MINUTE
     house.hear(failure(occurred_at=NOW + 60 * MINUTE))
@@ -397,8 +382,7 @@ def test_a_repeat_of_a_failure_from_the_future_is_no_second_failure() -> None:
 
 
 # ---------------------------------------------------------------- what a success has answered
-def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look() -> None:
-    house = House()
+def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look(house: House) -> None:
     house.hear(failure())
     state = house.group()
     house.store.save_group("demo", key("a"), replace(state, last_success=NOW), house.store.load("demo").versions)
@@ -408,8 +392,7 @@ def test_a_repeat_of_a_failure_that_a_success_has_answered_asks_for_no_look() ->
     assert house.looks() == asked
 
 
-def test_a_repeat_of_one_that_no_success_has_answered_asks_for_a_look() -> None:
-    house = House()
+def test_a_repeat_of_one_that_no_success_has_answered_asks_for_a_look(house: House) -> None:
     house.hear(failure())
     house.clock.at += 5 * MINUTE
     assert house.hear(failure(id="again")).verdict is Verdict.KNOWN
@@ -447,8 +430,7 @@ def test_where_two_clusters_share_a_name_both_are_looked_at_and_nothing_is_recor
 @pytest.mark.parametrize(
     "given", [failure(cluster="unknown"), failure(cluster="unknown", name=None), called("unknown"), called()]
 )
-def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(given: Failure) -> None:
-    house = House()
+def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(house: House, given: Failure) -> None:
     heard = house.hear(given)
     assert heard.verdict is Verdict.IGNORED
     assert "no such cluster is registered" in heard.message

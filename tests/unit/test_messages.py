@@ -33,6 +33,11 @@ class Client:
     put_events = change_message_visibility = send_message
 
 
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
 def queue(client: Client) -> SqsQueue:
     return SqsQueue(client, rebalance="r.fifo", recheck="c", dead_letters="d.fifo")
 
@@ -101,8 +106,7 @@ class TestReading:
 
 
 class TestSending:
-    def test_a_request_is_one_of_its_clusters_group(self) -> None:
-        client = Client()
+    def test_a_request_is_one_of_its_clusters_group(self, client: Client) -> None:
         queue(client).request("demo", "scan", "scan-demo-1")
         (sent,) = client.sent
         assert (sent["QueueUrl"], sent["MessageGroupId"]) == ("r.fifo", "demo")
@@ -121,8 +125,7 @@ class TestSending:
         assert read_request(sent["MessageBody"]).cluster == "demo"
 
     @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
-    def test_a_second_look_is_delayed_as_long_as_the_queue_can(self, seconds: int, delay: int) -> None:
-        client = Client()
+    def test_a_second_look_is_delayed_as_long_as_the_queue_can(self, client: Client, seconds: int, delay: int) -> None:
         queue(client).look_again("demo", "second look", seconds)
         assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
 
@@ -137,8 +140,7 @@ class TestSending:
         assert "visibility timeout" in caplog.text
 
     @pytest.mark.parametrize("body", ["", "x", "x" * 300_000])
-    def test_poison_keeps_its_beginning_and_gets_its_reason(self, body: str) -> None:
-        client = Client()
+    def test_poison_keeps_its_beginning_and_gets_its_reason(self, client: Client, body: str) -> None:
         queue(client).dead_letter(body, "not JSON" * 500, "m-1")
         (sent,) = client.sent
         assert sent["QueueUrl"] == "d.fifo"
@@ -166,15 +168,13 @@ class TestSending:
 class TestPublishing:
     DETAIL = {"id": "1", "cluster": "demo", "pool": {"name": "workers", "groups": []}}  # noqa: RUF012 (never changed)
 
-    def test_a_decision_is_an_event_of_ours(self) -> None:
-        client = Client()
+    def test_a_decision_is_an_event_of_ours(self, client: Client) -> None:
         EventBridgeBus(client, "bus").publish("Pool Starved", self.DETAIL)
         (entry,) = client.sent[0]["Entries"]
         assert (entry["Source"], entry["DetailType"], entry["EventBusName"]) == ("evenkeel", "Pool Starved", "bus")
         assert json.loads(entry["Detail"]) == self.DETAIL
 
-    def test_one_that_is_too_large_is_cut_and_says_so(self) -> None:
-        client = Client()
+    def test_one_that_is_too_large_is_cut_and_says_so(self, client: Client) -> None:
         groups = [{"name": "x" * 1000} for _ in range(400)]
         EventBridgeBus(client, "bus").publish("Pool Starved", {**self.DETAIL, "pool": {"name": "w", "groups": groups}})
         detail = client.sent[0]["Entries"][0]["Detail"]

@@ -10,8 +10,7 @@ import pytest
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
@@ -69,14 +68,6 @@ class TestWhoTakesThem:
         assert requested(found) == (2, 3, 3)
         assert failing(found) == {"a": -3, "b": 0, "c": 3}
 
-    def test_a_probing_zone_takes_none(self) -> None:
-        found = pool_plan(zones([5, 3, 0], [2, 3, 0]), MOVE, fenced="a", probing="c")
-        assert requested(found) == (2, 6, 0)
-
-    def test_two_failing_zones_move_to_the_third(self) -> None:
-        found = pool_plan(zones([3, 2, 1], [1, 1, 1]), MOVE, fenced="ab")
-        assert requested(found) == (1, 1, 4)
-
     def test_with_every_zone_failing_they_stay_and_the_pool_starves(self) -> None:
         found = pool_plan(zones([3, 2], [1, 1]), MOVE, fenced="ab")
         assert requested(found) == (3, 2)
@@ -88,29 +79,6 @@ class TestWhoTakesThem:
         assert requested(found) == (4, 4)
         assert found.starved == 2
 
-    def test_what_the_worker_wants_in_the_failing_zone_stays_there(self) -> None:
-        groups = [group("a", 5, running=2, worker_range=Bounds(4, 9)), group("b", 3, worker_range=Bounds(0, 9))]
-        assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
-
-    def test_what_the_worker_allows_in_the_other_zone_is_kept(self) -> None:
-        groups = [group("a", 5, running=2), group("b", 3, worker_range=Bounds(0, 4))]
-        assert requested(pool_plan(groups, MOVE, fenced="a")) == (4, 4)
-
-    @pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
-    def test_what_would_fail_elsewhere_too_stays(self, kind: FailureClass) -> None:
-        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
-        assert requested(found) == (5, 3)
-        assert found.moves == {}
-
-    @pytest.mark.parametrize("kind", [FailureClass.CAPACITY, FailureClass.TIMEOUT, FailureClass.UNKNOWN])
-    def test_what_another_zone_may_deliver_goes(self, kind: FailureClass) -> None:
-        found = pool_plan(zones([5, 3], [2, 3]), MOVE, states={key("a"): in_backoff(kind)})
-        assert requested(found) == (2, 6)
-
-    def test_above_pool_maximum_it_is_given_up_and_ordered_nowhere(self) -> None:
-        found = pool_plan(zones([9, 7], [6, 7]), MOVE, fenced="a")
-        assert requested(found) == (6, 7)
-
     def test_room_that_a_frozen_zone_keeps_loses_none_of_it(self) -> None:
         groups = [
             group("a", 5, running=2),
@@ -119,18 +87,8 @@ class TestWhoTakesThem:
         ]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (2, 6, 1)
 
-    def test_up_to_pool_maximum_it_is_ordered_again(self) -> None:
-        found = pool_plan(zones([9, 5], [5, 5]), MOVE, fenced="a")
-        assert requested(found) == (5, 7)
-
 
 class TestBesideAnAutoscaler:
-    def test_who_takes_gets_no_room_to_order_them_twice(self) -> None:
-        found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), MOVE, fenced="a")
-        assert {planned.group.zone: planned.bounds for planned in found.groups if planned.journal_delta > 0} == {
-            "c": Bounds(0, 3)
-        }
-
     def test_without_one_the_room_is_left_open(self) -> None:
         found = pool_plan(zones([5, 3, 0], [2, 3, 0], [(0, 12)] * 3), ALONE, fenced="a")
         assert [planned.bounds.max > 3 for planned in found.groups if planned.bounds and planned.journal_delta > 0] == [
@@ -250,22 +208,11 @@ class TestWhatIsOwed:
 
 
 class TestWhileItIsUnderWay:
-    def test_a_machine_that_became_a_node_after_all_is_not_given_up(self) -> None:
-        groups = [refused(group("a", 5, running=3), MINUTE, MINUTE), group("b", 3)]
-        assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
-
     def test_a_machine_that_boots_beside_a_refused_one_is_not_given_up(self) -> None:
         booting = machines(group("a", 5, running=2), MINUTE).machines or ()
         failed = refused(group("a", 5, running=0), 2 * MINUTE, 2 * MINUTE).machines or ()
         groups = [group("a", 5, running=2, machines=(*booting, *failed)), group("b", 3)]
         assert requested(pool_plan(groups, MOVE, fenced="a")) == (3, 5)
-
-    def test_a_zone_that_is_frozen_meanwhile_gives_and_takes_nothing(self) -> None:
-        groups = [group("a", 5, running=2, frozen_because=stated("rolling")), group("b", 3)]
-        found = pool_plan(groups, MOVE, fenced="a")
-        assert requested(found) == (5, 3)
-        groups = [group("a", 5, running=2), group("b", 3, frozen_because=stated("rolling")), group("c", 9, zone_max=9)]
-        assert requested(pool_plan(groups, numbers(0, 30, on_failure=OnFailure.MOVE), fenced="a")) == (5, 3, 9)
 
     def test_in_dry_run_nothing_is_written_down(self) -> None:
         house = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)

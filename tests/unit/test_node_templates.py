@@ -30,7 +30,7 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import IGNORED_LABELS
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from tests import objects
-from tests.builders import stated
+from tests.builders import json_values, stated
 from tests.objects import CAPACITY, INFRASTRUCTURE, ZONES, Object, machine
 
 GIB = 2**30
@@ -445,14 +445,7 @@ class TestClosed:
         assert not worth(annotated(cpu="4", memory="16Gi", ephemeral_disk="500mb"))
 
 
-_anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(flavour=st.sampled_from(sorted(FLAVOURS)), values=st.lists(_anything, min_size=6, max_size=6))
+@given(flavour=st.sampled_from(sorted(FLAVOURS)), values=st.lists(json_values(), min_size=6, max_size=6))
 def test_whatever_stands_in_the_fields_a_group_comes_out(flavour: str, values: list[Any]) -> None:
     item = annotated(flavour)
     names = ("cpu", "memory", "labels", "taints", "gpu-count", "gpu-type")

@@ -18,12 +18,7 @@ from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS
-from evenkeel.application.errors import (
-    BadRequestError,
-    ClusterUnavailableError,
-    RejectedError,
-    StateUnavailableError,
-)
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError, StateUnavailableError
 from evenkeel.cli import acting
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
@@ -59,6 +54,16 @@ def mended(house: House) -> list[dict[str, Any]]:
     return [decision for decision in house.decisions() if "mended" in decision]
 
 
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def pools() -> House:
+    return House(two_pools())
+
+
 class TestStatus:
     def test_every_pool_is_told_by_zone_with_its_nodes_and_its_state(self) -> None:
         house = House(zones((2, 2, 2), (2, 2, 1), bounds=[(1, 9)] * 3))
@@ -76,8 +81,7 @@ class TestStatus:
             "message": "no room",
         }
 
-    def test_a_fence_says_since_when_and_until_when(self) -> None:
-        house = House()
+    def test_a_fence_says_since_when_and_until_when(self, house: House) -> None:
         house.fail("a")
         house.clock.at += 2 * MINUTE
         found = house.ask("status")["pools"][0]["groups"][0]
@@ -86,8 +90,7 @@ class TestStatus:
         found = house.ask("status")["pools"][0]["groups"][0]
         assert (found["state"], found["since"], found["until"]) == ("probing", "2026-01-15T12:05:00Z", None)
 
-    def test_an_impaired_zone_says_until_when(self) -> None:
-        house = House()
+    def test_an_impaired_zone_says_until_when(self, house: House) -> None:
         impair(house, "b", NOW - MINUTE)
         found = house.ask("status")["pools"][0]["groups"][1]
         assert (found["state"], found["since"], found["until"]) == (
@@ -116,8 +119,7 @@ class TestStatus:
         assert held[2] == ["no cpu"]
         assert house.ask("status")["pools"][0]["groups"][1]["requested"]["to"] == 1
 
-    def test_a_cluster_that_cannot_be_read_is_one_sentence_and_the_rest_still_answers(self) -> None:
-        house = House()
+    def test_a_cluster_that_cannot_be_read_is_one_sentence_and_the_rest_still_answers(self, house: House) -> None:
         house.fail("a")
         house.run()
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
@@ -125,18 +127,18 @@ class TestStatus:
         assert answer["ok"] is True
         assert answer["pools"] == []
         assert answer["unread"] == "demo does not answer"
-        assert answer["groups"][str(key("a"))]["state"] == "fenced"
+        group = answer["groups"][str(key("a"))]
+        assert (group["state"], group["class"], group["failures"]) == ("fenced", "capacity", 1)
+        assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
         assert len(answer["decisions"]) == 1
 
-    def test_the_message_tells_how_long_ago_the_last_decision_was(self) -> None:
-        house = House()
+    def test_the_message_tells_how_long_ago_the_last_decision_was(self, house: House) -> None:
         house.run()
         for passed, words in ((0, "just now"), (1, "1 minute ago"), (7200, "2 hours ago"), (259200, "3 days ago")):
             house.clock.at = NOW + MINUTE + timedelta(seconds=max(passed, 60 * (passed > 0)))
             assert house.ask("status")["message"].endswith(f"last decision {words}")
 
-    def test_the_message_counts_every_group_that_is_fenced_and_says_how_the_cluster_is_held(self) -> None:
-        house = House()
+    def test_the_message_counts_every_group_that_is_fenced_and_says_how_the_cluster_is_held(self, house: House) -> None:
         impair(house, "b", NOW)  # nothing is remembered of the groups of an impaired zone
         assert house.ask("status")["message"] == "demo: on, 1 node group in trouble"
         house.ask("pause", pool="workers")
@@ -146,8 +148,7 @@ class TestStatus:
         house.ask("restore")
         assert house.ask("status")["message"].startswith("demo: being restored, ")
 
-    def test_the_table_shows_ages_and_what_came_of_each_decision(self) -> None:
-        house = House()
+    def test_the_table_shows_ages_and_what_came_of_each_decision(self, house: House) -> None:
         house.fail("a")
         house.answer_writes(RejectedError("max is too large"), "workers-c")
         house.run()
@@ -160,16 +161,14 @@ class TestStatus:
         assert "2026-01-15T12:01:00Z (just now) workers: " in told
         assert "workers-c rejected: max is too large" in told
 
-    def test_without_a_cluster_all_of_them_answer(self) -> None:
-        house = House()
+    def test_without_a_cluster_all_of_them_answer(self, house: House) -> None:
         house.register_another("another", FakeCluster(zones((1, 1))))
         for cluster in (None, "*"):
             answer = house.ask("status", cluster)
             assert [one["cluster"] for one in answer["clusters"]] == ["another", "demo"]
             assert all(one["ok"] and "pools" in one for one in answer["clusters"])
 
-    def test_a_broken_cluster_does_not_spoil_the_others(self) -> None:
-        house = House()
+    def test_a_broken_cluster_does_not_spoil_the_others(self, house: House) -> None:
         house.register_another("away", ClusterUnavailableError("away does not answer"))
         house.register_another("garbage", ClusterUnavailableError("unused"))
         house.store.plant("garbage", "{")
@@ -203,19 +202,17 @@ class TestStatus:
         assert "workers" in page
         assert "s3cr3t" not in page
 
-    def test_when_time_is_over_the_clusters_that_are_left_say_so(self) -> None:
-        house = House()
+    def test_when_time_is_over_the_clusters_that_are_left_say_so(self, house: House) -> None:
         answer = house.operate({"action": "status"}, lambda: 2.0)
         assert answer["clusters"][0]["message"] == "demo: the time is over: ask for this cluster alone"
 
 
 class TestSinglePools:
-    def test_a_paused_pool_is_read_and_counted_and_left_alone(self) -> None:
-        house = House(two_pools())
-        assert "workers of demo is paused until resumed" in house.ask("pause", pool="workers")["message"]
-        house.settle()
-        assert house.patched() == {"other-a", "other-b"}
-        pools = {pool["name"]: pool for pool in house.ask("status")["pools"]}
+    def test_a_paused_pool_is_read_and_counted_and_left_alone(self, pools: House) -> None:
+        assert "workers of demo is paused until resumed" in pools.ask("pause", pool="workers")["message"]
+        pools.settle()
+        assert pools.patched() == {"other-a", "other-b"}
+        pools = {pool["name"]: pool for pool in pools.ask("status")["pools"]}
         assert {found["state"] for found in pools["workers"]["groups"]} == {"frozen"}
         assert pools["workers"]["groups"][0]["held"] == ["frozen: paused by an operator until resumed"]
         assert {found["state"] for found in pools["other"]["groups"]} == {"healthy"}
@@ -225,41 +222,37 @@ class TestSinglePools:
         house.ask("pause", pool="workers")
         assert next(pool for pool in house.ask("status")["pools"] if pool["name"] == "workers")["starved"] == 0
 
-    def test_a_pause_with_an_end_ends_by_itself(self) -> None:
-        house = House(two_pools())
-        house.ask("pause", pool="workers", until="2026-01-15T12:02:30Z")
-        status = house.ask("status")
+    def test_a_pause_with_an_end_ends_by_itself(self, pools: House) -> None:
+        pools.ask("pause", pool="workers", until="2026-01-15T12:02:30Z")
+        status = pools.ask("status")
         assert status["pausedPools"] == {"workers": "2026-01-15T12:02:30Z"}
         assert status["pools"][1]["groups"][0]["held"] == ["frozen: paused by an operator until 2026-01-15T12:02:30Z"]
-        house.run()
-        assert house.patched() == {"other-a", "other-b"}
-        house.clock.at += 2 * MINUTE
-        house.run()
-        assert len(house.patched()) == 4
-        assert house.ask("status")["pausedPools"] == {}
+        pools.run()
+        assert pools.patched() == {"other-a", "other-b"}
+        pools.clock.at += 2 * MINUTE
+        pools.run()
+        assert len(pools.patched()) == 4
+        assert pools.ask("status")["pausedPools"] == {}
 
-    def test_resuming_a_pool_ends_its_pause_and_no_others(self) -> None:
-        house = House(two_pools())
-        house.ask("pause", pool="workers")
-        house.ask("pause", pool="other")
-        answer = house.ask("resume", pool="workers")
+    def test_resuming_a_pool_ends_its_pause_and_no_others(self, pools: House) -> None:
+        pools.ask("pause", pool="workers")
+        pools.ask("pause", pool="other")
+        answer = pools.ask("resume", pool="workers")
         assert answer["message"] == "pool workers of demo is resumed and looked at now; still paused: pool other"
-        assert house.control.paused_pools == {"other": None}
+        assert pools.control.paused_pools == {"other": None}
 
-    def test_resuming_the_cluster_says_which_pools_stay_paused(self) -> None:
-        house = House(two_pools())
-        house.ask("pause", pool="workers")
-        house.ask("pause")
-        assert house.ask("resume")["message"].endswith("still paused: pool workers")
-        assert house.control.paused_pools == {"workers": None}
+    def test_resuming_the_cluster_says_which_pools_stay_paused(self, pools: House) -> None:
+        pools.ask("pause", pool="workers")
+        pools.ask("pause")
+        assert pools.ask("resume")["message"].endswith("still paused: pool workers")
+        assert pools.control.paused_pools == {"workers": None}
 
-    def test_registering_again_does_not_bring_a_paused_pool_back(self) -> None:
-        house = House(two_pools())
-        house.ask("pause", pool="workers")
-        assert house.ask("register", record=RECORD)["message"].endswith("still paused: pool workers")
-        assert house.control.paused_pools == {"workers": None}
-        house.ask("register", record={**RECORD, "paused_pools": {}})
-        assert house.control.paused_pools == {}
+    def test_registering_again_does_not_bring_a_paused_pool_back(self, pools: House) -> None:
+        pools.ask("pause", pool="workers")
+        assert pools.ask("register", record=RECORD)["message"].endswith("still paused: pool workers")
+        assert pools.control.paused_pools == {"workers": None}
+        pools.ask("register", record={**RECORD, "paused_pools": {}})
+        assert pools.control.paused_pools == {}
 
     def test_registering_again_switches_on_no_cluster_that_is_paused_unless_the_record_says_so(self) -> None:
         house = House()
@@ -271,16 +264,14 @@ class TestSinglePools:
         house.ask("register", record={**RECORD, "paused": True})
         assert house.control == ControlRecord(paused=True)
 
-    def test_registering_again_does_not_end_a_restore_unless_the_record_says_so(self) -> None:
-        house = House()
+    def test_registering_again_does_not_end_a_restore_unless_the_record_says_so(self, house: House) -> None:
         house.ask("restore")
         assert house.ask("register", record=RECORD)["message"].endswith("; it is still being restored")
         assert house.control.restoring
         house.ask("register", record={**RECORD, "leaving": False})
         assert house.control == ControlRecord()
 
-    def test_a_new_record_may_say_what_is_paused_and_written(self) -> None:
-        house = House()
+    def test_a_new_record_may_say_what_is_paused_and_written(self, house: House) -> None:
         fix = {"pool": "workers", "before": 12, "after": 13}
         controls = {"paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]}
         house.ask("register", cluster="new", record={**RECORD, **controls})
@@ -288,18 +279,16 @@ class TestSinglePools:
             paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
         )
 
-    def test_an_unknown_pool_is_refused_with_the_nearest_name(self) -> None:
-        house = House(two_pools())
+    def test_an_unknown_pool_is_refused_with_the_nearest_name(self, pools: House) -> None:
         for action in ("pause", "resume", "restore"):
-            message = house.refused(action, pool="wokers")
+            message = pools.refused(action, pool="wokers")
             assert message.startswith("pool is 'wokers': demo has no such pool: it has other, workers")
             assert message.endswith("did you mean workers?")
 
-    def test_a_pool_that_is_known_can_be_paused_while_the_cluster_is_away(self) -> None:
-        house = House(two_pools())
-        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
-        assert house.ask("pause", pool="workers")["ok"]
-        assert "demo does not answer" in house.refused("pause", pool="other")
+    def test_a_pool_that_is_known_can_be_paused_while_the_cluster_is_away(self, pools: House) -> None:
+        pools.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        assert pools.ask("pause", pool="workers")["ok"]
+        assert "demo does not answer" in pools.refused("pause", pool="other")
 
     def test_pools_of_one_name_are_told_apart_by_their_ids(self) -> None:
         here, there = group("a", 2, bounds=(1, 9)), group("a", 2, bounds=(1, 9), key=key("a", namespace="two"))
@@ -310,73 +299,56 @@ class TestSinglePools:
 
 
 class TestRestoreOfAPool:
-    def test_only_its_groups_are_restored_and_then_it_is_paused_for_good(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        assert all(one.has_adopted for one in house.cluster.groups.values())
-        house.ask("restore", pool="workers")
-        patches = len(house.cluster.applied)
-        house.run()
-        restored = house.cluster.applied[patches:]
-        assert house.patched(patches) == {"workers-a", "workers-b"}
+    def test_only_its_groups_are_restored_and_then_it_is_paused_for_good(self, pools: House) -> None:
+        pools.settle()
+        assert all(one.has_adopted for one in pools.cluster.groups.values())
+        pools.ask("restore", pool="workers")
+        patches = len(pools.cluster.applied)
+        pools.run()
+        restored = pools.cluster.applied[patches:]
+        assert pools.patched(patches) == {"workers-a", "workers-b"}
         assert all(patch.leaves and patch.bounds == Bounds(1, 9) for patch in restored)
         for patch in restored:  # what the API would take off
-            house.cluster.change(patch.plan.group.key, published=None, has_adopted=False, adopted=None)
-        outcome = house.run()
+            pools.cluster.change(patch.plan.group.key, published=None, has_adopted=False, adopted=None)
+        outcome = pools.run()
         assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
-        assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
-        assert house.control.paused is False
-        assert house.run().written == 0
+        assert (pools.control.restoring_pools, pools.control.paused_pools) == ((), {"workers": None})
+        assert pools.control.paused is False
+        assert pools.run().written == 0
 
-    def test_a_paused_pool_is_restored_as_well(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        house.ask("pause", pool="workers")
-        house.ask("restore", pool="workers")
-        assert house.run().written == 2
+    def test_a_paused_pool_is_restored_as_well(self, pools: House) -> None:
+        pools.settle()
+        pools.ask("pause", pool="workers")
+        pools.ask("restore", pool="workers")
+        assert pools.run().written == 2
 
-    def test_in_dry_run_it_is_written_and_its_neighbour_is_not(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        register_again(house.store, house.record.model_copy(update={"dry_run": True}))
-        house.cluster.change(key("a"), bounds=Bounds(0, 99))
-        house.ask("restore", pool="other")
-        patches = len(house.cluster.applied)
-        house.run()
-        assert house.patched(patches) == {"other-a", "other-b"}
-        told = {decision["pool"]["name"]: decision["dryRun"] for decision in house.store.decisions("demo", 2)}
+    def test_in_dry_run_it_is_written_and_its_neighbour_is_not(self, pools: House) -> None:
+        pools.settle()
+        register_again(pools.store, pools.record.model_copy(update={"dry_run": True}))
+        pools.cluster.change(key("a"), bounds=Bounds(0, 99))
+        pools.ask("restore", pool="other")
+        patches = len(pools.cluster.applied)
+        pools.run()
+        assert pools.patched(patches) == {"other-a", "other-b"}
+        told = {decision["pool"]["name"]: decision["dryRun"] for decision in pools.store.decisions("demo", 2)}
         assert told == {"other": False, "workers": True}
 
-    def test_twice_is_once(self) -> None:
-        house = House(two_pools())
-        house.ask("restore", pool="workers")
-        house.run()
-        assert house.control.paused_pools == {"workers": None}
-        house.ask("restore", pool="workers")
-        assert house.control.restoring_pools == ("workers",)
-        patches = len(house.cluster.applied)
-        house.run()
-        assert house.patched(patches) <= {"other-a", "other-b"}
-        assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
-
-    def test_adopted_bounds_are_forgotten_for_that_pool_alone(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        house.ask("restore", pool="workers")
-        house.run()
+    def test_adopted_bounds_are_forgotten_for_that_pool_alone(self, pools: House) -> None:
+        pools.settle()
+        pools.ask("restore", pool="workers")
+        pools.run()
         for zone in "ab":
-            house.cluster.change(key(zone), published=None, has_adopted=False, adopted=None)
-        house.run()
-        pools = house.state.pools
+            pools.cluster.change(key(zone), published=None, has_adopted=False, adopted=None)
+        pools.run()
+        pools = pools.state.pools
         assert pools[PoolId("cluster-api", "default", "", "workers")].adopted == {}
         assert len(pools[PoolId("cluster-api", "default", "", "other")].adopted) == 2
 
-    def test_leaving_the_whole_cluster_restores_paused_pools_too(self) -> None:
-        house = House(two_pools())
-        house.settle()
-        house.ask("pause", pool="workers")
-        house.ask("restore")
-        assert house.run().written == 4
+    def test_leaving_the_whole_cluster_restores_paused_pools_too(self, pools: House) -> None:
+        pools.settle()
+        pools.ask("pause", pool="workers")
+        pools.ask("restore")
+        assert pools.run().written == 4
 
 
 class TestExplain:
@@ -463,8 +435,7 @@ class TestExplain:
         house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), worker_range=Bounds(0, 3)))
         assert "It may grow by 1, to 3." in self.text(house, group="workers-a")
 
-    def test_the_last_failure_is_told_in_the_clouds_words(self) -> None:
-        house = House()
+    def test_the_last_failure_is_told_in_the_clouds_words(self, house: House) -> None:
         house.fail("a")
         house.clock.at += MINUTE
         told = self.text(house, group="workers-a")
@@ -509,8 +480,7 @@ class TestExplain:
         closed = group("a", 0, bounds=(0, 3), closed_because=stated("at zero: annotate cpu and memory"))
         assert "annotate cpu and memory" in self.text(House([closed, group("b", 1)]), group="workers-a")
 
-    def test_when_its_bounds_were_written_and_what_was_decided_is_told(self) -> None:
-        house = House()
+    def test_when_its_bounds_were_written_and_what_was_decided_is_told(self, house: House) -> None:
         house.run()
         published = PublishedBounds(at=house.clock.at, bounds=Bounds(1, 4))
         house.cluster.change(key("a"), published=published)
@@ -683,8 +653,7 @@ class TestValidate:
 
 
 class TestRecord:
-    def test_decisions_come_oldest_first_in_pages(self) -> None:
-        house = House()
+    def test_decisions_come_oldest_first_in_pages(self, house: House) -> None:
         for minute in range(5):
             at = NOW + minute * MINUTE
             id = ulid(at, bytes(10))
@@ -701,8 +670,7 @@ class TestRecord:
         told = [at for page in pages for at in page]
         assert told == sorted(told)
 
-    def test_since_leaves_out_what_is_older(self) -> None:
-        house = House()
+    def test_since_leaves_out_what_is_older(self, house: House) -> None:
         house.run()
         house.scale("a", 5)
         house.run()
@@ -746,14 +714,12 @@ class TestWhoAsked:
         writing = {name for name, action in ACTIONS.items() if action.right is Right.WRITE or action.writes_with}
         assert writing == {name for name, _ in self.WRITING}
 
-    def test_an_action_without_a_name_says_so(self) -> None:
-        house = House()
+    def test_an_action_without_a_name_says_so(self, house: House) -> None:
         house.ask("pause")
         (told,) = house.ask("status")["actions"]
         assert told["by"] is None
 
-    def test_reading_is_not_recorded_and_takes_no_name(self) -> None:
-        house = House()
+    def test_reading_is_not_recorded_and_takes_no_name(self, house: House) -> None:
         for action, fields in (
             ("plan", {}),
             ("status", {}),
@@ -764,20 +730,17 @@ class TestWhoAsked:
             assert "'by' is no field" in house.refused(action, **fields, by=self.JANE)
         assert house.ask("record")["decisions"] == []
 
-    def test_what_was_refused_is_not_recorded(self) -> None:
-        house = House()
+    def test_what_was_refused_is_not_recorded(self, house: House) -> None:
         house.refused("pause", pool="worker", by=self.JANE)
         house.refused("fence-zone", zone="nowhere", until="2026-02-01T00:00:00Z", by=self.JANE)
         assert house.ask("record")["decisions"] == []
 
     @pytest.mark.parametrize("by", ["", "a\nb", "\x1b[31mred", "x" * 2049, 7, ["a"], "jürgen"])
-    def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, by: object) -> None:
-        house = House()
+    def test_a_name_that_could_forge_a_line_is_refused_and_nothing_is_done(self, house: House, by: object) -> None:
         assert house.refused("pause", by=by).startswith("by is ")
         assert house.control.paused is False
 
-    def test_status_and_explain_tell_it_and_decisions_stay_what_they_were(self) -> None:
-        house = House()
+    def test_status_and_explain_tell_it_and_decisions_stay_what_they_were(self, house: House) -> None:
         house.settle()
         decisions = house.ask("status")["decisions"]
         house.ask("pause", pool="workers", by=self.JANE)
@@ -790,13 +753,11 @@ class TestWhoAsked:
         told = house.ask("explain", pool="workers")["history"]
         assert f"At 2026-01-15T12:04:00Z (just now): pause, asked for by {self.JANE}." in told
 
-    def test_a_request_for_nodes_keeps_who_asked(self) -> None:
-        house = House()
+    def test_a_request_for_nodes_keeps_who_asked(self, house: House) -> None:
         house.ask("scale-up", pool="workers", nodes=1, id="r1", by=self.JANE)
         assert house.ask("status")["requests"]["r1"]["by"] == self.JANE
 
-    def test_applying_for_all_clusters_is_recorded_for_each(self) -> None:
-        house = House()
+    def test_applying_for_all_clusters_is_recorded_for_each(self, house: House) -> None:
         house.register_another("other", FakeCluster(zones((1, 1, 1)), house.journal))
         house.ask("validate", None, apply=True, by=self.JANE)
         for cluster in ("demo", "other"):
@@ -840,8 +801,7 @@ class TestCommands:
 
 class TestReadingOnly:
     @pytest.mark.parametrize(("action", "fields"), TestWhoAsked.WRITING)
-    def test_whoever_only_reads_is_refused_what_writes(self, action: str, fields: dict[str, Any]) -> None:
-        house = House()
+    def test_whoever_only_reads_is_refused_what_writes(self, house: House, action: str, fields: dict[str, Any]) -> None:
         before = house.record
         with pytest.raises(BadRequestError, match="this function only reads; ask the operator function"):
             house.operate.read({"action": action, "cluster": "demo", **fields}, plenty)
@@ -852,8 +812,7 @@ class TestReadingOnly:
         ("action", "fields"),
         [("plan", {}), ("status", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})],
     )
-    def test_it_gets_the_same_answer_as_an_operator(self, action: str, fields: dict[str, Any]) -> None:
-        house = House()
+    def test_it_gets_the_same_answer_as_an_operator(self, house: House, action: str, fields: dict[str, Any]) -> None:
         event = {"action": action, "cluster": "demo", **fields}
         assert house.operate.read(event, plenty) == house.operate(event, plenty)
 

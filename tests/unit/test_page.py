@@ -32,7 +32,7 @@ from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
-from tests.builders import MINUTE, NOW, in_backoff, key, numbers, zones
+from tests.builders import MINUTE, NOW, in_backoff, json_values, key, numbers, zones
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(2)'>\"'&"
 
@@ -415,13 +415,6 @@ def test_half_a_character_in_a_name_does_not_stop_the_page(tmp_path: Path) -> No
     assert "wor?kers" in out.read_text(encoding="utf-8")
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
 @given(st.data())
 def test_whatever_stands_in_an_answer_it_is_drawn_or_refused_with_a_reason(data: st.DataObject) -> None:
     makers = {
@@ -435,7 +428,7 @@ def test_whatever_stands_in_an_answer_it_is_drawn_or_refused_with_a_reason(data:
     while True:  # down to some value, which becomes another one
         step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
         if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
-            place[step] = data.draw(json_values)
+            place[step] = data.draw(json_values())
             break
         place = place[step]
     try:

@@ -27,7 +27,6 @@ from tests.builders import (
     plan_of,
     pool_plan,
     reasons,
-    stated,
     zones,
 )
 
@@ -67,13 +66,6 @@ def test_memory_of_a_group_that_is_gone_does_no_harm() -> None:
     states = {key("gone"): None}
     found = plan_of(members, numbers(0, 12), states={k: v for k, v in states.items() if v})
     assert [planned.group.zone for planned in found.pools[0].groups] == ["a", "b"]
-
-
-def test_a_frozen_group_wins_over_its_backoff() -> None:
-    members = [group("a", 3, running=1, bounds=(0, 3), frozen_because=stated("paused")), group("b", 1, bounds=(0, 3))]
-    found = pool_plan(members, numbers(0, 6), fenced=("a",))
-    assert found.groups[0].state == "frozen"
-    assert not found.groups[0].changes
 
 
 def test_imbalance_is_the_fullest_zone_less_the_emptiest() -> None:

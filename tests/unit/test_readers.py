@@ -20,6 +20,7 @@ from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.model.groups import Bounds, NodeGroup
 from tests import objects
+from tests.builders import json_values
 from tests.fakes import NOW
 from tests.objects import ZONES, Object, machine
 
@@ -509,11 +510,7 @@ class TestFaults:
             assert (group.published, group.faults) == (None, ())
 
     @given(
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-            max_leaves=6,
-        ),
+        json_values(),
         st.sampled_from(["metadata", "spec", "status"]),
         st.sampled_from(list(FLAVOURS)),
     )

@@ -24,7 +24,6 @@ from tests.builders import (
     reasons,
     refused,
     requested,
-    stated,
     zones,
 )
 
@@ -242,13 +241,6 @@ def test_an_overshoot_is_taken_back_under_every_strategy(strategy) -> None:
     assert sum(requested(found)) == 4
 
 
-def test_frozen_zones_keep_their_overshoot() -> None:
-    a, b = zones((6, 4), running=(4, 4))
-    found = pool_plan([replace(a, frozen_because=stated("paused")), b], numbers(0, 8))
-    assert requested(found) == (6, 4)
-    assert found.overcommitted
-
-
 # -- minimum
 
 
@@ -303,12 +295,6 @@ def test_the_minimum_is_raised_where_replicas_may_stand() -> None:
     a, b, c = zones((0, 0, 0))
     found = pool_plan([replace(a, zone_max=1), replace(b, worker_range=Bounds(0, 2)), c], numbers(9, 12))
     assert requested(found) == (1, 2, 6)
-
-
-def test_fenced_and_frozen_zones_are_not_raised() -> None:
-    a, b, c = zones((0, 0, 0))
-    found = pool_plan([a, replace(b, frozen_because=stated("paused")), c], numbers(3, 12), fenced=("a",))
-    assert requested(found) == (0, 0, 3)
 
 
 def test_where_no_zone_is_healthy_the_minimum_is_what_probing_zones_are_tried_with_one_machine_each() -> None:

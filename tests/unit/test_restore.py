@@ -112,9 +112,13 @@ class Stay:
         self.scene.settle()
 
 
+@pytest.fixture
+def stay(owner: str) -> Stay:
+    return Stay(owner)
+
+
 class TestEverythingIsAsBefore:
-    def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, stay: Stay) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
         stay.leave()
         assert picture(stay.scene) == stay.before
@@ -128,15 +132,13 @@ class TestEverythingIsAsBefore:
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_in_dry_run_too_because_who_asks_for_it_asks_for_writes(self, stay: Stay) -> None:
         record = stay.record.model_copy(update={"dry_run": True})
         register_again(stay.scene.memory, record)
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_twice_is_once(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_twice_is_once(self, stay: Stay) -> None:
         stay.leave()
         stay.ask("restore")
         outcome = stay.scene.run()
@@ -144,8 +146,7 @@ class TestEverythingIsAsBefore:
         assert picture(stay.scene) == stay.before
         assert stay.control.paused
 
-    def test_what_the_user_annotated_meanwhile_stays(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_what_the_user_annotated_meanwhile_stays(self, stay: Stay) -> None:
         patch = {"metadata": {"annotations": {"evenkeel.dev/weight": "2", "example.com/note": "ours"}}}
         stay.scene.change(IDLE, patch)
         stay.leave()
@@ -154,8 +155,7 @@ class TestEverythingIsAsBefore:
         assert annotations["example.com/note"] == "ours"
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(stay.scene.annotations(IDLE))
 
-    def test_a_frozen_group_is_restored_once_it_thaws_and_until_then_we_stay(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_a_frozen_group_is_restored_once_it_thaws_and_until_then_we_stay(self, stay: Stay) -> None:
         stay.scene.change(IDLE, PAUSED[stay.scene.flavour])
         stay.leave()
         assert stay.control.restoring
@@ -175,13 +175,11 @@ class TestEverythingIsAsBefore:
                     item["spec"].pop(empty, None)
         assert now == before
 
-    def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
         assert stay.ask("restore")["ok"]
         assert stay.not_restored_after_harm(lambda control: control.paused) == []
 
-    def test_who_comes_back_adopts_what_stands_there_then(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_who_comes_back_adopts_what_stands_there_then(self, stay: Stay) -> None:
         stay.leave()
         stay.scene.set_bounds(IDLE, 1, 7)
         stay.scene.troubled(Life())
@@ -204,8 +202,7 @@ class TestEverythingIsAsBefore:
 
 
 class TestOnePool:
-    def test_it_is_as_before_and_paused_for_good_and_the_cluster_goes_on(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_it_is_as_before_and_paused_for_good_and_the_cluster_goes_on(self, stay: Stay) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"
         assert stay.ask("restore", pool=POOL)["ok"]
         stay.scene.settle()
@@ -213,8 +210,7 @@ class TestOnePool:
         assert (stay.control.paused, stay.control.restoring_pools) == (False, ())
         assert stay.control.paused_pools == {POOL: None}
 
-    def test_twice_is_once(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_twice_is_once(self, stay: Stay) -> None:
         for _ in range(2):
             stay.ask("restore", pool=POOL)
             stay.scene.settle()
@@ -222,13 +218,11 @@ class TestOnePool:
         assert stay.control.paused_pools == {POOL: None}
 
     @pytest.mark.parametrize("owner", ["gardener", "cluster-class"])  # one object, and two; the order is the cluster's
-    def test_wherever_it_dies_it_goes_on_from_there(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
         stay.ask("restore", pool=POOL)
         assert stay.not_restored_after_harm(lambda control: control.paused_pools) == []
 
-    def test_who_comes_back_is_managed_again(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_who_comes_back_is_managed_again(self, stay: Stay) -> None:
         stay.ask("restore", pool=POOL)
         stay.scene.settle()
         stay.ask("resume", pool=POOL)
@@ -237,14 +231,12 @@ class TestOnePool:
 
 
 class TestAdoptedBoundsThatSomebodyEdited:
-    def test_what_the_state_remembers_goes_before_what_the_annotation_says(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_what_the_state_remembers_goes_before_what_the_annotation_says(self, stay: Stay) -> None:
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "0,1"})
         stay.leave()
         assert picture(stay.scene) == stay.before
 
-    def test_an_unreadable_one_is_mended_from_the_state(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_an_unreadable_one_is_mended_from_the_state(self, stay: Stay) -> None:
         stay.scene.annotate(IDLE, {"evenkeel.dev/adopted-bounds": "a few"})
         stay.leave()
         assert picture(stay.scene) == stay.before
@@ -265,8 +257,7 @@ class TestAdoptedBoundsThatSomebodyEdited:
         ]
         assert told == [["not restored: its adopted-bounds annotation has been edited beyond reading"]]
 
-    def test_without_the_state_the_annotation_says_it(self, owner: str) -> None:
-        stay = Stay(owner)
+    def test_without_the_state_the_annotation_says_it(self, stay: Stay) -> None:
         pools = stay.scene.memory.load("demo")
         for pool, state in pools.state.pools.items():
             bare = PoolState(digest=state.digest)

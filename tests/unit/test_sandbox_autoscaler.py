@@ -45,9 +45,6 @@ class Scene:
     def run(self, **duration: float) -> None:
         self.world.run(timedelta(**duration))
 
-    def backed_off(self, key: str) -> bool:
-        return self.autoscaler.model.in_backoff(key, self.world.now.timestamp())
-
     @property
     def requested(self) -> list[int]:
         return [view.requested for view in self.world.groups()]
@@ -55,6 +52,11 @@ class Scene:
     @property
     def running(self) -> list[int]:
         return [view.running for view in self.world.groups()]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
 
 
 @pytest.mark.parametrize(
@@ -85,80 +87,20 @@ def test_demand_is_balanced_over_the_zones_of_a_pool(flavour: str) -> None:
     assert scene.autoscaler.pending(POOL) == 0
 
 
-def test_no_group_is_ordered_beyond_its_maximum() -> None:
-    scene = Scene(maximum=6)
-    scene.demand(20)
-    scene.run(minutes=3)
-    assert scene.requested == [2, 2, 2]
-    assert scene.autoscaler.pending(POOL) == 14
-
-
-def test_pods_bound_to_a_zone_are_served_there_alone() -> None:
-    scene = Scene()
+def test_pods_bound_to_a_zone_are_served_there_alone(scene: Scene) -> None:
     scene.demand(0)
     scene.demand(3, B)
     scene.run(minutes=3)
     assert scene.running == [1, 3, 1]
 
 
-def test_it_orders_for_one_pool_in_a_loop_until_every_pod_has_a_node_on_its_way() -> None:
-    pools = [Pool(name=name, minimum=0, maximum=12) for name in ("p", "q")]
-    world = World(clusters=[FLAVOUR], pools={FLAVOUR: pools})
-
-    def requested() -> list[int]:
-        return [sum(view.requested for view in world.groups() if view.pool == name) for name in ("p", "q")]
-
-    world.set_demand(FLAVOUR, "p", 6)
-    world.set_demand(FLAVOUR, "p", 2, B)
-    world.set_demand(FLAVOUR, "q", 6)
-    before = requested()
-    for _ in range(3):
-        world.run(timedelta(seconds=10))
-        after = requested()
-        assert sum(new > old for new, old in zip(after, before, strict=True)) <= 1
-        before = after
-    assert before == [8, 6]
-
-
-def test_replicas_that_someone_else_ordered_are_not_upcoming_and_are_ordered_again() -> None:
-    scene = Scene()
-    scene.bounds(B, 0, 4, replicas=3)
-    scene.demand(5)
-    scene.run(seconds=10)
-    assert sum(scene.requested) > 5
-
-
-def test_replicas_written_together_with_the_maximum_are_not_doubled_there() -> None:
-    scene = Scene()
-    for zone in (A, C):
-        scene.bounds(zone, 0, 1)
-    scene.bounds(B, 0, 3, replicas=3)
-    scene.demand(5)
-    scene.run(seconds=10)
-    assert scene.requested == [1, 3, 1]
-
-
-def test_a_dead_zone_holds_its_order_until_the_provision_timeout() -> None:
-    scene = Scene()
+def test_a_dead_zone_holds_its_order_until_the_provision_timeout(scene: Scene) -> None:
     scene.world.take_away(FLAVOUR, A)
     scene.demand(9)
     scene.run(minutes=10)
     assert (scene.requested, scene.running) == ([3, 3, 3], [1, 3, 3])
     scene.run(minutes=10)
     assert scene.running == [1, 4, 4]
-
-
-def test_released_replicas_are_ordered_elsewhere_in_the_next_loop() -> None:
-    scene = Scene()
-    scene.world.take_away(FLAVOUR, A)
-    scene.demand(9)
-    scene.run(seconds=30)
-    scene.bounds(A, 0, 1, replicas=1)
-    scene.run(seconds=10)
-    assert scene.requested == [1, 4, 4]
-    scene.run(minutes=20)
-    assert scene.running == [1, 4, 4]
-    assert scene.autoscaler.errors == []
 
 
 def test_a_released_group_with_room_left_is_ordered_in_again_at_once() -> None:
@@ -184,26 +126,6 @@ def test_one_bad_bound_blinds_it_for_every_group_and_open_orders_are_forgotten(b
     assert scene.running == [3, 3, 3]
 
 
-def test_a_single_blind_loop_forgets_what_was_ordered_and_orders_it_again() -> None:
-    scene = Scene()
-    scene.demand(9)
-    scene.run(seconds=10)
-    assert sum(scene.requested) == 9
-    scene.bounds(A, 5, 4)
-    scene.run(seconds=10)
-    scene.bounds(A, 0, 4)
-    scene.run(seconds=10)
-    assert sum(scene.requested) > 9
-
-
-def test_a_maximum_of_zero_hides_a_group_that_goes_on_running() -> None:
-    scene = Scene()
-    scene.bounds(A, 0, 0)
-    scene.demand(0)
-    scene.run(minutes=30)
-    assert scene.running == [1, 0, 0]
-
-
 def test_a_maximum_below_the_size_stops_growth_and_shrinking() -> None:
     scene = Scene(replicas=(4, 1, 1))
     scene.bounds(A, 0, 2)
@@ -211,17 +133,6 @@ def test_a_maximum_below_the_size_stops_growth_and_shrinking() -> None:
     scene.run(minutes=30)
     assert scene.running == [4, 0, 0]
     assert any("size 3 is outside 0..2" in error for error in scene.autoscaler.errors)
-
-
-def test_unneeded_nodes_go_after_the_delay_but_never_below_the_minimum() -> None:
-    scene = Scene(replicas=(3, 3, 3))
-    for zone in (A, B, C):
-        scene.bounds(zone, 2, 4)
-    scene.demand(1)
-    scene.run(minutes=5)
-    assert scene.running == [3, 3, 3]
-    scene.run(minutes=10)
-    assert scene.running == [2, 2, 2]
 
 
 def test_the_minimum_alone_raises_nothing() -> None:
@@ -232,8 +143,7 @@ def test_the_minimum_alone_raises_nothing() -> None:
     assert scene.requested == [0, 0, 0]
 
 
-def test_its_writes_carry_no_version_and_name_it_as_the_writer() -> None:
-    scene = Scene()
+def test_its_writes_carry_no_version_and_name_it_as_the_writer(scene: Scene) -> None:
     before = scene.cluster.store.list(SCALABLES)[0]
     scene.bounds(A, 0, 9)
     scene.demand(9)
@@ -245,24 +155,7 @@ def test_its_writes_carry_no_version_and_name_it_as_the_writer() -> None:
     assert entry["fieldsV1"] == {"f:spec": {"f:replicas": {}}}
 
 
-def test_backoff_doubles_after_its_end_and_stays_within_it() -> None:
-    scene = Scene(replicas=(0, 0, 0))
-    for zone in (B, C):
-        scene.bounds(zone, 0, 0)
-    scene.world.take_away(FLAVOUR, A)
-    scene.demand(1)
-    key = f"{scene.cluster.namespace}/demo-p-{A}"
-    scene.run(minutes=16)
-    assert scene.backed_off(key)
-    scene.run(minutes=5)
-    assert not scene.backed_off(key)
-    scene.run(minutes=16)
-    scene.run(minutes=6)
-    assert scene.backed_off(key)
-
-
-def test_demand_below_zero_and_unknown_pools_are_refused() -> None:
-    scene = Scene()
+def test_demand_below_zero_and_unknown_pools_are_refused(scene: Scene) -> None:
     with pytest.raises(ValueError, match="negative"):
         scene.demand(-1)
     with pytest.raises(ValueError, match="pool 'nope': cluster cluster-api has p"):

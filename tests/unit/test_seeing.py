@@ -102,9 +102,13 @@ def flavour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def watched(flavour: str) -> Watched:
+    return Watched(flavour)
+
+
 class TestWhatTheMachinesSay:
-    def test_a_zone_out_of_machines_is_fenced_at_the_next_look(self, flavour: str) -> None:
-        watched = Watched(flavour)
+    def test_a_zone_out_of_machines_is_fenced_at_the_next_look(self, watched: Watched) -> None:
         assert {planned.state for pool in watched.look().pools for planned in pool.groups} == {State.HEALTHY}
         watched.cloud.take_away(A)
         watched.wants(A, 4)
@@ -185,8 +189,7 @@ class TestANodeThatDoesNotCome:
 
 
 class TestBackoff:
-    def test_the_same_stuck_machine_does_not_double_it(self, flavour: str) -> None:
-        watched = Watched(flavour)
+    def test_the_same_stuck_machine_does_not_double_it(self, watched: Watched) -> None:
         watched.cloud.take_away(A)
         watched.wants(A, 4)
         watched.look()
@@ -217,8 +220,7 @@ class TestBackoff:
         assert known.last_failure is not None
         assert known.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
 
-    def test_a_node_that_comes_closes_it(self, flavour: str) -> None:
-        watched = Watched(flavour)
+    def test_a_node_that_comes_closes_it(self, watched: Watched) -> None:
         watched.cloud.take_away(A)
         watched.wants(A, 3)
         assert watched.planned(A).state is State.FENCED
@@ -236,8 +238,7 @@ class TestBackoff:
 
 
 class TestQuiet:
-    def test_a_quiet_cluster_has_nothing_to_remember(self, flavour: str) -> None:
-        watched = Watched(flavour)
+    def test_a_quiet_cluster_has_nothing_to_remember(self, watched: Watched) -> None:
         assert watched.look().states == {}
         watched.passes(60 * MINUTE)
         assert watched.look().states == {}
@@ -254,8 +255,7 @@ class TestQuiet:
         assert writes[0] == 1
         assert sum(writes) == 2
 
-    def test_after_trouble_is_over_quiet_returns(self, flavour: str) -> None:
-        watched = Watched(flavour)
+    def test_after_trouble_is_over_quiet_returns(self, watched: Watched) -> None:
         watched.cloud.take_away(A)
         watched.wants(A, 3)
         watched.look()

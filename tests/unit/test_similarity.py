@@ -191,39 +191,3 @@ def test_a_chain_of_near_ones_is_cut_so_that_all_of_a_set_are_similar() -> None:
     assert alike(chain["b"], chain["c"])
     assert not alike(chain["a"], chain["c"])
     assert find_sets(chain, CA) == [("a", "b"), ("c", "d")]
-
-
-def test_a_set_keeps_the_most_of_each_amount_in_mind_as_well_as_the_least() -> None:
-    groups = {
-        name: node(memory=memory, allocatable=amounts(memory=kept))
-        for name, memory, kept in (("a", 1000, 1000), ("b", 1001, 960), ("c", 1002, 940))
-    }
-    assert alike(groups["b"], groups["c"])
-    assert not alike(groups["a"], groups["c"])
-    assert find_sets(groups, CA) == [("a", "b"), ("c",)]
-
-
-def test_a_group_at_zero_that_says_less_does_not_join_two_that_differ() -> None:
-    groups = {
-        "a": node(allocatable=amounts(cpu=1, memory=1000)),
-        "b": node(allocatable=None),
-        "c": node(allocatable=amounts(cpu=1, memory=2000)),
-    }
-    assert alike(groups["a"], groups["b"])
-    assert alike(groups["b"], groups["c"])
-    assert find_sets(groups, CA) == [("a", "b"), ("c",)]
-
-
-def test_with_a_list_of_labels_sets_are_their_values() -> None:
-    rule = replace(CA, labels=("team",))
-    groups = {
-        "a": node(labels={"team": "sea"}),
-        "b": node(cpu=64, labels={"team": "sea"}),
-        "c": node(),
-        "d": NodeTemplate(),
-    }
-    assert find_sets(groups, rule) == [("a", "b"), ("c",), ("d",)]
-
-
-def test_no_groups_are_no_sets() -> None:
-    assert find_sets(dict[str, NodeTemplate](), CA) == []

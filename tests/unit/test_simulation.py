@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -307,86 +306,10 @@ def wait(world: World, seconds: int) -> None:
     world.now = end
 
 
-def test_the_autoscaler_fills_the_smallest_groups_and_never_passes_a_max() -> None:
-    _, autoscaler, groups = autoscaled(20, (0, 2), (0, 9), (0, 4))
-    groups[1].bounds = Bounds(0, 5)
-    autoscaler.loop()
-    assert sizes(groups) == [2, 5, 4]
-
-
-def test_the_autoscaler_does_not_see_a_group_with_max_zero_and_does_not_raise_to_a_min() -> None:
-    _, autoscaler, groups = autoscaled(3, (0, 0), (0, 9), (2, 9))
-    autoscaler.loop()
-    assert sizes(groups)[0] == 0
-    world, autoscaler, groups = autoscaled(0, (2, 4), (2, 4), (2, 4))
-    autoscaler.loop()
-    assert sizes(groups) == [0, 0, 0]
-    assert world.now == 0
-
-
 def test_without_balancing_a_scale_up_goes_to_one_group() -> None:
     _, autoscaler, groups = autoscaled(6, (0, 9), (0, 9), (0, 9), balance=False)
     autoscaler.loop()
     assert sorted(sizes(groups)) == [0, 0, 6]
-
-
-def test_a_full_group_is_never_chosen() -> None:
-    for seed in range(8):
-        found = scenario(pools=[{"name": "workers", "max": 12}], demand=[], seed=seed)
-        world = World(found, Agenda())
-        world.demand = {("workers", None): 3}
-        for group, most in zip(world.groups, (1, 1, 9), strict=True):
-            group.bounds = Bounds(0, most)
-        world.order(world.groups[0], 1)
-        world.order(world.groups[1], 1)
-        SimulatedAutoscaler(world, AutoscalerSetup(balance=False)).loop()
-        assert sizes(world.groups) == [1, 1, 3]
-
-
-def test_replicas_that_somebody_else_ordered_are_ordered_again() -> None:
-    world, autoscaler, groups = autoscaled(3, (0, 9), (0, 9), (0, 9))
-    world.order(groups[0], 3)
-    autoscaler.loop()
-    assert sum(sizes(groups)) == 6
-    autoscaler.loop()
-    assert sum(sizes(groups)) == 6, "its own it does count"
-
-
-def dead_zone() -> Scenario:
-    refusing = zones(capacity=0, failure={"seen": "never", "retry": "10h"})
-    return scenario(zones=refusing, pools=[{"name": "workers", "max": 12, "zones": ["a"]}], demand=[], duration="10h")
-
-
-def test_an_order_that_is_late_is_taken_back_and_backed_off_twice_as_long_each_time() -> None:
-    world = World(dead_zone(), Agenda())
-    world.demand = {("workers", None): 2}
-    autoscaler = SimulatedAutoscaler(world, AutoscalerSetup())
-    (group,) = world.groups
-    orders = []
-    for _ in range(900):
-        before = group.requested
-        autoscaler.loop()
-        if group.requested > before:
-            orders.append(world.now)
-        wait(world, 10)
-    gaps = [later - earlier for earlier, later in pairwise(orders)]
-    # 15 min until the timeout, a loop, then 5, 10, 20, 30, 30 min of backoff whose last instant belongs to it
-    assert [gap - 920 for gap in gaps] == [300, 600, 1200, 1800]
-
-
-def test_nodes_that_nobody_needs_go_after_ten_minutes_the_newest_first_and_never_below_min() -> None:
-    world, autoscaler, groups = autoscaled(9, (2, 9), (0, 9), (0, 9))
-    autoscaler.loop()
-    wait(world, 15 * MINUTE)
-    assert sum(group.running for group in groups) == 9
-    world.demand = {("workers", None): 0}
-    autoscaler.loop()
-    wait(world, 10 * MINUTE - 10)
-    autoscaler.loop()
-    assert sizes(groups) == [3, 3, 3]
-    wait(world, 10)
-    autoscaler.loop()
-    assert sizes(groups) == [2, 0, 0]
 
 
 def test_after_a_scale_up_nothing_is_scaled_down_for_ten_minutes() -> None:
@@ -399,16 +322,6 @@ def test_after_a_scale_up_nothing_is_scaled_down_for_ten_minutes() -> None:
     wait(world, 5 * MINUTE)
     autoscaler.loop()
     assert sizes(groups) == [0, 0, 0]
-
-
-def test_a_group_whose_max_lies_below_its_size_can_not_even_shrink() -> None:
-    world, autoscaler, groups = autoscaled(3, (0, 9), (0, 9), (0, 9), unneeded="0s", delay_after_add="0s")
-    autoscaler.loop()
-    wait(world, 5 * MINUTE)
-    groups[1].bounds = Bounds(0, 0)
-    world.demand = {("workers", None): 0}
-    autoscaler.loop()
-    assert sizes(groups) == [0, 1, 0]
 
 
 def test_one_loop_makes_one_scale_up_for_one_group_and_those_that_fit_the_same_pods() -> None:

@@ -38,15 +38,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, key, stated, zones
-from tests.fakes import (
-    NOW,
-    FakeClock,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    record,
-    register,
-)
+from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, plenty, record, register
 from tests.house import NUMBERS, RECORD, House
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
@@ -72,9 +64,13 @@ def fenced() -> House:
     return house
 
 
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
 class TestRebalance:
-    def test_a_run_writes_every_group_that_the_plan_changes_and_records_it_once(self) -> None:
-        house = House()
+    def test_a_run_writes_every_group_that_the_plan_changes_and_records_it_once(self, house: House) -> None:
         outcome = house.run()
         assert outcome.written == len(house.cluster.applied) == 3
         assert sum(maximum for _, maximum in house.bounds()) == 12
@@ -86,8 +82,7 @@ class TestRebalance:
         assert house.bus.types == ["Node Groups Rebalanced"]
         assert house.bus.published[0][1] == decision
 
-    def test_a_quiet_run_is_one_query_and_one_look_and_nothing_else(self) -> None:
-        house = House()
+    def test_a_quiet_run_is_one_query_and_one_look_and_nothing_else(self, house: House) -> None:
         house.settle()
         before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
         house.journal.entries.clear()
@@ -96,8 +91,7 @@ class TestRebalance:
         assert outcome.message == "demo: nothing to write"
         assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
 
-    def test_whoever_wrote_asks_for_a_second_look(self) -> None:
-        house = House()
+    def test_whoever_wrote_asks_for_a_second_look(self, house: House) -> None:
         house.run()
         assert house.queue.second_looks == [("demo", "second look after a write", 15)]
 
@@ -141,8 +135,7 @@ class TestRebalance:
         with pytest.raises(UnknownClusterError):
             House().rebalance("other", "a test", plenty)
 
-    def test_a_bad_record_is_reported_and_nothing_is_looked_at(self) -> None:
-        house = House()
+    def test_a_bad_record_is_reported_and_nothing_is_looked_at(self, house: House) -> None:
         house.store.plant("demo", '{"id": "demo", "flavours": ["mesos"]}')
         outcome = house.run()
         assert outcome.unreachable
@@ -152,8 +145,7 @@ class TestRebalance:
     @pytest.mark.parametrize(
         "error", [ClusterUnavailableError("page 2 broke off"), AccessError("secret cannot be read")]
     )
-    def test_a_cluster_that_cannot_be_read_is_reported_and_left_alone(self, error: EvenkeelError) -> None:
-        house = House()
+    def test_a_cluster_that_cannot_be_read_is_reported_and_left_alone(self, house: House, error: EvenkeelError) -> None:
         house.cluster.unreadable = error
         outcome = house.run()
         assert outcome.unreachable
@@ -162,8 +154,7 @@ class TestRebalance:
         assert house.journal.count("apply") == 0
         assert house.queue.second_looks == []
 
-    def test_a_cluster_that_cannot_be_opened_is_reported_the_same(self) -> None:
-        house = House()
+    def test_a_cluster_that_cannot_be_opened_is_reported_the_same(self, house: House) -> None:
         house.clusters.by_id["demo"] = AccessError("user.exec is refused")
         assert house.run().message == "demo: not looked at: user.exec is refused"
 
@@ -190,8 +181,7 @@ class TestRebalanceWithoutTheTable:
             house.run()
             assert house.bounds() == whole.bounds()
 
-    def test_with_no_table_at_all_the_cluster_is_not_looked_at(self) -> None:
-        house = House()
+    def test_with_no_table_at_all_the_cluster_is_not_looked_at(self, house: House) -> None:
         house.store.away_from = 0
         with pytest.raises(StateUnavailableError):
             house.run()
@@ -209,8 +199,7 @@ class TestRebalanceWithoutTheTable:
             str(key("c")): Bounds(1, 7),
         }
 
-    def test_bounds_of_our_own_never_become_the_adopted_ones(self) -> None:
-        house = House()
+    def test_bounds_of_our_own_never_become_the_adopted_ones(self, house: House) -> None:
         house.run()
         before = house.state.pools[POOL_ID].adopted
         house.scale("a", 4)
@@ -219,9 +208,7 @@ class TestRebalanceWithoutTheTable:
 
 
 class TestRebalanceBesideOthers:
-    def test_a_conflict_leads_to_a_new_look_and_a_new_plan(self) -> None:
-        house = House()
-
+    def test_a_conflict_leads_to_a_new_look_and_a_new_plan(self, house: House) -> None:
         def somebody_scales(patch: Patch) -> None:
             house.answer_writes(None)
             house.cluster.change(patch.plan.group.key, requested=4, running=4)
@@ -234,23 +221,19 @@ class TestRebalanceBesideOthers:
         )
         assert sum(maximum for _, maximum in house.bounds()) == 12
 
-    def test_there_are_at_most_three_new_plans(self) -> None:
-        house = House()
+    def test_there_are_at_most_three_new_plans(self, house: House) -> None:
         house.answer_writes(ConflictError("somebody was faster"))
         outcome = house.run()
         assert (house.cluster.looks, outcome.conflicts, outcome.written) == (4, 3, 0)
         assert house.outcomes()[0].startswith("conflict: ") or "conflict: somebody was faster" in house.outcomes()
 
-    def test_a_cluster_that_another_run_writes_is_left_to_it(self) -> None:
-        house = House()
+    def test_a_cluster_that_another_run_writes_is_left_to_it(self, house: House) -> None:
         house.store.take_lease("demo", "another", 0, NOW, NOW + 10 * MINUTE)
         with pytest.raises(LeaseHeldError):
             house.run()
         assert house.cluster.applied == []
 
-    def test_a_run_that_slept_through_anothers_plans_again(self) -> None:
-        house = House()
-
+    def test_a_run_that_slept_through_anothers_plans_again(self, house: House) -> None:
         def another_run(sort_key: str) -> None:
             lease = house.store.take_lease("demo", "another", 0, house.clock.at, house.clock.at + MINUTE)
             house.store.give_back_lease("demo", lease, house.clock.at)
@@ -260,16 +243,14 @@ class TestRebalanceBesideOthers:
         assert outcome.conflicts == 1
         assert outcome.written == 3
 
-    def test_an_error_that_nobody_foresaw_ends_that_write_and_the_lease_is_given_back(self) -> None:
-        house = House()
+    def test_an_error_that_nobody_foresaw_ends_that_write_and_the_lease_is_given_back(self, house: House) -> None:
         house.answer_writes(ZeroDivisionError())
         assert house.run().written == 0
         assert any("ZeroDivisionError while it was written" in said for said in house.outcomes())
         house.answer_writes(None)
         assert house.run().written == 3
 
-    def test_without_time_for_a_patch_none_is_begun(self) -> None:
-        house = House()
+    def test_without_time_for_a_patch_none_is_begun(self, house: House) -> None:
         outcome = house.run(lambda: 13.0)
         assert outcome.written == 0
         assert "not tried: no time left" in house.outcomes()
@@ -286,9 +267,7 @@ class TestRebalanceBesideOthers:
         assert house.cluster.groups[key("a")].requested == 4
         assert "not tried: no time left" in house.outcomes()
 
-    def test_after_the_lease_has_run_out_nothing_more_is_patched(self) -> None:
-        house = House()
-
+    def test_after_the_lease_has_run_out_nothing_more_is_patched(self, house: House) -> None:
         def slow(patch: Patch) -> None:
             house.clock.at += 2 * MINUTE
 
@@ -297,8 +276,7 @@ class TestRebalanceBesideOthers:
 
 
 class TestRebalanceRefused:
-    def test_a_refused_write_is_reported_with_its_reason_and_not_tried_again(self) -> None:
-        house = House()
+    def test_a_refused_write_is_reported_with_its_reason_and_not_tried_again(self, house: House) -> None:
         tried = house.answer_writes(RejectedError("422 spec.replicas: too many"), "workers-b")
         outcome = house.run()
         assert outcome.rejected == 1
@@ -386,8 +364,7 @@ class TestRebalanceRefused:
         house.answer_writes(RejectedError("no"), "others")
         assert house.run().written == 3
 
-    def test_whoever_does_not_know_whether_it_wrote_asks_for_a_second_look(self) -> None:
-        house = House()
+    def test_whoever_does_not_know_whether_it_wrote_asks_for_a_second_look(self, house: House) -> None:
         house.answer_writes(ClusterUnavailableError("no answer"))
         outcome = house.run()
         assert (outcome.written, outcome.doubtful) == (0, True)
@@ -620,15 +597,13 @@ class TestNothingFeedsItself:
         assert house.cluster.looks <= 120 + 25
         assert len(house.cluster.applied) <= 20
 
-    def test_a_webhook_that_fails_costs_a_few_looks_an_hour_more_than_the_scans(self) -> None:
-        house = House()
+    def test_a_webhook_that_fails_costs_a_few_looks_an_hour_more_than_the_scans(self, house: House) -> None:
         house.answer_writes(ClusterUnavailableError("500 the webhook does not answer"))
         self.two_hours(house)
         assert house.cluster.looks <= 120 + 3 * 4
         assert house.cluster.applied == []
 
-    def test_a_webhook_that_refuses_costs_no_look_more_than_the_scans(self) -> None:
-        house = House()
+    def test_a_webhook_that_refuses_costs_no_look_more_than_the_scans(self, house: House) -> None:
         house.answer_writes(RejectedError("422 no"))
         self.two_hours(house)
         assert house.cluster.looks <= 120 + 120 // 5
@@ -942,17 +917,6 @@ class TestOperate:
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
         assert house.journal.entries == ["load", "observe"]
-        json.dumps(answer)
-
-    def test_status_tells_groups_in_trouble_and_the_last_decisions(self, house: House) -> None:
-        house.fail("a")
-        house.run()
-        answer = house.ask("status")
-        group = answer["groups"][str(key("a"))]
-        assert (group["state"], group["class"], group["failures"]) == ("fenced", "capacity", 1)
-        assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
-        assert len(answer["decisions"]) == 1
-        assert answer["message"] == "demo: dry run, 1 node group in trouble, last decision just now"
         json.dumps(answer)
 
     def test_pause_and_resume(self, house: House) -> None:
