@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,8 +185,23 @@ class Stage:
 
     def run(self, *, before_apply: Callable[[Patch], None] | None = None, remaining: Remaining = plenty) -> RunSummary:
         self.clock.at += timedelta(minutes=1)
-        clusters = _Hooked(self.clusters, before_apply) if before_apply else self.clusters
+        clusters = self._hooked(before_apply) if before_apply else self.clusters
         return worker(self.store, clusters, self.clock, self.queue)("demo", "a test", remaining)
+
+    def _hooked(self, before: Callable[[Patch], None]) -> Any:
+        """Clusters in which something happens right before each write of ours."""
+
+        def opened(record: ClusterRecord, remaining: Remaining) -> Cluster:
+            cluster = self.clusters.open(record, remaining)
+            for name in ("apply", "mark"):
+                setattr(cluster, name, partial(written, getattr(cluster, name)))
+            return cluster
+
+        def written(write: Callable[..., None], patch: Patch, *more: Any) -> None:
+            before(patch)
+            write(patch, *more)
+
+        return SimpleNamespace(open=opened)
 
     def settle(self) -> None:
         """Runs until nothing is written any more."""
@@ -193,26 +209,6 @@ class Stage:
             if not self.run().written:
                 return
         raise AssertionError("six runs, and it still writes")
-
-
-class _Hooked:
-    """Clusters in which something happens right before each write of ours."""
-
-    def __init__(self, clusters: RecordedClusters, before: Callable[[Patch], None]) -> None:
-        self._clusters = clusters
-        self._before = before
-
-    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
-        cluster = self._clusters.open(record, remaining)
-        cluster.apply, cluster.mark = self._after(cluster.apply), self._after(cluster.mark)  # type: ignore[method-assign]
-        return cluster
-
-    def _after(self, write: Callable[..., None]) -> Callable[..., None]:
-        def written(patch: Patch, *more: Any) -> None:
-            self._before(patch)
-            write(patch, *more)
-
-        return written
 
 
 @pytest.fixture
@@ -711,7 +707,9 @@ class TestDeleteMarks:
         """A fresh look, and the patch that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
-        return Patch(plan=replace(planned(group, (0, 9)), may_remove_running=may_remove_running), requested=requested)
+        timeout = group.provision_timeout or timedelta(minutes=15)
+        plan = replace(planned(group, (0, 9)), may_remove_running=may_remove_running, provision_timeout=timeout)
+        return Patch(plan=plan, requested=requested)
 
     def going(self, cluster: Cluster, scalable: Object, requested: int, **fields: Any) -> list[int]:
         """The numbers of the machines that would go, in their order."""

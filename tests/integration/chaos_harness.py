@@ -56,6 +56,7 @@ from sandbox.triggers import LambdaContext
 from tests.cluster_objects import ClusterObjects
 from tests.crashing import KilledError, Lives, Mortal
 from tests.fakes import FakeBus, FakeClock, InMemoryStore
+from tests.timed import worker
 
 MINIMUM, MAXIMUM = 3, 9
 #: an invocation's time, which is the lease's length too
@@ -79,39 +80,31 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 class WatchedStore(InMemoryStore):
     """Says when a backoff is shortened, and how often something was written."""
 
-    def __init__(
-        self,
-        broken: list[str],
-        adopted: Callable[[str, str], None],
-        grows: Callable[[str, Move, Move | None], None],
-        grown: Callable[[str, Move, ScaleRequestRecord], None],
-    ) -> None:
+    def __init__(self, harness: ChaosHarness) -> None:
         super().__init__()
         self.writes = 0
         self.away = False
-        self._broken = broken
-        self._adopted = adopted  # called with a cluster and a group whose bounds are written down
-        self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
-        self._grown = grown  # and with one that is over, and the answer to it
+        self._harness = harness
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         before = self.remembered(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, versions)
         known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
-            self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
+            self._harness.broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         remembered = self.remembered(cluster)
         before = remembered.state.pools.get(pool)
         super().save_pool(cluster, pool, state, versions)
+        written = self._harness.clusters[cluster]
         for key in set(state.adopted) - set(before.adopted if before else ()):
-            self._adopted(cluster, key)
+            written.adopted(key.rpartition("/")[2])
         move = before.move if before else None
         if state.move is not None and state.move.request and (move is None or move.id != state.move.id):
-            self._grows(cluster, state.move, move)
+            written.grows(state.move, move)
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
-            self._grown(cluster, move, remembered.scale_requests[move.request])
+            written.grown(move, remembered.scale_requests[move.request])
 
     def remembered(self, cluster: str) -> Remembered:
         """What is stored of a cluster; asking for it is no step of anybody."""
@@ -411,7 +404,7 @@ class ClusterUnderTest(ClusterObjects):
         self.patches += 1
         remembered = self.harness.store.remembered(self.name)
         record, control = remembered.record, remembered.control
-        if control.is_paused(self.harness.clock.now()) and not self.harness.paused_meanwhile:
+        if control.is_paused(self.harness.clock.now()):
             self._broke(request, "a patch to a paused cluster")
         if record.dry_run and not control.restoring:
             self._broke(request, "a patch in dry run")
@@ -536,7 +529,6 @@ class ChaosHarness:
     second: str = "openshift"  # the cluster without an autoscaler, where stuck replicas are moved
     broken: list[str] = field(default_factory=list)
     away_meanwhile: bool = False  # the table went while a run was under way
-    paused_meanwhile: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
     shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
     postponed: list[Mapping[str, Any]] = field(default_factory=list)  # events that could not ask for a look
@@ -545,12 +537,7 @@ class ChaosHarness:
         self.clock = FakeClock()
         self.at_once = Timing(provision=timedelta(0))
         self.lives = Lives()
-        self.store = WatchedStore(
-            self.broken,
-            lambda cluster, key: self.clusters[cluster].adopted(key.rpartition("/")[2]),
-            lambda cluster, move, before: self.clusters[cluster].grows(move, before),
-            lambda cluster, move, record: self.clusters[cluster].grown(move, record),
-        )
+        self.store = WatchedStore(self)
         self.queues = Queues(self.clock)
         self.bus = FakeBus()
         self.outcomes: list[RunSummary] = []
@@ -560,12 +547,8 @@ class ChaosHarness:
             name: [Pool(name="workers", minimum=MINIMUM, maximum=MAXIMUM, replicas=(2, 2, 1))]
             for name in ("cluster-api", self.second)
         }
-        self.world = World(
-            clusters=tuple(pools),
-            pools=pools,
-            clock=self.clock.now,
-            settings=Flags(unneeded=240, delay_after_add=0),
-        )
+        settings = Flags(unneeded=240, delay_after_add=0)
+        self.world = World(clusters=tuple(pools), pools=pools, clock=self.clock.now, settings=settings)
         self.world.clusters[self.second].autoscaler = None
 
     def __enter__(self) -> ChaosHarness:
@@ -621,13 +604,8 @@ class ChaosHarness:
         queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
         clusters: Any = SimpleNamespace(open=self._open)
-        rebalance = Rebalance(
-            **ports,
-            clusters=clusters,
-            bus=self.bus,
-            random_bytes=lambda count: self._chance.randbytes(count),
-            dry_run=False,
-        )
+        chance: dict[str, Any] = {"random_bytes": self._chance.randbytes}
+        rebalance = worker(store, clusters, self.clock, queue, bus=self.bus, **chance)
         return SimpleNamespace(
             scan=Scan(**ports),
             rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
@@ -637,9 +615,7 @@ class ChaosHarness:
                 request_scale=RequestScale(**ports),
                 idempotent=lambda key, remaining, work: work(),
             ),
-            operate=Operate(
-                **ports, clusters=clusters, random_bytes=lambda count: self._chance.randbytes(count), dry_run=False
-            ),
+            operate=Operate(**ports, **chance, clusters=clusters, dry_run=False),
             recheck_inbox=Inbox(queue=queue),
             rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )

@@ -101,14 +101,6 @@ def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(stage: Stage
         assert stage.impaired(cluster) == (["eu-central-1a"] if word.impaired else [])
 
 
-def test_a_shift_impairs_the_zone_until_its_end_is_heard(stage: Stage) -> None:
-    stage.hear(EVENTS["failure-zone-shift-started"])
-    assert stage.impaired("demo-cluster-api") == ["eu-central-1a"]
-    stage.clock.at += timedelta(hours=1)
-    stage.hear(EVENTS["failure-zone-shift-canceled"])
-    assert stage.impaired("demo-cluster-api") == []
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -134,16 +126,6 @@ def test_what_can_never_be_right_is_acknowledged_counted_and_changes_nothing(
     assert [one["EventsIgnored"] for one in metrics] == [[1.0]]
     assert stage.looks() == []
     assert stage.fenced("demo-cluster-api") == []
-
-
-def test_a_repeated_kubernetes_event_is_no_second_failure_inside_the_backoff(stage: Stage) -> None:
-    for count in (1, 2, 3):
-        event = deepcopy(EVENTS["failure-kubernetes-event"])
-        event["detail"].update(count=count, lastTimestamp=f"2026-01-15T12:00:{count:02}Z")
-        stage.hear(event)
-    (state,) = container().store.load("demo-cluster-api").state.groups.values()
-    assert state.failures == 1
-    assert state.backoff_until == datetime(2026, 1, 15, 12, 5, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if not one["source"].startswith("aws.")])

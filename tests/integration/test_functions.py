@@ -196,27 +196,6 @@ def failed_groups(stage: Stage, name: str) -> list[Any]:
     return list(stage.store.load(name).state.groups.values())
 
 
-def test_a_failure_event_that_comes_twice_asks_for_one_look(stage: Stage) -> None:
-    stage.register("cluster-api")
-    occurred = datetime.now(UTC).isoformat()
-    answers = []
-    for _ in range(3):
-        event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
-        event["detail"] |= {"cluster": "cluster-api", "occurredAt": occurred, "id": stage.deployment.stack}
-        answers.append(stage.call("ProvisioningFailureFunction", event))
-    assert answers[0]["verdict"] == "looked"  # nothing of the cluster has been written yet
-    assert answers == [answers[0]] * 3
-    assert len(stage.take("RebalanceQueue")) == 1
-
-
-def test_an_old_failure_event_starts_no_backoff(stage: Stage) -> None:
-    stage.register("cluster-api")
-    stage.fail("cluster-api", "eu-central-1a", occurredAt="2026-01-15T12:00:00Z")
-    stage.triggers.drain(until=lambda: "it changes nothing" in stage.log.getvalue())
-    assert failed_groups(stage, "cluster-api") == []
-    assert stage.take("RebalanceQueue") == []
-
-
 def test_an_event_cannot_bring_an_endpoint_or_a_credential_along(stage: Stage) -> None:
     stage.register("cluster-api")
     stage.fail(
@@ -267,15 +246,6 @@ def test_poison_goes_to_the_dead_letters_at_once_with_its_reason_and_holds_up_no
         assert 10 < len(reason) < 1000
         assert "\n" not in reason
     assert "Traceback" not in stage.log.getvalue()
-
-
-def test_300_kb_in_a_message_are_put_aside(staged: Callable[..., Stage]) -> None:
-    stage = staged(clusters=())
-    for number, function in enumerate(("ScanFunction", "RebalanceFunction")):
-        event = json.loads(json.dumps(EVENTS["rebalance"]))
-        event["Records"][0] |= {"body": "x" * 300_000, "messageId": str(number)}
-        assert stage.call(function, event) == {"batchItemFailures": []}
-    assert [len(dead["Body"]) for dead in stage.take("RebalanceDeadLetters")] == [200_000] * 2
 
 
 def deep(levels: int) -> Any:
@@ -390,13 +360,8 @@ class TestOneClusterIsNotAnother:
         stage.triggers.tick()
         monkeypatch.setattr(messages, "_TRY_AGAIN_SECONDS", 0)  # seconds that nobody has to wait for
         first = self.received(stage)
-        record = {
-            "messageId": first["MessageId"],
-            "receiptHandle": first["ReceiptHandle"],
-            "body": first["Body"],
-            "attributes": first["Attributes"],
-            "eventSource": "aws:sqs",
-        }
+        names = ("MessageId", "ReceiptHandle", "Body", "Attributes")
+        record = EVENTS["rebalance"]["Records"][0] | {name[0].lower() + name[1:]: first[name] for name in names}
         answer = stage.call("RebalanceFunction", {"Records": [record]})
         assert answer == {"batchItemFailures": [{"itemIdentifier": first["MessageId"]}]}
         again = self.received(stage)
@@ -409,18 +374,6 @@ class TestOneClusterIsNotAnother:
         url = stage.deployment.physical("RebalanceQueue")
         (message,) = stage.sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["All"])["Messages"]
         return message
-
-    def test_a_cluster_that_is_mended_is_written_at_the_next_tick(self, stage: Stage) -> None:
-        stage.register("cluster-api")
-        api = stage.world.clusters["cluster-api"].api
-        api.faults.add(status=500, times=3)
-        stage.triggers.tick(datetime.now(UTC))
-        stage.triggers.drain()
-        assert stage.patches("cluster-api") == 0
-        api.faults.clear()
-        stage.triggers.tick(datetime.now(UTC) + timedelta(minutes=1))
-        stage.triggers.drain()
-        assert stage.patches("cluster-api") > 0
 
     def test_a_renewed_token_in_the_secret_is_taken_up_without_a_new_function(self, stage: Stage) -> None:
         stage.register("cluster-api")

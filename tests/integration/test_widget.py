@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,6 +36,14 @@ def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
         answer = functions("OperatorFunction", {"action": "register", "cluster": CLUSTER, "record": record})
         assert answer["ok"], answer
         yield found
+
+
+@contextmanager
+def unchanged(deployment: Deployment) -> Iterator[None]:
+    """Nothing that is stored changes, and no message is sent."""
+    before = table(deployment), waiting(deployment)
+    yield
+    assert (table(deployment), waiting(deployment)) == before
 
 
 def table(deployment: Deployment) -> list[Any]:
@@ -81,12 +90,10 @@ def test_a_fenced_zone_is_shown_with_its_end(functions: InProcess, cluster: Clus
 def test_an_action_in_its_parameters_changes_nothing(
     functions: InProcess, cluster: Cluster, deployment: Deployment, action: str
 ) -> None:
-    before, messages = table(deployment), waiting(deployment)
     wanted = {"action": action, "zone": "eu-central-1a", "until": "2099-01-01T00:00:00Z", "nodes": 5, "record": {}}
-    html = functions("WidgetFunction", {**EVENT, **wanted})
+    with unchanged(deployment):
+        html = functions("WidgetFunction", {**EVENT, **wanted})
     assert "Evenkeel status" in html
-    assert table(deployment) == before
-    assert waiting(deployment) == messages
     assert not [request for request in cluster.api.requests if request.method not in ("GET",)]
 
 
@@ -105,16 +112,14 @@ def test_without_a_dashboard_it_answers_what_an_operator_may_read(
 def test_without_a_dashboard_it_refuses_what_would_write(
     functions: InProcess, cluster: Cluster, deployment: Deployment, action: str
 ) -> None:
-    before, messages = table(deployment), waiting(deployment)
     wanted = {"zone": "eu-central-1a", "until": "2099-01-01T00:00:00Z", "nodes": 5, "pool": "workers", "record": {}}
-    answer = functions("WidgetFunction", {"action": action, "cluster": CLUSTER, **wanted})
+    with unchanged(deployment):
+        answer = functions("WidgetFunction", {"action": action, "cluster": CLUSTER, **wanted})
     assert answer == {
         "ok": False,
         "retry": False,
         "message": f"action {action} writes: this function only reads; ask the operator function",
     }
-    assert table(deployment) == before
-    assert waiting(deployment) == messages
 
 
 @pytest.mark.parametrize("action", [7, None, ["pause"], {"a": 1}, "none of them", "x" * 10_000])

@@ -57,7 +57,7 @@ def test_one_id_is_not_taken_for_two_different_requests(ask: Any) -> None:
     ("fields", "said"),
     [
         ({"paused": True}, "demo is paused: it waits, for an hour at most"),
-        ({"leaving": True}, "demo is being left: it waits, for an hour at most"),
+        ({"leaving": True}, "demo is being restored: it waits, for an hour at most"),
         ({"paused_pools": {"workers": None}}, "demo is looked at now"),
     ],
 )

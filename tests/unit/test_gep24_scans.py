@@ -23,6 +23,11 @@ def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launch
     assert minima(found) == (0, 0, 0)
 
 
+def test_of_a_fenced_zone_only_what_lives_is_counted() -> None:
+    found = pool_plan(zones((3, 1, 0), running=(1, 1, 0)), numbers(0, 9, LAX_GREEDY), fenced=("a",))
+    assert maxima(found) == (1, 8, 7)
+
+
 @pytest.mark.parametrize("launched", [(0, 0, 0), (1, 1, 0), (2, 1, 1)])
 def test_backward_compatible_splits_statically_whatever_was_launched(launched) -> None:
     found = pool_plan(zones(launched), COMPATIBLE)

@@ -13,14 +13,14 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
+from evenkeel.domain.replicas.requests import share_out
 from tests.builders import (
     MINUTE,
     NOW,
@@ -115,6 +115,23 @@ class TestWhoMayGrow:
         assert requested(pool) == (0, 2, 2)
         assert closed in said(pool, "a")
 
+    def test_balanced_leaves_the_room_that_a_frozen_group_keeps(self) -> None:
+        frozen = group("c", 2, bounds=(0, 5), frozen_because=stated("it is paused"))
+        pool = grown([*zones((1, 1)), frozen], asked(6), policy=numbers(0, 10))
+        assert sum(requested(pool)) == 7
+        assert sum(maxima(pool)) == 10
+        assert pool.missing == 3
+
+    def test_a_max_that_was_cut_because_we_ordered_machines_is_no_limit(self) -> None:
+        ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
+        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], asked(2))) == (3, 3)
+
+    def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
+        first, second = zones((0, 0))
+        pool = grown([replace(first, zone_max=1), replace(second, worker_range=Bounds(0, 2))], asked(5))
+        assert requested(pool) == (1, 2)
+        assert pool.missing == 2
+
     def test_beside_an_autoscaler_the_max_of_who_grows_is_what_is_requested(self) -> None:
         pool = grown(zones((1, 3, 6)), asked(1))
         assert maxima(pool)[0] == requested(pool)[0] == 2
@@ -204,6 +221,9 @@ class TestRequests:
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.scale_request is None
+        stuck = {key(zone): in_backoff() for zone in "ab"}
+        owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
+        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
         assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in problems_of(
             pool.problems
         )

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from evenkeel.adapters.kubernetes import node_templates
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.node_templates import (
-    Looked,
+    NodeSources,
     described,
     is_template,
-    needs_a_look,
+    needs_template,
     running_nodes,
     template_of,
 )
@@ -46,10 +46,10 @@ def found(flavour: str, item: Object) -> GroupObjects:
     return one
 
 
-def looked(*templates: Object, listed: bool = True) -> Looked:
+def looked(*templates: Object, listed: bool = True) -> NodeSources:
     """As if these were all templates of their kind in namespace demo."""
     kinds = {(item["apiVersion"].split("/")[0], item["kind"]) for item in templates}
-    return Looked(
+    return NodeSources(
         templates={
             (item["apiVersion"].split("/")[0], item["kind"], "demo", item["metadata"]["name"]): item
             for item in templates
@@ -299,7 +299,9 @@ class TestRunningNodes:
 
     def test_a_node_says_capacity_allocatable_and_labels_and_annotations_win(self) -> None:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
-        made = described(one, CLUSTER_API, Looked(nodes={one.group.key: objects.node("a", team="x")})).group.template
+        made = described(
+            one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
+        ).group.template
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -337,7 +339,7 @@ class TestClosed:
     def test_a_group_that_has_or_wants_nodes_is_never_closed(self, requested: int, ready: int) -> None:
         one = found("cluster-api", objects.cluster_api(ZONES[0], requested, ready))
         one = replace(one, group=replace(one.group, running=ready))
-        made = described(one, CLUSTER_API, Looked()).group
+        made = described(one, CLUSTER_API, NodeSources()).group
         assert (made.closed_because, made.invisible_at_zero) == (None, False)
 
     def test_openshift_has_no_other_source_so_its_silence_is_known(self) -> None:
@@ -418,7 +420,7 @@ class TestClosed:
 
     def test_of_a_hundred_thousand_bad_entries_a_few_are_told_once(self) -> None:
         one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
-        twice = described(described(one, CLUSTER_API, Looked()), CLUSTER_API, Looked())
+        twice = described(described(one, CLUSTER_API, NodeSources()), CLUSTER_API, NodeSources())
         assert len(twice.group.notes) == 1, "they are all the same"
         assert all(len(str(note)) < 400 for note in twice.group.notes)
 
@@ -432,8 +434,8 @@ class TestClosed:
 
     def test_only_what_another_object_could_change_is_worth_a_look(self) -> None:
         def worth(item: Object, **changes: Any) -> bool:
-            one = described(found("cluster-api", item), CLUSTER_API, Looked())
-            return needs_a_look(replace(one, group=replace(one.group, **changes)))
+            one = described(found("cluster-api", item), CLUSTER_API, NodeSources())
+            return needs_template(replace(one, group=replace(one.group, **changes)))
 
         empty = objects.cluster_api(ZONES[0], 0)
         assert worth(empty)
@@ -459,7 +461,7 @@ def test_whatever_stands_in_the_fields_a_group_comes_out(flavour: str, values: l
     key = (reference.kind.group, reference.kind.kind, "demo", reference.name) if reference else ("", "", "", "")
     node = {"status": values[3], "metadata": {"name": values[4], "labels": values[5]}, "spec": values[0]}
     for nodes in ({}, {one.group.key: node}):
-        made = described(one, FLAVOURS[flavour], Looked(templates={key: source}, nodes=nodes)).group
+        made = described(one, FLAVOURS[flavour], NodeSources(templates={key: source}, nodes=nodes)).group
         assert made.key == one.group.key
     machine = {"metadata": {"labels": values[0]}, "spec": {"providerID": values[1]}}
     running_nodes(FLAVOURS[flavour], [one], [machine], [{"spec": {"providerID": values[1]}, "status": values[2]}])

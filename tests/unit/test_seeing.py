@@ -16,7 +16,7 @@ import pytest
 from evenkeel.application.events import Failure, Verdict
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure, state_at
-from evenkeel.domain.health.observed import see
+from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
@@ -280,8 +280,8 @@ class TestQuiet:
 class TestTheClockOfAGroup:
     """``see`` alone, where minutes need no world."""
 
-    def see(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
-        return see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+    def observe_health(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
+        return observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def test_every_node_that_comes_starts_it_anew(self) -> None:
         state = self.see(group("a", 6, running=2), None, 0)
@@ -398,11 +398,11 @@ class TestWhatIsHeld:
         assert pool.groups[0].state is State.FENCED
 
     def test_a_timeout_takes_its_place_once_the_machines_say_so_no_more(self) -> None:
-        state = see(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
+        state = observe_health(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
         silent = machines(group("a", 5, running=2, bounds=(0, 12)), *[MINUTE] * 3)
         assert state is not None
         for minute in range(1, 17):
-            state = see(silent, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+            state = observe_health(silent, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
         assert state.failure_class is FailureClass.TIMEOUT
 
     def test_an_unknown_failure_beside_it_does_not_take_its_place(self) -> None:
@@ -419,7 +419,7 @@ class TestASuccess:
     def look(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
         running = sum(machine.has_node for machine in machines_)
         looked = group("a", requested, running=running, machines=machines_)
-        seen = see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+        seen = observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
         assert seen is not None
         return seen
 
@@ -495,7 +495,7 @@ class TestEventAndScan:
             else:
                 remembered = house.store.load("demo")
                 known = remembered.state.groups.get(name)
-                after = see(looked, known, NOW, BACKOFF, 15 * MINUTE)
+                after = observe_health(looked, known, NOW, BACKOFF, 15 * MINUTE)
                 if after is not known and after is not None:
                     house.store.save_group("demo", name, after, remembered.versions)
         ended = house.group_state()
@@ -511,9 +511,9 @@ def test_a_node_that_comes_after_the_look_that_found_the_failure_has_come_since_
     refused = replace(
         coming.machines[0], failure=MachineFailure(code="InsufficientInstanceCapacity", message="none", at=NOW)
     )
-    known = see(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
+    known = observe_health(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
     assert not known.has_arrivals
-    later = see(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
+    later = observe_health(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
     assert later.has_arrivals
     assert state_at(later, NOW + MINUTE / 4, None, BACKOFF) is State.FENCED
 
