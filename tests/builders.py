@@ -107,7 +107,9 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
     """The draft of the one pool of these groups, before any step."""
     (pool,), _ = find_pools(groups, policy, {})
     assert isinstance(pool, Pool)
-    return PoolDraft(pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), seen=Sighting(since=NOW))
+    return PoolDraft(
+        pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), sighting=Sighting(since=NOW)
+    )
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:

@@ -199,14 +199,14 @@ class InMemoryStore:
             raise StateConflictError("the record has been written since it was read")
         del self._items[cluster][expired]
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)
         if held is not None and held.expires > now:
             raise LeaseHeldError(f"cluster {cluster!r} is being written by another run")
-        if (held.fencing_token if held else seen_fence) != seen_fence:
+        if (held.fencing_token if held else seen_token) != seen_token:
             raise StateConflictError("the record has been written since it was read")
-        lease = Lease(owner=owner, fencing_token=seen_fence + 1, expires=expires)
+        lease = Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
         self._leases[cluster] = lease
         return lease
 

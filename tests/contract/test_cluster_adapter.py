@@ -707,7 +707,9 @@ class TestDeleteMarks:
         """A fresh look, and the patch that would leave so many replicas."""
         name = scalable["metadata"]["name"]
         (group,) = [group for group in cluster.observe().groups if group.key.name == name]
-        return Patch(plan=replace(planned(group, (0, 9)), may_remove_running=may_remove_running), requested=requested)
+        timeout = group.provision_timeout or timedelta(minutes=15)
+        plan = replace(planned(group, (0, 9)), may_remove_running=may_remove_running, provision_timeout=timeout)
+        return Patch(plan=plan, requested=requested)
 
     def going(self, cluster: Cluster, scalable: Object, requested: int, **fields: Any) -> list[int]:
         """The numbers of the machines that would go, in their order."""

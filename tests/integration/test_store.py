@@ -31,7 +31,7 @@ from evenkeel.config import (
     Registration,
     ScaleRequestRecord,
     ZoneRecord,
-    ZoneWord,
+    ZoneStatement,
 )
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer
@@ -125,7 +125,7 @@ def operate_on(kept: Kept) -> Operate:
 
 def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
     """Somebody has spoken of a zone."""
-    return ZoneRecord(words={"x": ZoneWord(until=until, said_at=at)})
+    return ZoneRecord(words={"x": ZoneStatement(until=until, said_at=at)})
 
 
 def test_what_was_saved_is_loaded(registered: Store) -> None:
@@ -678,7 +678,7 @@ class TestTheTableItself:
             self.put_item(deployment, key, text)
         found = table.load("demo")
         assert found.state.groups == {KEY: FAILED}
-        assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
+        assert found.zones["a"].words == {"operator": ZoneStatement(until=NOW, said_at=NOW)}
         assert set(found.scale_requests) == {"r1"}
         after = replace(FAILED, message="newer")
         table.save_group("demo", KEY, after, found.versions)

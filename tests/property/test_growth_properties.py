@@ -129,7 +129,8 @@ def test_giving_back_leaves_every_min_and_takes_a_fenced_zones_nodes_last(world:
             assert total >= pool.min
     if any(gone[planned.group.key.name] for planned in pool.groups if planned.state is State.FENCED):
         for planned in pool.groups:
-            if planned.state in (State.HEALTHY, State.PROBING):
+            # What this very look raises is not there yet to be given back.
+            if planned.state in (State.HEALTHY, State.PROBING) and planned.requested <= planned.group.requested:
                 assert planned.requested <= _floor(planned.group)
 
 
@@ -141,8 +142,9 @@ def _floor(member: NodeGroup) -> int:
 def test_what_was_carried_out_is_not_carried_out_again(world: World, wanted: int) -> None:
     """With the journal written and every group marked, the same request changes nothing more."""
     pool = _asked(world, wanted)
-    if pool.scale_request is None or not pool.moves:
+    if pool.scale_request is None:
         return
+    assert sum(pool.moves.values()) == (wanted - pool.missing if wanted > 0 else wanted + pool.missing)
     id = ulid(NOW, b"0123456789")
     move = Move(id=id, unplaced=sum(pool.moves.values()), steps=pool.moves, request="r")
     done = tuple(

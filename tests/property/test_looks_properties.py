@@ -6,7 +6,8 @@ import heapq
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.domain.looks import SECOND_LOOKS, Timer, next_timer
@@ -29,6 +30,7 @@ class Cluster:
         due = self.timer.due if self.timer is not None and self.timer.due > self.now else None
         self.timer, seconds = next_timer(self.timer, self.now, wrote=wrote, doubtful=doubtful, wanted=wanted)
         self.looks += 1
+        assert self.looks < 1500, "looks feed themselves"
         if seconds is None:
             return
         assert 1 <= seconds <= 900, "what a queue can delay"
@@ -44,7 +46,7 @@ class Cluster:
 
 
 looks = st.tuples(
-    st.integers(0, 200), st.booleans(), st.booleans(), st.none() | st.integers(1, 4000)
+    st.integers(0, 200), st.booleans(), st.booleans(), st.none() | st.integers(-5, 4000)
 )  # seconds later: has it written, was an answer lost, when would time alone change something
 
 
@@ -70,13 +72,14 @@ def test_without_change_looks_end_whatever_has_been_before(
     assert cluster.looks - before <= under_way + len(SECOND_LOOKS)
 
 
-@given(st.lists(looks, max_size=12), st.integers(1, 4000))
+@example([(0, True, False, None)], 5, True)
+@given(st.lists(looks, max_size=12), st.integers(1, 4000), st.booleans())
 def test_a_moment_that_time_alone_makes_different_is_looked_at_when_it_comes(
-    history: list[tuple[int, bool, bool, int | None]], seconds: int
+    history: list[tuple[int, bool, bool, int | None]], seconds: int, wrote: bool
 ) -> None:
     cluster = _lived(history)
     wanted = cluster.now + seconds * SECOND
-    cluster.look(wanted=wanted)
+    cluster.look(wrote=wrote, wanted=wanted)
     seen = []
     while cluster.messages and cluster.now < wanted:
         cluster.now = max(cluster.now, heapq.heappop(cluster.messages))
@@ -85,23 +88,28 @@ def test_a_moment_that_time_alone_makes_different_is_looked_at_when_it_comes(
     assert wanted in seen
 
 
-@given(st.integers(0, 30), st.integers(10, 300))
-def test_a_write_whose_answer_is_lost_at_every_scan_costs_a_few_looks_an_hour(first: int, interval: int) -> None:
+@given(st.integers(0, 30), st.integers(10, 300), st.booleans())
+def test_a_write_whose_answer_is_lost_at_every_scan_costs_a_few_looks_an_hour(
+    first: int, interval: int, by_second_looks: bool
+) -> None:
     cluster = Cluster(now=NOW + first * SECOND)
     scans = 7200 // interval
     for number in range(scans):
         at = NOW + (number * interval + first) * SECOND
         while cluster.messages and cluster.messages[0] <= at:
             cluster.now = heapq.heappop(cluster.messages)
-            cluster.look(doubtful=True)
+            cluster.look(doubtful=by_second_looks)
         cluster.now = at
         cluster.look(doubtful=True)
     assert cluster.looks <= scans + 3 * (len(SECOND_LOOKS) + 1)
 
 
-def test_second_looks_come_after_15_30_and_60_seconds_and_then_not_at_all() -> None:
+@pytest.mark.parametrize("between", [0, 5])
+def test_second_looks_come_after_15_30_and_60_seconds_and_then_not_at_all(between: int) -> None:
     cluster = Cluster()
     cluster.look(wrote=True)
+    for _ in range(between):  # looks that others have asked for
+        cluster.look()
     waited = []
     while cluster.messages:
         waited.append((cluster.messages[0] - cluster.now) / SECOND)
@@ -112,6 +120,7 @@ def test_second_looks_come_after_15_30_and_60_seconds_and_then_not_at_all() -> N
 
 def test_an_answer_that_is_lost_after_a_chain_has_ended_begins_another() -> None:
     cluster = Cluster()
+    cluster.look(doubtful=True)  # another matter, which the write ends
     cluster.look(wrote=True)
     cluster.carry_on()
     cluster.now += 600 * SECOND

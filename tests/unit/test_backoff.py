@@ -101,6 +101,8 @@ def test_a_machine_that_was_under_way_when_its_group_failed_does_not_end_the_bac
     state = observe(observe(fail(GroupState(), 0), 3, 1), 4, 2, fresh)
     assert found(state, 3) is State.FENCED
     assert found(state, 6) is State.PROBING
+    # Nor is another such the success that a trial waits for, unless nobody knows.
+    assert found(observe(state, 5, 7, fresh), 7) is (State.PROBING if fresh == 0 else State.HEALTHY)
 
 
 def test_a_machine_launched_after_the_failure_ends_the_backoff_and_the_next_ends_the_trouble() -> None:

@@ -73,6 +73,26 @@ class TestAPublicationStands:
         pool.look(15)
         assert maxima(pool.look(10, a=6)) == maxima(pool_plan(zones((6, 0, 0)), numbers(0, 12)))
 
+    @pytest.mark.parametrize(
+        ("place", "changed", "maximum"),
+        [(0, {"weight": 2}, 12), (0, {"zone_max": 2}, 12), (2, {"bounds": Bounds(0, 4)}, 12), (0, {}, 15)],
+    )
+    def test_no_longer_than_what_it_was_dealt_for(self, place, changed, maximum) -> None:
+        frozen = group("c", bounds=(0, 2), frozen_because=stated("rolling out"))
+        pool = Played([group("a"), group("b"), frozen], numbers(0, 12))
+        assert maxima(pool.look()) == (5, 5, 2)
+        pool.groups[place] = replace(pool.groups[place], **changed)
+        pool.policy = numbers(0, maximum)
+        afresh = maxima(pool_plan(pool.groups, pool.policy))
+        assert maxima(pool.look(2)) == afresh != (5, 5, 2)
+
+    def test_nor_than_a_probing_zone_may_use_it(self) -> None:
+        pool = Played(zones((1, 0, 0)), numbers(0, 12), ClusterState(groups={key("a"): after_backoff()}))
+        assert maxima(pool.look()) == (2, 5, 5)
+        pool.groups[0] = replace(pool.groups[0], running=0)
+        found = maxima(pool.look(2))
+        assert (found[0], sum(found)) == (1, 12)
+
 
 class TestALoan:
     def test_a_zone_at_its_bound_gets_all_but_one_each_when_the_others_have_stood_still(self) -> None:
@@ -95,6 +115,13 @@ class TestALoan:
         pool.look(20, a=4)
         found = maxima(pool.look(10, b=2))
         assert (found[0] <= 6, sum(found)) == (True, 12)
+        assert maxima(pool.look(15)) == found
+
+    def test_what_the_cap_of_the_zone_leaves_of_it_goes_to_the_others(self) -> None:
+        pool = Played([group("a", zone_max=6), group("b"), group("c")], numbers(0, 12))
+        pool.look()
+        pool.look(20, a=4)
+        assert maxima(pool.look(15)) == (6, 3, 3)
 
     def test_two_zones_at_their_bound_share_the_rest(self) -> None:
         pool = burst(21)
@@ -134,6 +161,23 @@ class TestTheLastNodes:
             pool = Played(zones((3, 3, 3)), numbers(0, 12))
             assert maxima(pool.look()) == (4, 4, 4)
             assert maxima(pool.look(10, **{zone: 4}))[place] == 6
+
+    def test_as_far_as_its_cap_allows(self) -> None:
+        pool = Played([group("a", 3, zone_max=5), group("b", 3), group("c", 3)], numbers(0, 12))
+        pool.look()
+        found = maxima(pool.look(10, a=4))
+        assert (found[0], sum(found)) == (5, 12)
+
+    def test_also_where_its_growth_has_not_been_answered_yet(self) -> None:
+        pool = burst()
+        pool.look(20, a=4)
+        pool.policy = numbers(0, 6)
+        assert maxima(pool.look(2)) == (6, 0, 0)
+
+    def test_as_many_as_there_are_zones_are_not_the_last(self) -> None:
+        pool = Played(zones((3, 3, 2)), numbers(0, 12))
+        pool.look()
+        assert maxima(pool.look(10, c=3)) == (4, 4, 4)
 
     def test_an_unused_offer_wanders_after_65_seconds_and_after_twice_as_long_each_time(self) -> None:
         pool = Played(zones((4, 4, 3)), numbers(0, 12))
@@ -177,7 +221,6 @@ class TestTheLastNodes:
         pool.look()
         while (now := pool.groups[0].requested) < wanted:
             bounds = pool.groups[0].bounds
-            assert bounds is not None
             pool.look(10, a=max(now, min(wanted, bounds.max)))
             elapsed += 10
             assert elapsed < 600, "the last nodes never reach the zone that needs them"
@@ -193,6 +236,7 @@ def test_a_fenced_zone_keeps_what_it_holds_and_the_others_share_the_rest() -> No
 def test_an_over_committed_pool_lets_nobody_grow_and_says_so() -> None:
     found = pool_plan(zones((5, 4, 4)), numbers(0, 12))
     assert maxima(found) == (5, 4, 4)
+    assert "0 of the pool's 0 nodes of headroom" in reasons(found, "a")
     assert found.overcommitted
     assert any("over-committed: 13 requested, PoolMaximum is 12" in problem for problem in problems_of(found.problems))
 
@@ -212,6 +256,7 @@ def test_a_probing_zone_gets_room_for_one_machine() -> None:
     assert maxima(found)[0] == 3
     assert sum(maxima(found)) == 12
     assert "probing" in reasons(found, "a")
+    assert maxima(pool_plan(zones((4, 4, 3)), numbers(0, 12), probing=("a",))) == (5, 4, 3)  # the last node as well
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -319,9 +364,10 @@ def test_the_minimum_counts_only_running_nodes_of_a_fenced_zone() -> None:
     assert minima(found) == (0, 3, 3)
 
 
-def test_ties_do_not_always_go_to_the_first_zone() -> None:
-    first = {maxima(pool_plan(zones((0, 0, 0), pool=f"pool-{i}", pool_min=0, pool_max=4))).index(2) for i in range(20)}
-    assert first == {0, 1, 2}
+@pytest.mark.parametrize("held", [0, 1])
+def test_ties_do_not_always_go_to_the_first_zone(held) -> None:
+    pools = [zones((held,) * 3, pool=f"pool-{i}", pool_min=0, pool_max=4) for i in range(20)]
+    assert {maxima(pool_plan(pool)).index(2) for pool in pools} == {0, 1, 2}
 
 
 def test_the_last_free_node_stays_where_it_was_offered() -> None:

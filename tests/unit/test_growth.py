@@ -14,13 +14,13 @@ from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
+from evenkeel.domain.replicas.requests import share_out
 from tests.builders import (
     MINUTE,
     NOW,
@@ -121,6 +121,10 @@ class TestWhoMayGrow:
         assert sum(requested(pool)) == 7
         assert sum(maxima(pool)) == 10
         assert pool.missing == 3
+
+    def test_a_max_that_was_cut_because_we_ordered_machines_is_no_limit(self) -> None:
+        ordered = group("a", 1, running=0, bounds=(0, 1), move=BEGUN)
+        assert requested(grown([ordered, group("b", 3, bounds=(0, 9))], asked(2))) == (3, 3)
 
     def test_zone_max_and_the_workers_limits_are_kept(self) -> None:
         first, second = zones((0, 0))
@@ -223,6 +227,9 @@ class TestRequests:
         pool = grown(zones((4, 2), running=(2, 2)), asked(3), policy=policy, groups={key("a"): in_backoff()})
         assert requested(pool) == (2, 4)
         assert pool.scale_request is None
+        stuck = {key(zone): in_backoff() for zone in "ab"}
+        owing = {ID: PoolState(move=Move(id="before", unplaced=2))}
+        assert grown(zones((4, 2)), asked(-1), policy=policy, groups=stuck, pools=owing).scale_request is None
         assert "growth: 3 nodes asked for (request r3): it waits for the end of a move between zones" in problems_of(
             pool.problems
         )
@@ -249,7 +256,6 @@ class TestAfterACrash:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
         assert requested(pool) == (2, 2)
-        assert pool.scale_request is not None
         assert pool.scale_request.nodes == 0
 
     def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:

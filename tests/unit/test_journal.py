@@ -20,6 +20,23 @@ def test_a_move_that_begins_is_written_down_with_its_steps() -> None:
     assert opened(MOVING, ID).move == Move(id=ID, steps={str(key("a")): -3, str(key("b")): 3})
 
 
+def test_a_move_that_begins_over_an_open_one_carries_what_that_left_unplaced() -> None:
+    pool = pool_plan(
+        zones([5, 3], [2, 3]),
+        numbers(0, 14, on_failure=OnFailure.MOVE),
+        fenced="a",
+        adopted={MOVING.id: PoolState(move=Move(id="before", unplaced=2))},
+    )
+    assert opened(pool, ID).move == Move(id=ID, unplaced=2, steps={str(key("a")): -3, str(key("b")): 5})
+
+
+def test_an_open_move_stays_open_under_a_plan_that_moves_nothing() -> None:
+    before = PoolState(move=Move(id="before", unplaced=2))
+    pool = pool_plan(zones([5, 3], [2, 3]), numbers(0, 14), fenced="ab", adopted={MOVING.id: before})
+    assert pool.changes
+    assert opened(pool, ID).move == before.move
+
+
 def test_the_bounds_before_us_are_written_down_and_those_that_are_known_stay() -> None:
     remembered = PoolState(adopted={str(key("a")): Bounds(1, 2)})
     pool = replace(MOVING, remembered=remembered)
@@ -30,7 +47,6 @@ def test_the_bounds_before_us_are_written_down_and_those_that_are_known_stay() -
 def test_nodes_that_are_asked_for_are_all_carried_with_their_request() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
     move = opened(replace(MOVING, scale_request=asked), ID).move
-    assert move is not None
     assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
 
 

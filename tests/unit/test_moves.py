@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup
@@ -32,24 +33,28 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.fakes import (
-    FakeBus,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    register,
-)
+from tests.fakes import plenty
+from tests.house import NUMBERS, House
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
 
 
+class EndError(BaseException):
+    """The end of a process."""
+
+
 def failing(found: PoolPlan) -> dict[str, int]:
     """What each zone gives or takes, by zone."""
     return {planned.group.zone or "": planned.journal_delta for planned in found.groups}
+
+
+def moving(nodes: list[int], bounds: list[tuple[int, int]], *, two_objects: bool = False, **fields: Any) -> House:
+    """A pool that moves stuck replicas, with two nodes in zone a, which is in backoff, and three in zone b."""
+    groups = zones(nodes, [2, 3], bounds, two_objects=two_objects)
+    house = House(groups, pools=[{**NUMBERS[0], "min": 0, "on_failure": "move"}], **fields)
+    house.store.save_group("demo", key("a"), in_backoff(), None)
+    return house
 
 
 def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
@@ -132,14 +137,15 @@ class TestBesideAnAutoscaler:
             True
         ]
 
-    @pytest.mark.parametrize(("ago", "is_cut"), [(0, True), (14.9, True), (15, False), (40, False)])
+    @pytest.mark.parametrize(
+        ("ago", "running", "is_cut"), [(0, 3, True), (14.9, 3, True), (15, 3, False), (40, 3, False), (0, 4, False)]
+    )
     def test_what_we_ordered_counts_as_coming_for_as_long_as_a_machine_may_take_and_no_longer(
-        self, ago: float, is_cut: bool
+        self, ago: float, running: int, is_cut: bool
     ) -> None:
         ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
-        found = pool_plan([group("a", 2), group("b", 4, running=3, move=ours)], MOVE)
+        found = pool_plan([group("a", 2), group("b", 4, running=running, move=ours)], MOVE)
         bounds = found.groups[1].bounds
-        assert bounds is not None
         assert (bounds.max == 4) is is_cut
 
 
@@ -150,35 +156,29 @@ class TestTheOrderOfWrites:
         assert failing(found) == {"a": -1, "b": 1}
         assert [planned.group.zone for planned in in_safe_order(found.changes)] == ["a", "b"]
 
-    def test_a_run_that_ends_between_the_two_leaves_replicas_owed_and_none_doubled(self) -> None:
-        groups = zones([3, 3], [2, 3], [(0, 3), (0, 12)])
-        store, cluster, clock = InMemoryStore(), FakeCluster(groups), FakeClock(NOW)
-        register(store, pools=[{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}])
-        store.save_group("demo", key("a"), in_backoff(), None)
-        written: list[str] = []
-
-        class EndError(BaseException):
-            pass
+    @pytest.mark.parametrize("end", [EndError, ClusterUnavailableError], ids=["killed", "no answer"])
+    @pytest.mark.parametrize("two_objects", [False, True])
+    @pytest.mark.parametrize("done", range(5))
+    def test_wherever_a_run_ends_no_replica_is_lost_and_none_doubled(
+        self, done: int, two_objects: bool, end: type[BaseException]
+    ) -> None:
+        house = moving([3, 3], [(0, 9), (0, 3)], two_objects=two_objects)
 
         def ends(patch: Any) -> None:
-            if written:
-                raise EndError
-            written.append(patch.plan.group.zone)
+            if len(house.cluster.applied) == done:
+                raise end("after so many patches")
 
-        cluster.before_apply = ends
-        run = _rebalance(store, cluster, clock)
-        with pytest.raises(EndError):
-            run("demo", "test", plenty)
-        assert written == ["a"]
-        assert sum(one.requested for one in cluster.groups.values()) == 5
-        (pool,) = store.load("demo").state.pools.values()
-        assert pool.move is not None
-        assert pool.move.still_unplaced(cluster.groups.values()) == 1
-        cluster.before_apply = lambda patch: None
-        clock.at += 2 * MINUTE
-        run("demo", "test", plenty)
-        assert {one.zone: one.requested for one in cluster.groups.values()} == {"a": 2, "b": 4}
-        (pool,) = store.load("demo").state.pools.values()
+        house.cluster.before_apply = ends
+        with suppress(EndError):
+            house.run()
+        (pool,) = house.state.pools.values()
+        unplaced = pool.move.still_unplaced(house.cluster.groups.values()) if pool.move else 0
+        assert sum(member.requested for member in house.cluster.groups.values()) + unplaced == 6
+        house.answer_writes(None)
+        house.clock.at += MINUTE
+        house.run()
+        assert {member.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
+        (pool,) = house.state.pools.values()
         assert pool.move is None
 
 
@@ -207,7 +207,7 @@ class TestWhatIsOwed:
 
     def test_marks_of_another_move_do_not_count(self) -> None:
         move = Move(id="m", steps={str(key("a")): -3, str(key("b")): 3})
-        assert move.still_unplaced([group("a", 2, move="older"), group("b", 6, move="older")]) == 0
+        assert move.still_unplaced([group("a", 2, move="m"), group("b", 6, move="older")]) == 3
 
     def test_what_the_move_before_left_owed_is_carried(self) -> None:
         move = Move(id="m", unplaced=2, steps={str(key("b")): 2})
@@ -268,26 +268,8 @@ class TestWhileItIsUnderWay:
         assert requested(pool_plan(groups, numbers(0, 30, on_failure=OnFailure.MOVE), fenced="a")) == (5, 3, 9)
 
     def test_in_dry_run_nothing_is_written_down(self) -> None:
-        store, clock = InMemoryStore(), FakeClock(NOW)
-        cluster = FakeCluster(zones([5, 3], [2, 3], [(0, 5), (0, 9)]))
-        pools = [{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]
-        register(store, pools=pools, dry_run=True)
-        store.save_group("demo", key("a"), in_backoff(), None)
-        outcome = _rebalance(store, cluster, clock)("demo", "test", plenty)
-        assert outcome.plan is not None
-        assert outcome.plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
-        assert cluster.applied == []
-        assert all(pool.move is None for pool in store.load("demo").state.pools.values())
-
-
-def _rebalance(store: InMemoryStore, cluster: FakeCluster, clock: FakeClock) -> Rebalance:
-    numbers_of_chance = iter(range(10_000))
-    return Rebalance(
-        store=store,
-        clusters=FakeClusters({"demo": cluster}),
-        queue=FakeQueue(),
-        bus=FakeBus(),
-        clock=clock,
-        random_bytes=lambda size: next(numbers_of_chance).to_bytes(size),
-        dry_run=False,
-    )
+        house = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)
+        plan = house.rebalance("demo", "test", plenty).plan
+        assert plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
+        assert house.cluster.applied == []
+        assert all(pool.move is None for pool in house.state.pools.values())

@@ -9,9 +9,11 @@ from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.model.groups import Bounds, MachineFailure
 from tests.builders import (
+    NOW,
     Played,
+    after_backoff,
     in_backoff,
     key,
     machines,
@@ -89,6 +91,7 @@ def test_an_impaired_zone_releases_whatever_failure_is_known_of_its_group() -> N
     )
     assert requested(found) == (2, 3)
     assert "zone a is impaired until" in reasons(found, "a")
+    assert requested(pool_plan(zones((5, 3), running=(2, 3)), numbers(0, 12), impaired=("a",))) == (2, 3)
 
 
 def test_nobody_healthy_to_take_them_keeps_stuck_replicas_and_reports_starvation() -> None:
@@ -136,6 +139,15 @@ def test_a_machine_that_gardener_preserves_is_not_stuck() -> None:
     ran = machines(a).machines or ()
     a = replace(a, machines=(*ran, replace(kept, preserved=True), failed))
     assert requested(pool_plan([a, b], numbers(0, 12), fenced=("a",))) == (3, 3)
+
+
+def test_a_machine_that_tells_a_quota_itself_is_missing_also_while_its_zone_is_tried() -> None:
+    a, b = zones((3, 3), running=(2, 3))
+    (machine,) = refused(replace(a, running=0), *minutes(7)).machines or ()
+    quota = MachineFailure(code="VcpuLimitExceeded", message="", at=NOW - timedelta(minutes=6))
+    a = replace(a, machines=(replace(machine, failure=quota),))
+    tried = {key("a"): after_backoff(FailureClass.QUOTA)}
+    assert pool_plan([a, b], numbers(0, 12), states=tried).starved == 1
 
 
 # -- overshoot

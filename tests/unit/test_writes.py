@@ -1,10 +1,12 @@
 """From plans to patches: what goes first, and what stands between two of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from evenkeel.domain.model.groups import Bounds, State
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.writes import Patch, fence_first, in_safe_order, is_complete, patches
+from evenkeel.domain.writes import Patch, fence_first, grows, in_safe_order, is_complete, patches
 from tests.builders import group, numbers, pool_plan, zones
 
 
@@ -99,7 +101,6 @@ def test_the_fence_alone_keeps_what_is_requested_until_machines_are_marked() -> 
     members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(3, 9), (0, 3), (0, 3)])
     first = pool_plan(members, numbers(0, 12), fenced=("a",)).groups[0]
     patch = fence_first(first)
-    assert patch is not None
     assert (patch.bounds, patch.requested) == (Bounds(0, 5), None)
 
 
@@ -121,6 +122,21 @@ def test_a_fence_goes_before_the_growth_that_it_makes_room_for() -> None:
     members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(0, 6), (0, 3), (0, 3)])
     found = pool_plan(members, numbers(0, 12), fenced=("a",))
     assert in_safe_order(found.changes)[0].group.zone == "a"
+
+
+@pytest.mark.parametrize(
+    ("after", "fields", "waits"),
+    [
+        ((1, (0, 3)), {}, True),
+        ((2, (0, 2)), {}, True),
+        ((1, (0, 1)), {}, False),
+        ((0, (0, 2)), {}, False),
+        ((1, (0, 3)), {"journal_delta": -1}, False),
+        ((1, (0, 3)), {"leaves": True}, False),
+    ],
+)
+def test_what_grows_waits_for_what_shrinks_but_not_who_gives_replicas_up_or_is_left(after, fields, waits) -> None:
+    assert grows(replace(planned("a", (1, (0, 2)), after), **fields)) is waits
 
 
 def test_a_patch_knows_whether_machines_will_go() -> None:

@@ -41,7 +41,6 @@ class Writer:
     outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
 
     def has(self, result: Result, group: GroupPlan) -> bool:
-        """Whether the group's writes ended so."""
         outcome = self.outcomes.get(group.group.key)
         return outcome is not None and outcome.result is result
 
