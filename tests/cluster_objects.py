@@ -48,27 +48,29 @@ class ClusterObjects:
     def machines(self) -> dict[str, Object]:
         return {item["metadata"]["name"]: item for item in self.objects.list(self.machine_resource)}
 
-    def bounds(self, zone: str) -> tuple[int, int]:
-        """The bounds of a zone's group, where they are owned. KeyError or ValueError where nobody can read them."""
-        owner = self.owner(zone)
-        if owner["kind"] == "MachineAutoscaler":
-            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
-        annotations = self.annotations(zone)
-        return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
-
-    def owner(self, zone: str) -> Object:
-        """The object that owns the bounds: the scalable, its MachineAutoscaler, or the Cluster that has it made."""
+    def owners(self, items: Mapping[str, Object]) -> dict[str, Object]:
+        """Who owns the bounds, by zone: the scalable, its MachineAutoscaler, or the Cluster that has it made."""
         if self.cluster_class:
             (cluster,) = self.objects.list(CLUSTERS)
-            return cluster
-        item = self.item(zone)
+            return dict.fromkeys(items, cluster)
         scalers = self.objects.list(AUTOSCALERS) if self.flavour == "openshift" else []
-        owners = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
-        return owners.get(item["metadata"]["name"], item)
+        by_target = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
+        return {zone: by_target.get(item["metadata"]["name"], item) for zone, item in items.items()}
 
-    def annotations(self, zone: str) -> dict[str, str]:
+    def owner(self, zone: str) -> Object:
+        return self.owners({zone: self.item(zone)})[zone]
+
+    def bounds(self, zone: str, owner: Object | None = None) -> tuple[int, int]:
+        """The bounds of a zone's group, where they are owned. KeyError or ValueError where nobody can read them."""
+        owner = owner or self.owner(zone)
+        if owner["kind"] == "MachineAutoscaler":
+            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
+        annotations = self.annotations(zone, owner)
+        return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
+
+    def annotations(self, zone: str, owner: Object | None = None) -> dict[str, str]:
         """The annotations that stand with a zone's bounds, wherever that is."""
-        owner = self.owner(zone)
+        owner = owner or self.owner(zone)
         if owner["kind"] == "Cluster":
             owner = next(entry for entry in topology_entries(owner) if entry["name"] == zone)
         return dict(owner["metadata"].get("annotations") or {})

@@ -50,6 +50,7 @@ from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.life import Timing
+from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import LambdaContext
@@ -257,20 +258,22 @@ class ClusterUnderTest(ClusterObjects):
             if "deletionTimestamp" not in machine["metadata"] and self.controllers.has_node(machine):
                 running.setdefault(machine["metadata"]["labels"][label], []).append(name)
         contested = self.harness.store.contested(self.name)
-        groups = []
-        for zone, item in self.items().items():
+        groups, items = [], self.items()
+        owners = self.owners(items)
+        for zone, item in items.items():
             name, annotations = item["metadata"]["name"], item["metadata"].get("annotations") or {}
+            with_owners = {**annotations, **self.annotations(zone, owners[zone])}
             groups.append(
                 Group(
                     name=name,
                     zone=zone,
                     requested=item["spec"].get("replicas", 0),
                     running=tuple(running.get(name, ())),
-                    bounds=self._readable_bounds(zone),
+                    bounds=self._readable_bounds(zone, owners[zone]),
                     move=annotations.get(MOVE),
                     frozen=PAUSED in annotations,
                     contested=name in contested,
-                    ours=not {ADOPTED, DECISION, MOVE}.isdisjoint({**annotations, **self.annotations(zone)}),
+                    ours=not {ADOPTED, DECISION, MOVE}.isdisjoint(with_owners),
                     body=json.dumps(item, sort_keys=True),
                 )
             )
@@ -283,9 +286,9 @@ class ClusterUnderTest(ClusterObjects):
     def in_zone(self, zone: str) -> Group:
         return next(group for group in self.groups() if group.zone == zone)
 
-    def _readable_bounds(self, zone: str) -> tuple[int, int] | None:
+    def _readable_bounds(self, zone: str, owner: Object) -> tuple[int, int] | None:
         try:
-            return self.bounds(zone)
+            return self.bounds(zone, owner)
         except (KeyError, ValueError):
             return None
 
