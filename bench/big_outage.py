@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import heapq
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from evenkeel.adapters.side_by_side import THREADS
-from evenkeel.application.rebalance import Rebalance
 from sandbox.kube.api import Request
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, register
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, register
+from tests.timed import worker
 
 PATCH_SECONDS = 0.4
 INVOCATION = 60.0
@@ -75,16 +74,8 @@ class BigOutage:
         self.marked: Counter[str] = Counter()  # delete marks, by machine
         self._before_marks = self._after_marks = 0
         self.cluster.api.before.append(self._patched)
-        self._rebalance = Rebalance(
-            store=self.store,
-            clusters=WirelessClusters(self.cluster.api, Life(), self.clock),
-            queue=FakeQueue(),
-            bus=FakeBus(),
-            clock=self.clock,
-            random_bytes=random.Random(7).randbytes,
-            dry_run=False,
-            together=Workers(self.clock, workers),
-        )
+        clusters = WirelessClusters(self.cluster.api, Life(), self.clock)
+        self._rebalance = worker(self.store, clusters, self.clock, FakeQueue(), together=Workers(self.clock, workers))
 
     def _dead_groups(self) -> dict[str, tuple[int, int]]:
         """Requested and max of the groups in the dead zones."""

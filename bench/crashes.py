@@ -15,21 +15,12 @@ from typing import cast
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, QueueUnavailableError
 from evenkeel.application.ports import Queue, Store
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import group, in_backoff
 from tests.crashing import How, KilledError, Life, Mortal
-from tests.fakes import (
-    FakeBus,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    register,
-)
+from tests.fakes import FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, register
+from tests.timed import worker
 
 RUNS = 10_000
 _ZONES = "abcde"
@@ -70,14 +61,12 @@ class World:
         written = 0
         mortal = Mortal(self.cluster, life, "cluster", ClusterUnavailableError)
         with contextlib.suppress(KilledError, EvenkeelError):
-            written = Rebalance(
-                store=cast("Store", Mortal(self.store, life, "table")),
-                clusters=FakeClusters({"demo": cast("FakeCluster", mortal)}),
-                queue=cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),
-                bus=FakeBus(),
-                clock=self.clock,
-                chance=self.chance.randbytes,
-                dry_run=False,
+            written = worker(
+                cast("Store", Mortal(self.store, life, "table")),
+                FakeClusters({"demo": cast("FakeCluster", mortal)}),
+                self.clock,
+                cast("Queue", Mortal(FakeQueue(), life, "queue", QueueUnavailableError)),
+                random_bytes=self.chance.randbytes,
             )("demo", "a crash", plenty).written
         self.clock.at += timedelta(seconds=61)
         for key, found in list(self.cluster.groups.items()):

@@ -7,28 +7,24 @@ adapter; the storms of events over clusters in memory. A worker takes one look p
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from evenkeel.application.events import Failure
-from evenkeel.application.failure import RecordFailure
 from evenkeel.application.ports import Clusters
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.domain.model.states import GroupState
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import group, key
+from tests.cluster_objects import ClusterObjects
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
-from tests.timed import TimedQueue
+from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, register
+from tests.timed import TimedStack
 
 HOURS = 2
-_SCALABLES = "machinedeployments.cluster.x-k8s.io"
-_PREFIX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group"
 _GITOPS_SECONDS, _LOOP_SECONDS = 30, 10
 
 
@@ -62,17 +58,7 @@ class Hours:
     looked: dict[str, int] = field(default_factory=dict)  # second of the last look
 
     def __post_init__(self) -> None:
-        self.queue = TimedQueue(self.clock)
-        self.hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
-        self._rebalance = Rebalance(
-            store=self.store,
-            clusters=self.clusters,
-            queue=self.queue,
-            bus=FakeBus(),
-            clock=self.clock,
-            random_bytes=random.Random(7).randbytes,
-            dry_run=False,
-        )
+        self.stack = TimedStack(self.clusters, self.clock, self.store)
 
     def run(self) -> Counted:
         counted = Counted()
@@ -81,13 +67,8 @@ class Hours:
             self.second += 1
             self.clock.at += timedelta(seconds=1)
             self.each_second(self.second)
-            if self.second % 60 == 0:
-                for name in self.names:
-                    self.queue.request(name, "scan", f"scan-{name}-{self.second}")
-            for cluster, why in self.queue.next_looks():
-                self.looks[cluster, self.second // 60] += 1
-                self.looked[cluster] = self.second
-                self._rebalance(cluster, why, plenty)
+            self.stack.scan(self.second, self.names)
+            self.stack.look(before=self._begin_look)
             if self.second == half:
                 counted.last_patches, counted.last_written = -self.patches(), -self._written()
         counted.looks = self.looks.total()
@@ -96,14 +77,18 @@ class Hours:
         counted.patches, counted.written = self.patches(), self._written()
         counted.last_patches += counted.patches
         counted.last_written += counted.written
-        counted.messages = self.queue.sent.total()
+        counted.messages = self.stack.queue.sent.total()
         return counted
+
+    def _begin_look(self, cluster: str) -> None:
+        self.looks[cluster, self.second // 60] += 1
+        self.looked[cluster] = self.second
 
     def _written(self) -> int:
         return sum(entry.startswith("save") for entry in self.store.journal.entries)
 
 
-class Contested:
+class Contested(ClusterObjects):
     """A pool of three zones of two nodes each beside the autoscaler. ``dead``: the first zone gives no machines."""
 
     def __init__(self, *, dead: bool = False, minimum: int = 0, pods: int = 6) -> None:
@@ -117,51 +102,41 @@ class Contested:
             settings=Flags(),
         )
         self.cluster = world.clusters["cluster-api"]
+        super().__init__(self.cluster)
         self.cluster.set_demand("workers", pods)
-        self.objects = self.cluster.store
-        self.names = [view.name for view in self.cluster.groups()]
-        self.home = {item["metadata"]["name"]: item for item in self.objects.list(_SCALABLES)}
+        self.home = {zone: self.bounds(zone) for zone in ZONES}
         if dead:
-            self.cluster.cloud.take_away(ZONES[0])
+            self.cloud.take_away(ZONES[0])
         self.gitops: Callable[[], None] = lambda: None
         store = InMemoryStore()
         register(store, autoscaler="cluster-autoscaler")
-        self.hours = Hours(
-            WirelessClusters(self.cluster.api, Life(), self.clock), self.clock, store, self._patches, self._second
-        )
+        clusters = WirelessClusters(self.api, Life(), self.clock)
+        self.hours = Hours(clusters, self.clock, store, self._patches, self._second)
 
     def _patches(self) -> int:
-        return self.cluster.api.requests.count(method="PATCH", manager="evenkeel")
+        return self.api.requests.count(method="PATCH", manager="evenkeel")
 
     def _second(self, second: int) -> None:
         if second % _GITOPS_SECONDS == 7:
             self.gitops()
         if second % _LOOP_SECONDS == 0:
-            assert self.cluster.autoscaler is not None
-            self.cluster.autoscaler.step(self.clock.at)
-            self.cluster.controllers.step(self.clock.at)
+            self.cluster.step(self.clock.at)
 
     def put_back_bounds(self) -> None:
         """A GitOps tool writes the bounds that stand in its repository."""
-        for name, item in self.home.items():
-            notes = item["metadata"]["annotations"]
-            bounds = {f"{_PREFIX}-{end}-size": notes[f"{_PREFIX}-{end}-size"] for end in ("min", "max")}
-            self._write(name, {"metadata": {"annotations": bounds}})
+        for zone, (low, high) in self.home.items():
+            self.set_bounds(zone, low, high, manager="argocd")
 
     def put_back_replicas(self, *replicas: int) -> None:
         """One that has written replicas into its repository."""
-        for name, number in zip(self.names, replicas, strict=True):
-            self._write(name, {"spec": {"replicas": number}})
-
-    def _write(self, name: str, patch: dict[str, object]) -> None:
-        self.objects.patch(_SCALABLES, self.cluster.namespace, name, patch, manager="argocd")
+        for zone, number in zip(ZONES, replicas, strict=True):
+            self.change(zone, {"spec": {"replicas": number}}, manager="argocd")
 
     def answer(self, status: int) -> None:
         """A webhook answers every patch of the first group so."""
         message = "admission webhook denied the request"
-        self.cluster.api.faults.add(
-            method="PATCH", path_contains=self.names[0], status=status, times=1_000_000, message=message
-        )
+        name = self.name_of(ZONES[0])
+        self.api.faults.add(method="PATCH", path_contains=name, status=status, times=1_000_000, message=message)
 
     @property
     def contested(self) -> list[str]:
@@ -226,7 +201,7 @@ def events(clusters: int, number: int = 2000, seconds: int = 10) -> Counted:
             occurred_at=clock.at - timedelta(seconds=2),
             id=id,
         )
-        hours.hear(failure)
+        hours.stack.hear(failure)
 
     def each_second(second: int) -> None:
         if start <= second < start + seconds:

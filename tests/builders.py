@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from evenkeel.application.words import problem_words, sentences
-from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.journal import closed, opened
@@ -21,8 +21,8 @@ from evenkeel.domain.model.groups import (
     MachineFailure,
     NodeGroup,
     Observation,
-    Offer,
     PoolId,
+    PublishedBounds,
     State,
 )
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -107,7 +107,9 @@ def drafted(groups: Iterable[NodeGroup], policy: Policy, state: ClusterState | N
     """The draft of the one pool of these groups, before any step."""
     (pool,), _ = find_pools(groups, policy, {})
     assert isinstance(pool, Pool)
-    return PoolDraft(pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), seen=Sighting(since=NOW))
+    return PoolDraft(
+        pool=pool, now=NOW, groups=assess(pool, state or ClusterState(), NOW), sighting=Sighting(since=NOW)
+    )
 
 
 def in_backoff(failure_class: FailureClass = FailureClass.CAPACITY, *, failures: int = 1) -> GroupState:
@@ -154,9 +156,9 @@ def refused(group: NodeGroup, *ages: timedelta) -> NodeGroup:
     return replace(group, machines=tuple(found))
 
 
-def offered(maximum: int, target: int, state: State = State.HEALTHY) -> Offer:
-    """What was published last: this max, when this many were requested."""
-    return Offer(max=maximum, target=target, state=state)
+def offered(maximum: int, state: State = State.HEALTHY) -> PublishedBounds:
+    """What a look publishes for a group with this max."""
+    return PublishedBounds(at=NOW, bounds=Bounds(0, maximum), state=state)
 
 
 def plan_of(
@@ -215,21 +217,19 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         return planned.group
     before = planned.group
     if planned.leaves:
-        return replace(
-            before, bounds=planned.bounds, adopted=None, has_adopted=False, offer=None, publication=None, move=None
-        )
+        return replace(before, bounds=planned.bounds, adopted=None, has_adopted=False, published=None, move=None)
     left = before.machines
     if left is not None and planned.requested < before.requested:
         waiting = sorted((m for m in left if not m.has_node), key=lambda m: m.created_at)
         left = tuple(m for m in left if m.has_node) + tuple(waiting[: max(0, planned.requested - before.running)])
-    decision = write_decision(
-        planned.offer,
-        now,
-        "; ".join(sentences(planned.reasons)),
-        planned.bounds,
+    published = PublishedBounds(
+        at=now,
+        bounds=planned.bounds,
+        state=planned.state,
         requested=planned.requested,
         before=before.requested if planned.requested != before.requested else None,
     )
+    decision = write_published(published, planned.requested, "; ".join(sentences(planned.reasons)))
     return replace(
         before,
         requested=planned.requested,
@@ -237,8 +237,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         machines=left,
         adopted=adopted,
         has_adopted=True,
-        offer=read_offer(decision),
-        publication=read_publication(decision),
+        published=read_published(decision),
     )
 
 

@@ -12,7 +12,7 @@ import copy
 import io
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -24,20 +24,17 @@ import urllib3
 from evenkeel.adapters.kubernetes.annotations import DECISION
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
-from sandbox.kube.cloud import Cloud
-from sandbox.kube.controllers.life import MachineControllers
 from sandbox.kube.schema import Object
-from sandbox.kube.store import Store as Objects
 from sandbox.kube.world import ZONES, Pool, World
-from tests.fakes import FakeBus, FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.cluster_objects import CLUSTERS, ClusterObjects
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register
+from tests.timed import worker
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
@@ -65,12 +62,15 @@ class KilledError(BaseException):
 
 @dataclass
 class Life:
-    """One life of a worker: counts its steps, and ends (or is troubled) at one of them."""
+    """One life of a worker. Its calls to the world outside are steps; it ends, or something happens, at some of them.
+
+    Steps count from 0. ``happenings`` by step and moment ("before" or "after"); those of patches also from -1 down.
+    """
 
     at: int | None = None
     how: How = How.BEFORE
     slip: Callable[[], None] = lambda: None
-    slips: Mapping[int, Callable[[], None]] = field(default_factory=dict)  # further ones, before these steps
+    happenings: Mapping[tuple[int, str], Callable[[], None]] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     dead: bool = False
 
@@ -78,40 +78,93 @@ class Life:
         """Carry out one step, or what has been arranged instead. The dead carry out nothing."""
         if self.dead:
             raise KilledError
-        mine = len(self.steps) == self.at
-        self.slips.get(len(self.steps), lambda: None)()
+        numbers = [len(self.steps)]
         self.steps.append(name)
+        if _is_patch(name):
+            numbers.append(-sum(map(_is_patch, self.steps)))
+        mine = numbers[0] == self.at
+        self._happen(numbers, "before")
         if mine and self.how is How.BEFORE:
-            self._die()
+            self.die()
         if mine and self.how is How.SLIP:
             self.slip()
         answer = call()
+        self._happen(numbers, "after")
         if mine and self.how is How.AFTER:
-            self._die()
+            self.die()
         if mine and self.how is How.LOST:
             raise lost()
         return answer
 
-    def _die(self) -> None:
+    def die(self) -> None:
         self.dead = True
         raise KilledError
 
+    def _happen(self, numbers: Iterable[int], moment: str) -> None:
+        for number in numbers:
+            self.happenings.get((number, moment), lambda: None)()
+
+
+def _is_patch(step: str) -> bool:
+    return step.startswith("PATCH") or step.endswith(".patch")
+
 
 class Mortal:
-    """A port whose every call is a step of a life; ``lost`` is what a caller gets in the place of a lost answer."""
+    """A port whose every call is a step of a life, or the calls of some names alone.
 
-    def __init__(self, port: object, life: Life, name: str, lost: type[EvenkeelError] = StateUnavailableError) -> None:
-        self._port, self._life, self._name, self._lost = port, life, name, lost
+    ``lost`` is what a caller gets in the place of a lost answer.
+    """
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        def called(*arguments: Any) -> Any:
+    def __init__(
+        self,
+        port: object,
+        life: Life | Lives,
+        name: str,
+        lost: type[EvenkeelError] = StateUnavailableError,
+        only: Collection[str] | None = None,
+    ) -> None:
+        self._port, self._life, self._name, self._lost, self._only = port, life, name, lost, only
+
+    def __getattr__(self, method: str) -> Any:
+        target = getattr(self._port, method)
+        if self._only is not None and method not in self._only:
+            return target
+
+        def called(*arguments: Any, **named: Any) -> Any:
             return self._life.step(
                 f"{self._name}.{method}",
-                lambda: getattr(self._port, method)(*arguments),
+                lambda: target(*arguments, **named),
                 lambda: self._lost(f"{self._name}: the answer was lost"),
             )
 
         return called
+
+
+class Lives:
+    """The workers that are under way, one within another: a step is one of the innermost."""
+
+    def __init__(self) -> None:
+        self._lives: list[Life] = []
+
+    @contextlib.contextmanager
+    def begin(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
+        """One invocation, to which all this happens."""
+        self._lives.append(Life(happenings=happenings))
+        try:
+            yield
+        finally:
+            self._lives.pop()
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something happens, or has happened, to a run that is under way."""
+        return any(life.happenings for life in self._lives)
+
+    def step(self, name: str, call: Callable[[], Any], lost: Callable[[], Exception]) -> Any:
+        return self._lives[-1].step(name, call, lost)
+
+    def die(self) -> None:
+        self._lives[-1].die()
 
 
 class _Wireless:
@@ -150,7 +203,7 @@ class WirelessClusters:
         return KubernetesCluster(KubernetesApi(record.id, client, None, self.clock), record, remaining)
 
 
-class Scene:
+class Scene(ClusterObjects):
     """A pool of one of OWNERS: four zones, of which one gives no machines any more, one has a machine under
     way, one is idle, one frozen.
 
@@ -168,21 +221,13 @@ class Scene:
         arrived: Callable[[Scene], None] = lambda _: None,
         **fields: Any,
     ) -> None:
-        self.cluster_class = owner == "cluster-class"
-        self.flavour = flavour = "cluster-api" if self.cluster_class else owner
+        flavour = "cluster-api" if owner == "cluster-class" else owner
         #: bounds and replicas stand on two objects, and no write can carry the versions of both
         self.two_objects = owner in ("openshift", "cluster-class")
         self.clock = FakeClock()
-        zones = (DEAD, BUSY, IDLE, FROZEN)
-        pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=zones)
+        pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
         world = World(clusters=[flavour], pools={flavour: [pool]}, clock=self.clock.now, settings=None)
-        cluster = world.clusters[flavour]
-        self.api: KubernetesAPI = cluster.api
-        self.objects: Objects = cluster.store
-        self.controllers: MachineControllers = cluster.controllers
-        self.cloud: Cloud = cluster.cloud
-        self.namespace = cluster.namespace
-        self.scalables = f"{FLAVOURS[flavour].scalables[0].plural}.{FLAVOURS[flavour].group}"
+        super().__init__(world.clusters[flavour])
         self.memory = InMemoryStore()
         register(self.memory, flavours=[flavour], **fields)
         self.chance = random.Random(7)
@@ -190,7 +235,7 @@ class Scene:
         self.scaled = 0  # replicas that Cluster Autoscaler has added
         #: zones that it has scaled, and whose bounds have not held that since; what we had last decided then
         self.overtaken: dict[str, str] = {}
-        if self.cluster_class:
+        if owner == "cluster-class":
             self._hand_over_to_topology()
         self.change(FROZEN, PAUSED[flavour])
         self._pass(timedelta(seconds=75))
@@ -210,7 +255,7 @@ class Scene:
 
     def again(self) -> Self:
         """The same scene, to be played once more."""
-        kept = (self.api, self.clock, self.objects._lock, *self.objects.resources)
+        kept = (self.api, self.clock, self.machine_api, self.objects._lock, *self.objects.resources)
         memo: dict[int, Any] = {id(one): one for one in kept}
         played = copy.deepcopy(self, memo)
         played.clock = copy.copy(self.clock)
@@ -221,102 +266,34 @@ class Scene:
         return played
 
     # -- the world
-    def replicas(self) -> dict[str, int]:
-        """Requested per zone."""
-        return {self._zone(item): item["spec"].get("replicas", 0) for item in self.objects.list(self.scalables)}
-
-    def scale(self, zone: str, replicas: int) -> None:
-        """Cluster Autoscaler's own write: /scale, without a version."""
-        item = self.item(zone)
-        self.scaled += replicas - item["spec"].get("replicas", 0)
-        name = item["metadata"]["name"]
-        self.objects.scale(self.scalables, self.namespace, name, replicas, manager="cluster-autoscaler")
+    def scale(self, zone: str, replicas: int, manager: str = "cluster-autoscaler") -> None:
+        self.scaled += replicas - self.replicas()[zone]
+        super().scale(zone, replicas, manager)
         self.overtaken[zone] = self._decision(zone)
 
     def slip(self, zone: str) -> None:
         """Cluster Autoscaler orders one more machine in a zone."""
         self.scale(zone, self.replicas()[zone] + 1)
 
-    def bounds(self, zone: str) -> tuple[int, int]:
-        """The bounds of a zone's group, where they are owned."""
-        owner = self._owner(zone)
-        if owner["kind"] == "MachineAutoscaler":
-            return owner["spec"]["minReplicas"], owner["spec"]["maxReplicas"]
-        flavour, annotations = FLAVOURS[self.flavour], self.annotations(zone)
-        return int(annotations[flavour.min_key]), int(annotations[flavour.max_key])
-
-    def set_bounds(self, zone: str, low: int, high: int) -> None:
-        """Somebody gives a zone's group other bounds."""
-        flavour = FLAVOURS[self.flavour]
-        if self._owner(zone)["kind"] == "MachineAutoscaler":
-            self._patch(self._owner(zone), {"spec": {"minReplicas": low, "maxReplicas": high}})
-        else:
-            self.annotate(zone, {flavour.min_key: str(low), flavour.max_key: str(high)})
-
-    def annotations(self, zone: str) -> dict[str, str]:
-        """The annotations that stand with a zone's bounds, wherever that is."""
-        owner = self._owner(zone)
-        if owner["kind"] == "Cluster":
-            owner = next(entry for entry in _entries(owner) if entry["name"] == zone)
-        return dict(owner["metadata"].get("annotations") or {})
-
-    def annotate(self, zone: str, annotations: Mapping[str, str]) -> None:
-        """Somebody edits them."""
-        owner = self._owner(zone)
-        patch: Object = {"metadata": {"annotations": dict(annotations)}}
-        if owner["kind"] == "Cluster":
-            entries = _entries(owner)
-            next(entry for entry in entries if entry["name"] == zone)["metadata"]["annotations"] |= annotations
-            patch = {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
-        self._patch(owner, patch)
-
-    def change(self, zone: str, patch: Object) -> None:
-        """Somebody edits a zone's scalable."""
-        self._patch(self.item(zone), patch)
-
-    def item(self, zone: str) -> Object:
-        """A zone's scalable."""
-        return next(item for item in self.objects.list(self.scalables) if self._zone(item) == zone)
-
     def _hand_over_to_topology(self) -> None:
         """A ClusterClass makes the deployments: their bounds come from the Cluster from now on."""
         entries = []
-        for zone in (DEAD, BUSY, IDLE, FROZEN):
-            item, flavour = self.item(zone), FLAVOURS[self.flavour]
-            bounds = {key: item["metadata"]["annotations"][key] for key in (flavour.min_key, flavour.max_key)}
+        for zone in self.zones:
+            annotations = self.annotations(zone)
+            bounds = {key: annotations[key] for key in (self.machine_api.min_key, self.machine_api.max_key)}
             entries.append({"class": "worker", "name": zone, "metadata": {"annotations": bounds}})
             labels = {TOPOLOGY_OWNED: "", TOPOLOGY_NAME: zone}
             self.change(zone, {"metadata": {"labels": labels}})
         topology = {"class": "aws", "version": "v1.34.1", "workers": {"machineDeployments": entries}}
-        self._patch(self._cluster(), {"spec": {"topology": topology}})
-
-    def _cluster(self) -> Object:
-        (cluster,) = self.objects.list("clusters.cluster.x-k8s.io")
-        return cluster
-
-    def _owner(self, zone: str) -> Object:
-        if self.cluster_class:
-            return self._cluster()
-        item = self.item(zone)
-        scalers = self.objects.list("machineautoscalers.autoscaling.openshift.io")
-        names = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
-        return names.get(item["metadata"]["name"], item)
-
-    def _patch(self, item: Object, patch: Object) -> None:
-        group = item["apiVersion"].partition("/")[0]
-        resource = f"{item['kind'].lower()}s.{group}"
-        self.objects.patch(resource, self.namespace, item["metadata"]["name"], patch, manager="test")
+        (cluster,) = self.objects.list(CLUSTERS)
+        self.patch(cluster, {"spec": {"topology": topology}})
+        self.cluster_class = True
 
     def _decision(self, zone: str) -> str:
         return str(self.annotations(zone).get(DECISION))
 
-    def _zone(self, item: Object) -> str:
-        order = (DEAD, BUSY, IDLE, FROZEN)
-        name: str = item["metadata"]["name"]
-        return order[int(name[-1]) - 1] if self.flavour == "gardener" else next(z for z in order if name.endswith(z))
-
     def _frozen(self) -> str:
-        owner = self.annotations(FROZEN) if self.cluster_class else self._owner(FROZEN)
+        owner = self.annotations(FROZEN) if self.cluster_class else self.owner(FROZEN)
         return json.dumps([self.item(FROZEN), owner], sort_keys=True)
 
     def _nodes(self) -> set[str]:
@@ -350,14 +327,12 @@ class Scene:
         ``clusters`` opens the cluster in another way than without a wire.
         """
         life = life or Life()
-        return Rebalance(
-            store=cast("Store", Mortal(self.memory, life, "table")),
-            clusters=clusters or WirelessClusters(self.api, life, self.clock),
-            queue=cast("Queue", Mortal(FakeQueue(), life, "queue")),
-            bus=FakeBus(),
-            clock=self.clock,
+        return worker(
+            cast("Store", Mortal(self.memory, life, "table")),
+            clusters or WirelessClusters(self.api, life, self.clock),
+            self.clock,
+            cast("Queue", Mortal(FakeQueue(), life, "queue")),
             random_bytes=self.chance.randbytes,
-            dry_run=False,
         )("demo", "a test", plenty)
 
     def troubled(self, life: Life) -> None:
@@ -395,16 +370,16 @@ class Scene:
         return found
 
 
-def _entries(cluster: Object) -> list[Object]:
-    found: list[Object] = cluster["spec"]["topology"]["workers"]["machineDeployments"]
-    return found
-
-
 def steps_of(scene: Scene) -> list[str]:
     """What an undisturbed run does, step by step."""
     life = Life()
     scene.again().run(life)
     return life.steps
+
+
+def patches_of(scene: Scene) -> list[int]:
+    """The steps of an undisturbed run that are patches."""
+    return [at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH")]
 
 
 def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:

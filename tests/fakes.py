@@ -24,7 +24,7 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
@@ -199,14 +199,14 @@ class InMemoryStore:
             raise StateConflictError("the record has been written since it was read")
         del self._items[cluster][expired]
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
         self._write("LEASE")
         held = self._leases.get(cluster)
         if held is not None and held.expires > now:
             raise LeaseHeldError(f"cluster {cluster!r} is being written by another run")
-        if (held.fencing_token if held else seen_fence) != seen_fence:
+        if (held.fencing_token if held else seen_token) != seen_token:
             raise StateConflictError("the record has been written since it was read")
-        lease = Lease(owner=owner, fencing_token=seen_fence + 1, expires=expires)
+        lease = Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
         self._leases[cluster] = lease
         return lease
 
@@ -325,8 +325,7 @@ class FakeCluster:
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
-            offer=read_offer(decision),
-            publication=read_publication(decision),
+            published=read_published(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )

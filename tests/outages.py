@@ -15,16 +15,14 @@ from enum import StrEnum
 from typing import Any
 
 from evenkeel.application.events import Failure
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from sandbox.kube.api import Request
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.crashing import Life, WirelessClusters
-from tests.fakes import FakeBus, FakeClock, InMemoryStore, plenty, register
-from tests.timed import TimedQueue
+from tests.fakes import FakeClock, InMemoryStore, register
+from tests.timed import TimedStack
 
 POOL, MAXIMUM = "workers", 12
 _LOOP = 10
@@ -145,26 +143,15 @@ class Play:
         self.cloud = _Shortage(zones=ZONES)
         self.cloud.prepare(outage, self.clock)
         self.cluster.cloud = self.cluster.controllers.cloud = self.cloud
-        self.store = InMemoryStore()
-        register(self.store, flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure)
-        self.queue = TimedQueue(self.clock)
+        store = InMemoryStore()
+        register(store, flavours=[flavour], autoscaler="cluster-autoscaler", on_failure=outage.on_failure)
+        self.stack = TimedStack(WirelessClusters(self.cluster.api, Life(), self.clock), self.clock, store)
         self.looks = 0
         self._second = 0
         self._stepped, self._known, self._views = self.clock.at, -1, self.cluster.groups()
         self._heard = 0
         self._marked = False
         self._slipped = True
-        chance = random.Random(7)
-        self._rebalance = Rebalance(
-            store=self.store,
-            clusters=WirelessClusters(self.cluster.api, Life(), self.clock),
-            queue=self.queue,
-            bus=FakeBus(),
-            clock=self.clock,
-            random_bytes=chance.randbytes,
-            dry_run=False,
-        )
-        self._hear = RecordFailure(store=self.store, queue=self.queue, clock=self.clock)
         self.cluster.api.before.append(self._before)
         self.cluster.api.after.append(self._after)
         delete = self.objects.delete
@@ -224,15 +211,14 @@ class Play:
         """What the functions do in this second."""
         if self.who is Who.NOBODY:
             return
-        if self._second % 60 == 0:
-            self.queue.request("demo", "scan", f"scan-{self._second}")
+        self.stack.scan(self._second)
         while self.who is Who.EVENTS and self._heard < len(self.cloud.refused):
             zone, at, error = self.cloud.refused[self._heard]
             if self.clock.at < at + timedelta(seconds=_TRAVEL):
                 break
             self._heard += 1
             view = next(view for view in self.cluster.groups() if view.zone == zone)
-            self._hear(
+            self.stack.hear(
                 Failure(
                     cluster="demo",
                     namespace=view.namespace,
@@ -244,19 +230,15 @@ class Play:
                     zone=zone,
                 )
             )
-        for cluster, why in self.queue.next_looks():
-            self.looks += 1
-            self._slipped, self._marked = self.window == 0, False
-            self._rebalance(cluster, why, plenty)
+        self.stack.look(before=self._begin_look)
+
+    def _begin_look(self, cluster: str) -> None:
+        self.looks += 1
+        self._slipped, self._marked = self.window == 0, False
 
     @property
     def patches(self) -> int:
         return self.cluster.api.requests.count(method="PATCH", manager="evenkeel")
-
-    def counts(self) -> str:
-        return " ".join(
-            f"{view.running}/{view.requested}({view.minimum}-{view.maximum})" for view in self.cluster.groups()
-        )
 
     def run(self) -> Result:
         """Until the horizon, or until every pod has had its node for five minutes."""

@@ -1,14 +1,19 @@
-"""Queues over simulated time: what SQS does with the requests for looks, without SQS and without waiting."""
+"""A stack over simulated time: what SQS and Lambda do with requests for looks, without either and without waiting."""
 
 from __future__ import annotations
 
 import heapq
+import random
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
-from evenkeel.application.ports import Clock
+from evenkeel.application.failure import RecordFailure
+from evenkeel.application.ports import Clock, Clusters, Queue, Store
+from evenkeel.application.rebalance import Rebalance
+from tests.fakes import FakeBus, InMemoryStore, plenty
 
 _DEDUPLICATED = timedelta(minutes=5)
 
@@ -54,3 +59,31 @@ class TimedQueue:
         for cluster, reasons in self._waiting.items():
             if reasons:
                 yield cluster, reasons.popleft()
+
+
+def worker(store: Store, clusters: Clusters, clock: Clock, queue: Queue, **more: Any) -> Rebalance:
+    """The worker's use case over these ports, with chance from a seed; ``more`` replaces its other arguments."""
+    given = {"bus": FakeBus(), "random_bytes": random.Random(7).randbytes, "dry_run": False, **more}
+    return Rebalance(store=store, clusters=clusters, clock=clock, queue=queue, **given)
+
+
+class TimedStack:
+    """Table and queues, the function that hears of failures, and one look per cluster and second."""
+
+    def __init__(self, clusters: Clusters, clock: Clock, store: InMemoryStore) -> None:
+        self.store = store
+        self.queue = TimedQueue(clock)
+        self.hear = RecordFailure(store=store, queue=self.queue, clock=clock)
+        self._rebalance = worker(store, clusters, clock, self.queue)
+
+    def scan(self, second: int, clusters: Iterable[str] = ("demo",)) -> None:
+        """The schedule fires, once a minute."""
+        if second % 60 == 0:
+            for name in clusters:
+                self.queue.request(name, "scan", f"scan-{name}-{second}")
+
+    def look(self, before: Callable[[str], None]) -> None:
+        """The looks that are due in this second; ``before`` each of them, its cluster is named."""
+        for cluster, why in self.queue.next_looks():
+            before(cluster)
+            self._rebalance(cluster, why, plenty)

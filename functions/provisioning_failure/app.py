@@ -6,6 +6,7 @@ from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.inbound import account_of, read_event
+from evenkeel.application.events import Verdict
 from evenkeel.bootstrap import container, make_logger, remaining_of
 
 logger = make_logger()
@@ -17,5 +18,5 @@ metrics = Metrics()
 def handler(event: Any, context: Any) -> dict[str, Any]:
     answer = container().receive_event(read_event(event, account_of(context)), remaining_of(context))
     logger.info(answer["message"], extra={"verdict": answer["verdict"], "kind": answer["kind"]})
-    metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["verdict"] == "ignored"))
+    metrics.add_metric("EventsIgnored", MetricUnit.Count, int(answer["verdict"] == Verdict.IGNORED))
     return answer

@@ -253,23 +253,6 @@ class KubernetesAPI:
         """Make every running list's continue token too old (410 Expired)."""
         self.store.expire_continue_tokens()
 
-    def before_next(self, action: Callable[[], None], **criteria: Any) -> None:
-        """Run `action` once, right before the next request that meets `Request.matches` is carried out."""
-        self._once(self.before, action, criteria)
-
-    def after_next(self, action: Callable[[], None], **criteria: Any) -> None:
-        """Run `action` once, right after the next matching request was carried out, before its answer goes out."""
-        self._once(self.after, action, criteria)
-
-    @staticmethod
-    def _once(hooks: list[Callable[[Request], None]], action: Callable[[], None], criteria: dict[str, Any]) -> None:
-        def hook(request: Request) -> None:
-            if request.matches(**criteria):
-                hooks.remove(hook)
-                action()
-
-        hooks.append(hook)
-
     # -- life ---------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,20 +16,13 @@ from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.schema import load_crds
 from sandbox.template import ROOT
 from tests import objects
-from tests.contract.test_cluster_adapter import ROLE, Api, Stage, _stage_on, kube_api, simulated, stage
+from tests.contract.test_cluster_adapter import ROLE, Api, Stage, _stage_on, kube_api, own_stage, simulated, stage
 from tests.objects import ZONES, Object, alone, infrastructure, machine, machine_class, refers
 
-__all__ = ["kube_api", "stage"]  # fixtures
+__all__ = ["kube_api", "own_stage", "stage"]  # fixtures
 NODES_ROLE, _ = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac-nodes.yaml").read_text())
 SIMILAR = {"discover": "similar"}
 GIB = 2**30
-
-
-@pytest.fixture
-def own_stage() -> Iterator[Stage]:
-    """On a simulated API of its own, whose request log and faults belong to one test."""
-    with simulated() as api:
-        yield _stage_on(api)
 
 
 def with_similarity(api: KubernetesAPI, **pools: Any) -> Stage:
@@ -48,7 +41,6 @@ def put_class(stage: Stage, item: Object, **template: Any) -> None:
 
 
 def lists(stage: Stage, name: str) -> int:
-    assert isinstance(stage.api, KubernetesAPI)
     return sum(request.path.endswith(f"/{name}") for request in stage.api.requests.matching(method="GET"))
 
 
@@ -90,7 +82,6 @@ class TestWhatIsFound:
     def test_templates_that_may_not_be_read_are_not_known_and_the_look_goes_on(
         self, own_stage: Stage, status: int
     ) -> None:
-        assert isinstance(own_stage.api, KubernetesAPI)
         own_stage.put(*zones(0, 2), infrastructure())
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
         groups = list(own_stage.observe().values())
@@ -100,7 +91,6 @@ class TestWhatIsFound:
         assert not groups[0].invisible_at_zero
 
     def test_templates_that_break_off_half_way_are_no_templates_at_all(self, own_stage: Stage) -> None:
-        assert isinstance(own_stage.api, KubernetesAPI)
         own_stage.put(*zones(0), infrastructure())
         own_stage.api.faults.add(path_contains="awsmachinetemplates", status=500)
         with pytest.raises(ClusterUnavailableError):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.lambda_runtime import HostBuild, host_build
 from sandbox.template import ROOT
+from tests.integration.conftest import aws, deployment
+
+__all__ = ["aws", "deployment"]  # fixtures
 
 
 @pytest.fixture(scope="session")
@@ -45,16 +46,3 @@ def deployable(sam: Path) -> Path:
         )
     assert made.returncode == 0, made.stdout + made.stderr
     return ROOT / ".aws-sam" / "build"
-
-
-@pytest.fixture(scope="session")
-def aws() -> Iterator[AwsEndpoints]:
-    with AwsEndpoints() as endpoints:
-        yield endpoints
-
-
-@pytest.fixture
-def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """Our own table, queues and bus, empty, made from template.yaml for this one test; clusters are really written."""
-    with aws.deploy(parameters={"DryRun": "false"}) as made:
-        yield made

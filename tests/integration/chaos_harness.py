@@ -7,7 +7,7 @@ milliseconds, and it can die between any two calls. The idempotency of events is
 reaches the use case.
 
 API servers answer from threads of their own, and handlers turn exceptions into answers. So a broken promise is written
-down in `Sea.broken` and raised by whoever drives the machine, never where it is found.
+down in `ChaosHarness.broken` and raised by whoever drives the machine, never where it is found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, S
 from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining, Versions
+from evenkeel.application.ports import Remaining, Remembered, Store, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
@@ -42,7 +42,7 @@ from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import SECOND_LOOKS, Timer
+from evenkeel.domain.looks import SECOND_LOOKS
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -50,10 +50,11 @@ from sandbox.kube import world
 from sandbox.kube.api import Request
 from sandbox.kube.controllers.gardener import GardenerControllers
 from sandbox.kube.controllers.life import Timing
-from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from sandbox.template import ROOT
 from sandbox.triggers import LambdaContext
+from tests.cluster_objects import ClusterObjects
+from tests.crashing import KilledError, Lives, Mortal
 from tests.fakes import FakeBus, FakeClock, InMemoryStore
 
 MINIMUM, MAXIMUM = 3, 9
@@ -63,105 +64,16 @@ _VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's
 _DEDUPLICATED = timedelta(minutes=5)
 _RECEIVES = 5
 _OURS = "evenkeel"
-_SCALABLES = {
-    "cluster-api": "machinedeployments.cluster.x-k8s.io",
-    "gardener": "machinedeployments.machine.sapcloud.io",
-    "openshift": "machinesets.machine.openshift.io",
-}
-_SETS = {
-    "cluster-api": "machinesets.cluster.x-k8s.io",
-    "gardener": "machinesets.machine.sapcloud.io",
-}
-_MACHINES = {
-    "cluster-api": ("machines.cluster.x-k8s.io", "cluster.x-k8s.io/deployment-name"),
-    "gardener": ("machines.machine.sapcloud.io", "name"),
-    "openshift": ("machines.machine.openshift.io", "machine.openshift.io/cluster-api-machineset"),
-}
-_PREFIX = {
-    "cluster-api": "cluster.x-k8s.io",
-    "gardener": "machine.sapcloud.io",
-    "openshift": "machine.openshift.io",
-}
-_AUTOSCALERS = "machineautoscalers.autoscaling.openshift.io"
+_SQS_RECORD = json.loads((ROOT / "events" / "rebalance.json").read_text(encoding="utf-8"))["Records"][0]
 PAUSED = "cluster.x-k8s.io/paused"
 _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
 #: what AWS calls the zones
 ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
-class Killed(BaseException):
-    """Lambda ended the process. Whatever the dying code still does reaches nobody."""
-
-
-class Steps:
-    """Counts what a run does to the world outside, and lets something happen at one of these steps."""
-
-    def __init__(self) -> None:
-        self._count = self._patches = 0
-        self._dead = False
-        self.disturbed = False  # something happens, or has happened, to the run that is under way
-        self._happenings: dict[tuple[int, str], Callable[[], None]] = {}
-
-    @contextmanager
-    def of_a_run(self, happenings: Mapping[tuple[int, str], Callable[[], None]]) -> Iterator[None]:
-        """One invocation. Runs can be nested.
-
-        `happenings` by step and moment ("before" or "after"). Steps count from 1; patches also from -1 down.
-        """
-        before = self._count, self._patches, self._dead, self._happenings, self.disturbed
-        self._count, self._patches, self._dead, self._happenings = 0, 0, False, dict(happenings)
-        self.disturbed = self.disturbed or bool(happenings)
-        try:
-            yield
-        finally:
-            self._count, self._patches, self._dead, self._happenings, self.disturbed = before
-
-    def kill(self) -> None:
-        self._dead = True
-        raise Killed
-
-    def take(self, name: str, call: Callable[[], Any]) -> Any:
-        if self._dead:
-            raise Killed
-        self._count += 1
-        self._patches += name == "patch"
-        numbers = [self._count, -self._patches] if name == "patch" else [self._count]
-        self._happen(numbers, "before")
-        answer = call()
-        self._happen(numbers, "after")
-        return answer
-
-    def _happen(self, numbers: list[int], moment: str) -> None:
-        for number in numbers:
-            happening = self._happenings.pop((number, moment), None)
-            if happening is not None:
-                happening()
-
-
-class Tapped:
-    """Something whose calls of some names are steps."""
-
-    def __init__(self, target: Any, steps: Steps, names: frozenset[str], check: Callable[[], None]) -> None:
-        self._target, self._steps, self._names, self._check = target, steps, names, check
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
-        if name not in self._names:
-            return found
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            def really() -> Any:
-                self._check()
-                return found(*arguments, **named)
-
-            return self._steps.take(name, really)
-
-        return call
-
-
-_STORE = frozenset(name for name in vars(InMemoryStore) if not name.startswith("_") and name != "plant")
-_API = frozenset({"list_all", "patch", "create"})
-_QUEUE = frozenset({"request", "look_again"})
+_STORE_PORT = frozenset(name for name in vars(Store) if not name.startswith("_"))
+_API_CALLS = frozenset({"list_all", "patch", "create"})
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class WatchedStore(InMemoryStore):
@@ -176,20 +88,21 @@ class WatchedStore(InMemoryStore):
     ) -> None:
         super().__init__()
         self.writes = 0
+        self.away = False
         self._broken = broken
         self._adopted = adopted  # called with a cluster and a group whose bounds are written down
         self._grows = grows  # called with a cluster, growth on request that is written down, and the move before it
         self._grown = grown  # and with one that is over, and the answer to it
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
-        before = self._remembered(cluster).state.groups.get(key)
+        before = self.remembered(cluster).state.groups.get(key)
         super().save_group(cluster, key, state, versions)
         known = before.backoff_until if before else None
         if known is not None and (state.backoff_until is None or state.backoff_until < known):
             self._broken.append(f"{key}: backoff_until went from {known} back to {state.backoff_until}")
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        remembered = self._remembered(cluster)
+        remembered = self.remembered(cluster)
         before = remembered.state.pools.get(pool)
         super().save_pool(cluster, pool, state, versions)
         for key in set(state.adopted) - set(before.adopted if before else ()):
@@ -200,22 +113,26 @@ class WatchedStore(InMemoryStore):
         if move is not None and move.request and (state.move is None or state.move.request != move.request):
             self._grown(cluster, move, remembered.scale_requests[move.request])
 
+    def remembered(self, cluster: str) -> Remembered:
+        """What is stored of a cluster; asking for it is no step of anybody."""
+        return self._remembered(cluster)
+
     def growing(self, cluster: str) -> bool:
         """Whether nodes that somebody asked for are being added."""
         return any(state.move is not None and state.move.request for state in self._pools(cluster))
 
     def open_requests(self, cluster: str) -> list[str]:
         """Ids of the requests for nodes that have no answer yet."""
-        return [id for id, record in self._remembered(cluster).scale_requests.items() if not record.done]
+        return [id for id, record in self.remembered(cluster).scale_requests.items() if not record.done]
 
     def contested(self, cluster: str) -> set[str]:
         """Names of the groups that we have stopped writing."""
-        groups = self._remembered(cluster).state.groups
+        groups = self.remembered(cluster).state.groups
         return {key.name for key, state in groups.items() if state.contested_since is not None}
 
     def word_about(self, cluster: str, zone: str) -> ZoneRecord | None:
         """What is said about a zone."""
-        return self._remembered(cluster).zones.get(zone)
+        return self.remembered(cluster).zones.get(zone)
 
     def still_unplaced(self, cluster: str, done: Callable[[str], str | None]) -> int:
         """What moves that were begun still have to place; `done` gives the move that a group carries."""
@@ -226,26 +143,21 @@ class WatchedStore(InMemoryStore):
                 total -= sum(more for key, more in state.move.steps.items() if done(key) == state.move.id)
         return total
 
-    def record_of(self, cluster: str) -> ClusterRecord:
-        return self._remembered(cluster).record
-
-    def control_of(self, cluster: str) -> ControlRecord:
-        return self._remembered(cluster).control
-
     def _pools(self, cluster: str) -> Collection[PoolState]:
-        return self._remembered(cluster).state.pools.values() if cluster in self._items else ()
-
-    def timer_of(self, cluster: str) -> Timer | None:
-        """The look that is due besides the scans."""
-        return self._remembered(cluster).timer
+        return self.remembered(cluster).state.pools.values() if cluster in self._items else ()
 
     def lease_ends(self, cluster: str) -> datetime | None:
         lease = self._leases.get(cluster)
         return lease.expires if lease else None
 
     def _write(self, sort_key: str) -> None:
-        self.writes += 1
         super()._write(sort_key)
+        self.writes += 1
+
+    def _asked(self, what: str) -> None:
+        if self.away:
+            raise StateUnavailableError("table: no answer")
+        super()._asked(what)
 
 
 @dataclass
@@ -321,13 +233,13 @@ class Group:
     body: str
 
 
-class Vessel:
-    """One cluster in the sea: its objects, and what others than Evenkeel did to them."""
+class ClusterUnderTest(ClusterObjects):
+    """One cluster: its objects, and what others than Evenkeel did to them."""
 
-    def __init__(self, sea: ChaosHarness, name: str, cluster: world.Cluster, *, moving: bool) -> None:
-        self.sea, self.name, self.cluster, self.moving = sea, name, cluster, moving
-        self.store = cluster.store
-        self.pool = next(iter(cluster.pools))
+    def __init__(self, harness: ChaosHarness, name: str, cluster: world.Cluster, *, moving: bool) -> None:
+        super().__init__(cluster)
+        self.harness, self.name, self.moving = harness, name, moving
+        self.autoscaler = cluster.autoscaler
         self.maximum = MAXIMUM
         self.lowest_maximum = MAXIMUM  # since the ledger was last compared
         self.ledger = self.requested
@@ -345,36 +257,27 @@ class Vessel:
         cluster.api.after.append(self._after_request)
 
     # ------------------------------------------------------------ what there is
-    def items(self) -> list[Object]:
-        found = self.store.list(_SCALABLES[self.name])
-        alone = [item for item in found if not item["metadata"].get("ownerReferences")]
-        return sorted(alone, key=lambda item: str(item["metadata"]["name"]))  # the order of their zones, too
-
     def groups(self) -> list[Group]:
-        plural, label = _MACHINES[self.name]
+        label = self.machine_api.machine_labels[self.machine_api.scalables[0].kind]
         running: dict[str, list[str]] = {}
-        for machine in self.store.list(plural):
-            if "deletionTimestamp" not in machine["metadata"] and self.cluster.controllers.has_node(machine):
-                running.setdefault(machine["metadata"]["labels"][label], []).append(machine["metadata"]["name"])
-        owners = self._owners()
-        contested = self.sea.store.contested(self.name)
+        for name, machine in self.machines().items():
+            if "deletionTimestamp" not in machine["metadata"] and self.controllers.has_node(machine):
+                running.setdefault(machine["metadata"]["labels"][label], []).append(name)
+        contested = self.harness.store.contested(self.name)
         groups = []
-        for zone, item in zip(ZONES, self.items(), strict=True):
-            metadata = item["metadata"]
-            notes = metadata.get("annotations") or {}
-            owner = owners.get(metadata["name"])
-            all_notes = {**notes, **((owner["metadata"].get("annotations") or {}) if owner else {})}
+        for zone, item in self.items().items():
+            name, annotations = item["metadata"]["name"], item["metadata"].get("annotations") or {}
             groups.append(
                 Group(
-                    name=metadata["name"],
+                    name=name,
                     zone=zone,
                     requested=item["spec"].get("replicas", 0),
-                    running=tuple(running.get(metadata["name"], ())),
-                    bounds=self._bounds(notes, owner),
-                    move=notes.get("evenkeel.dev/move"),
-                    frozen=PAUSED in notes,
-                    contested=metadata["name"] in contested,
-                    ours=any(key in all_notes for key in (ADOPTED, DECISION, MOVE)),
+                    running=tuple(running.get(name, ())),
+                    bounds=self._readable_bounds(zone),
+                    move=annotations.get(MOVE),
+                    frozen=PAUSED in annotations,
+                    contested=name in contested,
+                    ours=not {ADOPTED, DECISION, MOVE}.isdisjoint({**annotations, **self.annotations(zone)}),
                     body=json.dumps(item, sort_keys=True),
                 )
             )
@@ -382,22 +285,14 @@ class Vessel:
 
     @property
     def requested(self) -> int:
-        return sum(item["spec"].get("replicas", 0) for item in self.items())
+        return sum(self.replicas().values())
 
     def in_zone(self, zone: str) -> Group:
         return next(group for group in self.groups() if group.zone == zone)
 
-    def _owners(self) -> dict[str, Object]:
-        if self.name != "openshift":
-            return {}
-        return {item["spec"]["scaleTargetRef"]["name"]: item for item in self.store.list(_AUTOSCALERS)}
-
-    def _bounds(self, notes: Mapping[str, str], owner: Object | None) -> tuple[int, int] | None:
-        if owner is not None:
-            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
-        key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
+    def _readable_bounds(self, zone: str) -> tuple[int, int] | None:
         try:
-            return int(notes[key.format("min")]), int(notes[key.format("max")])
+            return self.bounds(zone)
         except (KeyError, ValueError):
             return None
 
@@ -412,65 +307,36 @@ class Vessel:
         self.ledger += self.requested - before
         self.touched = True
 
-    def annotate(self, zone: str, key: str, value: str | None) -> None:
+    def edit(self, zone: str, key: str, value: str | None) -> None:
+        """Somebody edits an annotation of a group."""
         with self.others():
-            self.store.patch(
-                _SCALABLES[self.name],
-                self.cluster.namespace,
-                self.items()[ZONES.index(zone)]["metadata"]["name"],
-                {"metadata": {"annotations": {key: value}}},
-                manager="kubectl-edit",
-            )
+            self.change(zone, {"metadata": {"annotations": {key: value}}}, manager="kubectl-edit")
 
     def set_maximum(self, maximum: int) -> None:
         for zone in ZONES:
-            self.annotate(zone, "evenkeel.dev/pool-max", str(maximum))
+            self.edit(zone, "evenkeel.dev/pool-max", str(maximum))
         self.maximum = maximum
         self.lowest_maximum = min(self.lowest_maximum, maximum)
 
-    def scale(self, zone: str, delta: int, manager: str) -> None:
-        """The scale subresource without a version: Cluster Autoscaler's way, and kubectl's."""
+    def scale_by(self, zone: str, delta: int, manager: str) -> None:
         with self.others():
-            group = self.in_zone(zone)
-            self.store.scale(
-                _SCALABLES[self.name],
-                self.cluster.namespace,
-                group.name,
-                max(0, group.requested + delta),
-                manager=manager,
-            )
+            self.scale(zone, max(0, self.replicas()[zone] + delta), manager)
 
     def put_back(self, zone: str, bounds: tuple[int, int]) -> None:
         """A GitOps tool writes the bounds that stand in its repository."""
-        group = self.in_zone(zone)
         low, high = bounds
         with self.others():
-            if self.name == "openshift":
-                owner = self._owners()[group.name]
-                limits = {"spec": {"minReplicas": low, "maxReplicas": max(1, high)}}
-                self.store.patch(
-                    _AUTOSCALERS, self.cluster.namespace, owner["metadata"]["name"], limits, manager="argocd"
-                )
-                return
-            key = f"{_PREFIX[self.name]}/cluster-api-autoscaler-node-group-{{}}-size"
-            notes = {key.format("min"): str(low), key.format("max"): str(high)}
-            self.store.patch(
-                _SCALABLES[self.name],
-                self.cluster.namespace,
-                group.name,
-                {"metadata": {"annotations": notes}},
-                manager="argocd",
-            )
+            self.set_bounds(zone, low, max(self.floor, high), manager="argocd")
 
     def workers_are_reconciled(self) -> None:
         """Gardener's extension puts replicas back into what the Worker allows."""
-        if isinstance(self.cluster.controllers, GardenerControllers):
+        if isinstance(self.controllers, GardenerControllers):
             with self.others():
-                self.cluster.controllers.reconcile_workers()
+                self.controllers.reconcile_workers()
 
     def set_of(self, group: Group) -> str:
         """The name of a MachineSet that a MachineDeployment owns; on OpenShift the group is one itself."""
-        for item in self.store.list(_SETS.get(self.name, _SCALABLES[self.name])):
+        for item in self.objects.list(f"machinesets.{self.machine_api.group}"):
             if any(owner["name"] == group.name for owner in item["metadata"].get("ownerReferences") or ()):
                 return str(item["metadata"]["name"])
         return group.name
@@ -489,7 +355,7 @@ class Vessel:
         self.ledger += more
         self.begun[move.request] += more
         if self.begun[move.request] > self.asked[move.request]:
-            self.sea.broken.append(
+            self.harness.broken.append(
                 f"{self.name}: {self.begun[move.request]} nodes begun of {self.asked[move.request]} asked for"
             )
 
@@ -498,41 +364,40 @@ class Vessel:
         undone = self._undone(move)
         self.ledger -= undone
         if undone and not (record.done and "could not be placed" in record.result):
-            self.sea.broken.append(f"{self.name}: {undone} nodes not added, and the answer is {record.result!r}")
+            self.harness.broken.append(f"{self.name}: {undone} nodes not added, and the answer is {record.result!r}")
 
     def _undone(self, move: Move) -> int:
-        key = f"{self.name}/{self.cluster.namespace}/{{}}"
+        key = f"{self.name}/{self.namespace}/{{}}"
         done = sum(move.steps.get(key.format(one.name), 0) for one in self.groups() if one.move == move.id)
         return move.unplaced - done
 
     def step(self) -> None:
         """One loop of the autoscaler, then of the controllers. Only who may remove a node removes one."""
-        now = self.sea.clock.now()
+        now = self.harness.clock.now()
         with self.others():
-            if self.cluster.autoscaler is not None:
-                self.cluster.autoscaler.step(now)
+            if self.autoscaler is not None:
+                self.autoscaler.step(now)
         before = self.groups()
         condemned = self._condemned()
         with self.others():
-            self.cluster.controllers.step(now)
+            self.controllers.step(now)
         after = {group.name: set(group.running) for group in self.groups()}
         for group in before:
             gone = set(group.running) - after[group.name] - condemned
             surplus = max(0, len(group.running) - group.requested)
             if len(gone) > surplus:
-                self.sea.broken.append(
+                self.harness.broken.append(
                     f"{self.name}/{group.name}: running nodes {sorted(gone)} went, "
                     f"with {group.requested} requested and {len(group.running)} running"
                 )
 
     def _condemned(self) -> set[str]:
         """Machines that Cluster Autoscaler chose to remove."""
-        marked = set()
-        for machine in self.store.list(_MACHINES[self.name][0]):
-            mark = (machine["metadata"].get("annotations") or {}).get(_DELETE_MARK)
-            if mark is not None and mark != _OURS:
-                marked.add(str(machine["metadata"]["name"]))
-        return marked
+        marks = {
+            name: (machine["metadata"].get("annotations") or {}).get(_DELETE_MARK)
+            for name, machine in self.machines().items()
+        }
+        return {name for name, mark in marks.items() if mark not in (None, _OURS)}
 
     # ------------------------------------------------------------ what Evenkeel does, request by request
     def _before_request(self, request: Request) -> None:
@@ -544,16 +409,17 @@ class Vessel:
         if request.method != "PATCH" or request.user != _OURS:
             return
         self.patches += 1
-        record, control = self.sea.store.record_of(self.name), self.sea.store.control_of(self.name)
-        if control.is_paused(self.sea.clock.now()) and not self.sea.paused_meanwhile:
+        remembered = self.harness.store.remembered(self.name)
+        record, control = remembered.record, remembered.control
+        if control.is_paused(self.harness.clock.now()) and not self.harness.paused_meanwhile:
             self._broke(request, "a patch to a paused cluster")
         if record.dry_run and not control.restoring:
             self._broke(request, "a patch in dry run")
-        if not self.sea.steps.disturbed:
-            ends = self.sea.store.lease_ends(self.name)
-            if ends is None or ends <= self.sea.clock.now():
+        if not self.harness.lives.disturbed:
+            ends = self.harness.store.lease_ends(self.name)
+            if ends is None or ends <= self.harness.clock.now():
                 self._broke(request, "a patch without the lease")
-        if self.sea.away and not self.sea.away_meanwhile:
+        if self.harness.store.away and not self.harness.away_meanwhile:
             self._broke(request, "a patch while the table is away")
         old, new = self._before, {group.name: group for group in self.groups()}
         for name, group in new.items():
@@ -568,7 +434,7 @@ class Vessel:
         total, was = (sum(group.requested for group in groups.values()) for groups in (new, old))
         if total > max(was, self.maximum) and not self.touched:
             self._broke(request, f"{total} requested, PoolMaximum is {self.maximum}")
-        growing = self.sea.store.growing(self.name)
+        growing = self.harness.store.growing(self.name)
         if not self.moving and total > max(was, MINIMUM) and not self.touched and not growing:
             self._broke(request, f"requested raised from {was} to {total} where Cluster Autoscaler orders")
         room = self._sum_of_maxima(new.values())
@@ -604,7 +470,7 @@ class Vessel:
         return sum(group.bounds[1] if group.bounds else 0 for group in groups)
 
     def _broke(self, request: Request, what: str) -> None:
-        self.sea.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
+        self.harness.broken.append(f"{self.name}: {what}, by PATCH {request.path} {json.dumps(request.body)[:600]}")
 
     # ------------------------------------------------------------ what must hold between runs
     def heard(self, zone: str, source: str, said_at: datetime) -> None:
@@ -613,18 +479,18 @@ class Vessel:
     def check_zones(self) -> None:
         """Of all that a source says about a zone the newest counts, in whatever order it is heard, and not for ever."""
         for (zone, source), said_at in self.words.items():
-            record = self.sea.store.word_about(self.name, zone)
+            record = self.harness.store.word_about(self.name, zone)
             word = record.words.get(source) if record else None
             known = word.said_at if word else None
             if known != said_at:
-                self.sea.broken.append(f"{self.name}: {source} spoke of {zone} at {said_at}, not at {known}")
+                self.harness.broken.append(f"{self.name}: {source} spoke of {zone} at {said_at}, not at {known}")
             elif word is not None and source != OPERATOR and word.until > said_at + LONGEST:
-                self.sea.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {said_at}")
+                self.harness.broken.append(f"{self.name}: {zone} is fenced until {word.until}, since {said_at}")
 
     def _requested_or_owed(self) -> int:
         groups = self.groups()
-        carried = {f"{self.name}/{self.cluster.namespace}/{group.name}": group.move for group in groups}
-        return sum(group.requested for group in groups) + self.sea.store.still_unplaced(self.name, carried.get)
+        carried = {f"{self.name}/{self.namespace}/{group.name}": group.move for group in groups}
+        return sum(group.requested for group in groups) + self.harness.store.still_unplaced(self.name, carried.get)
 
     def check_ledger(self) -> None:
         """A move takes as much as it gives: what is requested and what is still owed add up."""
@@ -635,7 +501,7 @@ class Vessel:
         overshoot = now < self.ledger and now >= min(self.ledger, self.lowest_maximum)
         minimum = now > self.ledger and now <= MINIMUM
         if now != self.ledger and not overshoot and not minimum:
-            self.sea.broken.append(
+            self.harness.broken.append(
                 f"{self.name}: {now} requested or owed, {self.ledger} were ({[group.requested for group in groups]})"
             )
         self.ledger = now
@@ -643,36 +509,33 @@ class Vessel:
 
     def check_after_run(self) -> None:
         """After a whole run of ours that nobody disturbed: no number of autoscaler loops can pass PoolMaximum."""
-        groups = self.groups()
-        control = self.sea.store.control_of(self.name)
-        if self.sea.store.record_of(self.name).dry_run or control.restoring or control.is_paused(self.sea.clock.now()):
+        groups, store, now = self.groups(), self.harness.store, self.harness.clock.now()
+        remembered = store.remembered(self.name)
+        control = remembered.control
+        if remembered.record.dry_run or control.restoring or control.is_paused(now):
             return
         if any(group.bounds is None or group.frozen or group.contested for group in groups):
             return
         for group in groups:
-            word = self.sea.store.word_about(self.name, group.zone)
+            word = store.word_about(self.name, group.zone)
             high = group.bounds[1] if group.bounds else 0
-            if (
-                word is not None
-                and self.sea.clock.now() < word.impaired_until
-                and high > max(self.floor, group.requested)
-            ):
-                self.sea.broken.append(f"{self.name}/{group.name}: {group.bounds}, {group.requested} requested; {word}")
+            if word is not None and now < word.impaired_until and high > max(self.floor, group.requested):
+                found = f"{group.bounds}, {group.requested} requested; {word}"
+                self.harness.broken.append(f"{self.name}/{group.name}: {found}")
         wanted = sum(max(self.floor, group.requested) for group in groups)
         if wanted <= self.maximum < self._sum_of_maxima(groups):
-            self.sea.broken.append(
+            self.harness.broken.append(
                 f"{self.name}: maxima {[group.bounds for group in groups]} pass PoolMaximum {self.maximum}"
             )
 
 
 @dataclass
 class ChaosHarness:
-    """The stage with everything on it. A context manager."""
+    """Both clusters, the table, the queues and the functions. A context manager."""
 
     second: str = "openshift"  # the cluster without an autoscaler, where stuck replicas are moved
     broken: list[str] = field(default_factory=list)
-    away: bool = False  # the table
-    away_meanwhile: bool = False  # it went while a run was under way
+    away_meanwhile: bool = False  # the table went while a run was under way
     paused_meanwhile: bool = False
     failures: list[dict[str, Any]] = field(default_factory=list)  # events, to be delivered any number of times
     shifts: list[dict[str, Any]] = field(default_factory=list)  # and those about zones
@@ -681,12 +544,12 @@ class ChaosHarness:
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.at_once = Timing(provision=timedelta(0))
-        self.steps = Steps()
+        self.lives = Lives()
         self.store = WatchedStore(
             self.broken,
-            lambda cluster, key: self.vessels[cluster].adopted(key.rpartition("/")[2]),
-            lambda cluster, move, before: self.vessels[cluster].grows(move, before),
-            lambda cluster, move, record: self.vessels[cluster].grown(move, record),
+            lambda cluster, key: self.clusters[cluster].adopted(key.rpartition("/")[2]),
+            lambda cluster, move, before: self.clusters[cluster].grows(move, before),
+            lambda cluster, move, record: self.clusters[cluster].grown(move, record),
         )
         self.queues = Queues(self.clock)
         self.bus = FakeBus()
@@ -707,12 +570,12 @@ class ChaosHarness:
 
     def __enter__(self) -> ChaosHarness:
         self.world.__enter__()
-        self.vessels = {
-            name: Vessel(self, name, cluster, moving=name == self.second)
+        self.clusters = {
+            name: ClusterUnderTest(self, name, cluster, moving=name == self.second)
             for name, cluster in self.world.clusters.items()
         }
         kubeconfigs = {name: json.dumps(cluster.api.kubeconfig(_OURS)) for name, cluster in self.world.clusters.items()}
-        self._clusters = RecordedClusters(
+        self._recorded_clusters = RecordedClusters(
             session=lambda: None,
             secret=lambda name, fresh: kubeconfigs[name],
             clock=self.clock,
@@ -720,7 +583,7 @@ class ChaosHarness:
         )
         self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
         self._functions["rebalance beside"] = self._load("rebalance")
-        for name in self.vessels:
+        for name in self.clusters:
             self.register(name, dry_run=False)
         return self
 
@@ -732,7 +595,7 @@ class ChaosHarness:
             "dry_run": dry_run,
             "region": world.REGION,
             "zone_ids": ZONE_IDS,
-            "autoscaler": "none" if self.vessels[cluster].moving else "cluster-autoscaler",
+            "autoscaler": "none" if self.clusters[cluster].moving else "cluster-autoscaler",
             "paused": False,
             "leaving": False,
         }
@@ -744,7 +607,7 @@ class ChaosHarness:
     # ------------------------------------------------------------ the functions
     def _load(self, name: str) -> ModuleType:
         path = ROOT / "functions" / name / "app.py"
-        spec = importlib.util.spec_from_file_location(f"_rough_sea_{name}_{next(_numbers)}", path)
+        spec = importlib.util.spec_from_file_location(f"_chaos_{name}_{next(_numbers)}", path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -753,9 +616,9 @@ class ChaosHarness:
         return module
 
     def _container(self) -> SimpleNamespace:
-        """As bootstrap puts them together, over this sea."""
-        store: Any = Tapped(self.store, self.steps, _STORE, self._answers)
-        queue: Any = Tapped(self.queues, self.steps, _QUEUE, lambda: None)
+        """As bootstrap puts them together, over this harness."""
+        store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
+        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
         clusters: Any = SimpleNamespace(open=self._open)
         rebalance = Rebalance(
@@ -781,15 +644,11 @@ class ChaosHarness:
             rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )
 
-    def _answers(self) -> None:
-        if self.away:
-            raise StateUnavailableError("table: no answer")
-
     def _open(self, record: ClusterRecord, remaining: Remaining) -> KubernetesCluster:
-        opened = self._clusters.open(record, remaining)
+        opened = self._recorded_clusters.open(record, remaining)
         assert isinstance(opened, KubernetesCluster)
-        opened._api = Tapped(opened._api, self.steps, _API, lambda: None)  # type: ignore[assignment]
-        self.vessels[record.id].touched = False
+        opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
+        self.clusters[record.id].touched = False
         return opened
 
     def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> RunSummary:
@@ -805,17 +664,17 @@ class ChaosHarness:
         return outcome
 
     def call(self, function: str, event: Any, happenings: Mapping[tuple[int, str], Callable[[], None]] = {}) -> Any:
-        """One invocation of a real handler; Killed where it did not live to its end."""
-        with self.steps.of_a_run(happenings), redirect_stdout(io.StringIO()):  # metrics are printed
+        """One invocation of a real handler; KilledError where it did not live to its end."""
+        with self.lives.begin(happenings), redirect_stdout(io.StringIO()):  # metrics are printed
             handler = self._functions[function].handler
             return handler(json.loads(json.dumps(event)), LambdaContext(function, timeout=SECONDS))
 
-    def fence(self, cluster: str, zone: str, time: timedelta) -> None:
+    def fence(self, name: str, zone: str, time: timedelta) -> None:
         """The operator fences a zone for a while, or lifts its fence."""
         self.clock.at += timedelta(seconds=1)  # a second later than whatever was said before
         now = self.clock.now()
-        assert self.operator("fence-zone", cluster, zone=zone, until=(now + time).isoformat())["ok"]
-        self.vessels[cluster].heard(zone, OPERATOR, now)
+        assert self.operator("fence-zone", name, zone=zone, until=(now + time).isoformat())["ok"]
+        self.clusters[name].heard(zone, OPERATOR, now)
 
     def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
         answer: dict[str, Any] = self.call("operator", {"action": action, "cluster": cluster, **more})
@@ -823,11 +682,11 @@ class ChaosHarness:
 
     # ------------------------------------------------------------ messages and events
     def tick(self) -> None:
-        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = f"{self.clock.now():{_TIME}}"
         try:
             self.call("scan", {"source": "evenkeel.schedule", "time": at})
         except StateUnavailableError:
-            assert self.away
+            assert self.store.away
         except QueueUnavailableError:
             assert self.queues.away
 
@@ -844,28 +703,28 @@ class ChaosHarness:
         message.visible_at = self.clock.now() + _VISIBILITY
         queue = self.queues.recheck if function == "scan" else self.queues.rebalance
         event = {"Records": [_record(message)]}
-        vessel = self.vessels[message.cluster]
-        rewritten, asked_again = vessel.rewritten, self.queues.asked_again[message.cluster]
+        cluster = self.clusters[message.cluster]
+        rewritten, asked_again = cluster.rewritten, self.queues.asked_again[message.cluster]
         try:
             refused = self.call(function, event, happenings)["batchItemFailures"]
-        except Killed:
+        except KilledError:
             refused = [message.id]
         if (not refused or message.receives >= _RECEIVES) and not again and message in queue:
             queue.remove(message)
         asked = self.queues.asked_again[message.cluster] > asked_again or self.look_is_due(message.cluster)
-        if not refused and vessel.rewritten > rewritten and not asked:
+        if not refused and cluster.rewritten > rewritten and not asked:
             self.broken.append(f"{message.cluster}: a run wrote, and nobody takes a second look")
         return not refused
 
+    def look(self, cluster: str, **more: Any) -> bool:
+        """A worker is handed a message of its own for a cluster, whatever else is waiting; as `deliver`."""
+        self.queues.request(cluster, "now", f"now-{next(self._ids)}")
+        return self.deliver(self.queues.rebalance[-1], **more)
+
     def look_is_due(self, cluster: str) -> bool:
         """Whether a look has been asked for that comes no later than a second look would."""
-        timer, now = self.store.timer_of(cluster), self.clock.now()
+        timer, now = self.store.remembered(cluster).timer, self.clock.now()
         return timer is not None and now < timer.due <= now + SECOND_LOOKS[0]
-
-    def message_for(self, cluster: str) -> Message:
-        """A message of its own for a cluster, whatever else is waiting."""
-        self.queues.request(cluster, "now", f"now-{next(self._ids)}")
-        return self.queues.rebalance[-1]
 
     def drain(self) -> None:
         """Everything that is visible, in order, undisturbed; a cluster whose first message waits holds up no other."""
@@ -889,84 +748,64 @@ class ChaosHarness:
     def run_undisturbed(self, message: Message, *, again: bool = False) -> None:
         """One run that nothing happens to; what holds only after a whole run is looked at."""
         told = len(self.outcomes)
-        vessel = self.vessels[message.cluster]
+        cluster = self.clusters[message.cluster]
         whole = self.deliver(message, again=again) and len(self.outcomes) > told
-        if whole and not vessel.down:
+        if whole and not cluster.down:
             outcome = self.outcomes[-1]
             planned = outcome.plan is not None and all(pool.valid for pool in outcome.plan.pools)
             if planned and not outcome.unreachable and not outcome.rejected:
-                vessel.check_after_run()
+                cluster.check_after_run()
 
-    def fail(self, cluster: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
+    def fail(self, name: str, zone: str, code: str, age: timedelta, *, of_set: bool = False) -> None:
         """A native event about a failed launch comes to be; it is delivered by `hear`, any number of times.
 
         `of_set`: it names the MachineSet of the group's MachineDeployment, where it has one.
         """
-        vessel = self.vessels[cluster]
-        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
-        group = vessel.in_zone(zone)
-        self.failures.append(
-            {
-                "version": "0",
-                "id": f"event-{next(self._ids)}",
-                "source": "evenkeel.provisioning",
-                "detail-type": "Machine Provisioning Failed",
-                "account": "123456789012",
-                "time": at,
-                "region": world.REGION,
-                "resources": [],
-                "detail": {
-                    "cluster": cluster,
-                    "namespace": vessel.cluster.namespace,
-                    "kind": "MachineSet" if cluster == "openshift" or of_set else "MachineDeployment",
-                    "name": vessel.set_of(group) if of_set else group.name,
-                    "zone": zone,
-                    "code": code,
-                    "message": f"{code} in {zone}",
-                    "occurredAt": at,
-                    "id": f"{group.name}-{at}",
-                },
-            }
-        )
+        cluster, at = self.clusters[name], f"{self.clock.now() - age:{_TIME}}"
+        group = cluster.in_zone(zone)
+        detail = {
+            "cluster": name,
+            "namespace": cluster.namespace,
+            "kind": "MachineSet" if name == "openshift" or of_set else "MachineDeployment",
+            "name": cluster.set_of(group) if of_set else group.name,
+            "zone": zone,
+            "code": code,
+            "message": f"{code} in {zone}",
+            "occurredAt": at,
+            "id": f"{group.name}-{at}",
+        }
+        self.failures.append(self._event("evenkeel.provisioning", "Machine Provisioning Failed", detail, age))
 
     def shift(self, kind: str, zone: str, age: timedelta, *, region: str = world.REGION) -> None:
         """A word of ARC comes to be; `hear` delivers it. "call" is CloudTrail's, which says when a shift expires."""
-        at = (self.clock.now() - age).strftime("%Y-%m-%dT%H:%M:%SZ")
         id = next(away_from for away_from, name in ZONE_IDS.items() if name == zone)
         detail: dict[str, Any] = {"version": "0.0.1", "data": "", "metadata": {"awayFrom": id, "notes": ""}}
         if kind == "call":
+            kind = "AWS API Call via CloudTrail"
             asked = {"awayFrom": id, "expiresIn": "20m", "resourceIdentifier": "arn"}
             detail = {"eventSource": "arc-zonal-shift.amazonaws.com", "eventName": "StartZonalShift"}
             detail["requestParameters"] = asked
-        self.shifts.append(
-            {
-                "version": "0",
-                "id": f"event-{next(self._ids)}",
-                "source": "aws.arc-zonal-shift",
-                "detail-type": "AWS API Call via CloudTrail" if kind == "call" else kind,
-                "account": "123456789012",
-                "time": at,
-                "region": region,
-                "resources": [],
-                "detail": detail,
-            }
-        )
+        self.shifts.append({**self._event("aws.arc-zonal-shift", kind, detail, age), "region": region})
 
-    def ask(self, cluster: str, nodes: int, zone: str) -> dict[str, Any]:
+    def ask(self, name: str, nodes: int, zone: str) -> dict[str, Any]:
         """Somebody asks for nodes in the pool of a zone's group: the event."""
-        vessel, id = self.vessels[cluster], f"request-{next(self._ids)}"
-        vessel.asked[id] = nodes
-        at = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        cluster, id = self.clusters[name], f"request-{next(self._ids)}"
+        cluster.asked[id] = nodes
+        detail = {"cluster": name, "group": cluster.name_of(zone), "nodes": nodes, "id": id}
+        return self._event("evenkeel.provisioning", "Scale-Up Requested", detail)
+
+    def _event(self, source: str, kind: str, detail: dict[str, Any], age: timedelta = timedelta()) -> dict[str, Any]:
+        """As EventBridge hands it over."""
         return {
             "version": "0",
             "id": f"event-{next(self._ids)}",
-            "source": "evenkeel.provisioning",
-            "detail-type": "Scale-Up Requested",
+            "source": source,
+            "detail-type": kind,
             "account": "123456789012",
-            "time": at,
+            "time": f"{self.clock.now() - age:{_TIME}}",
             "region": world.REGION,
             "resources": [],
-            "detail": {"cluster": cluster, "group": vessel.in_zone(zone).name, "nodes": nodes, "id": id},
+            "detail": detail,
         }
 
     def hear(self, event: Mapping[str, Any]) -> None:
@@ -974,7 +813,7 @@ class ChaosHarness:
         try:
             self.call("provisioning_failure", event)
         except StateUnavailableError:
-            assert self.away
+            assert self.store.away
             return
         except QueueUnavailableError:
             assert self.queues.away
@@ -983,8 +822,8 @@ class ChaosHarness:
         if event["source"] == "aws.arc-zonal-shift" and event["region"] == world.REGION:
             word = read_event(event)
             assert isinstance(word, ZoneShift)
-            for vessel in self.vessels.values():
-                vessel.heard(ZONE_IDS[word.zone], word.by, word.at)
+            for cluster in self.clusters.values():
+                cluster.heard(ZONE_IDS[word.zone], word.by, word.at)
 
     def hear_postponed(self) -> None:
         """Lambda tries again. An event that could not ask for a look asks for it now."""
@@ -992,7 +831,7 @@ class ChaosHarness:
             asked = self.queues.asked.copy()
             self.hear(event)
             detail = event["detail"]
-            lost = {detail["cluster"]} if "cluster" in detail else set(self.vessels)
+            lost = {detail["cluster"]} if "cluster" in detail else set(self.clusters)
             for cluster in lost:
                 if self.queues.asked[cluster] == asked[cluster]:
                     self.broken.append(f"{cluster}: nobody looks, although it was told {json.dumps(event)}")
@@ -1003,8 +842,8 @@ class ChaosHarness:
         """Time goes by for autoscalers and controllers; nobody calls us."""
         for _ in range(steps):
             self.clock.at += time / steps
-            for vessel in self.vessels.values():
-                vessel.step()
+            for cluster in self.clusters.values():
+                cluster.step()
 
     def minute(self) -> None:
         """A minute as it mostly is: the clusters live, the schedule fires, the queues are worked off."""
@@ -1012,24 +851,24 @@ class ChaosHarness:
         self.tick()
         self.drain()
 
-    def set_down(self, cluster: str, down: bool) -> None:
+    def set_down(self, name: str, down: bool) -> None:
         """The API server drops every connection, or answers again."""
-        vessel = self.vessels[cluster]
-        vessel.down = down
-        vessel.cluster.api.faults.clear()
+        cluster = self.clusters[name]
+        cluster.down = down
+        cluster.api.faults.clear()
         if down:
-            vessel.cluster.api.faults.add(times=1_000_000)
+            cluster.api.faults.add(times=1_000_000)
 
     def check(self) -> None:
-        for vessel in self.vessels.values():
-            vessel.check_ledger()
-            vessel.check_zones()
+        for cluster in self.clusters.values():
+            cluster.check_ledger()
+            cluster.check_zones()
         assert not self.broken, "\n".join(self.broken)
 
     def calm(self) -> None:
         """Everything is put right again: zones, table, API servers, annotations; every pool has a feasible demand."""
-        self.away = self.queues.away = False
-        for name, vessel in self.vessels.items():
+        self.store.away = self.queues.away = False
+        for name, cluster in self.clusters.items():
             self.set_down(name, False)
             self.register(name, dry_run=False)
             for zone in ZONES:
@@ -1037,9 +876,9 @@ class ChaosHarness:
                 self.fence(name, zone, -timedelta(minutes=1))
                 notes = {PAUSED: None, "evenkeel.dev/zone-max": None, "evenkeel.dev/pool-min": str(MINIMUM)}
                 for key, value in notes.items():
-                    vessel.annotate(zone, key, value)
+                    cluster.edit(zone, key, value)
                 self.world.set_demand(name, "workers", 0, zone)
-            vessel.set_maximum(MAXIMUM)
+            cluster.set_maximum(MAXIMUM)
             self.world.set_demand(name, "workers", 6)
 
     def settle(self, rounds: int = 40) -> int:
@@ -1049,7 +888,7 @@ class ChaosHarness:
             before = self._picture()
             self.pass_time(timedelta(minutes=5), steps=3)
             if number % 5 == 0:  # a contested write waits for a word of the operator; a pause for its end
-                for name in self.vessels:
+                for name in self.clusters:
                     assert self.operator("resume", name)["ok"]
             self.tick()
             self.drain()
@@ -1061,9 +900,9 @@ class ChaosHarness:
 
     def _picture(self) -> Any:
         return [
-            (name, group.name, group.requested, len(group.running), group.bounds, vessel.patches)
-            for name, vessel in self.vessels.items()
-            for group in vessel.groups()
+            (name, group.name, group.requested, len(group.running), group.bounds, cluster.patches)
+            for name, cluster in self.clusters.items()
+            for group in cluster.groups()
         ]
 
 
@@ -1071,21 +910,11 @@ _numbers = itertools.count()
 
 
 def _record(message: Message) -> dict[str, Any]:
-    return {
-        "messageId": message.id,
-        "receiptHandle": message.id,
-        "body": message.body,
-        "attributes": {
-            "ApproximateReceiveCount": str(message.receives),
-            "SentTimestamp": "0",
-            "SenderId": "sender",
-            "ApproximateFirstReceiveTimestamp": "0",
-            "MessageGroupId": message.cluster,
-            "MessageDeduplicationId": message.id,
-        },
-        "messageAttributes": {},
-        "md5OfBody": "0" * 32,
-        "eventSource": "aws:sqs",
-        "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
-        "awsRegion": "eu-central-1",
+    attributes = {
+        **_SQS_RECORD["attributes"],
+        "ApproximateReceiveCount": str(message.receives),
+        "MessageGroupId": message.cluster,
+        "MessageDeduplicationId": message.id,
     }
+    named = {"messageId": message.id, "receiptHandle": message.id, "body": message.body, "attributes": attributes}
+    return {**_SQS_RECORD, **named}

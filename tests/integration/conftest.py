@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.aws import AwsEndpoints, Deployment
-from sandbox.triggers import InProcess, Triggers
+from sandbox.triggers import InProcess
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +35,6 @@ def functions(deployment: Deployment) -> Iterator[InProcess]:
     """The handlers, callable by their logical id in the template."""
     with InProcess(deployment) as handlers:
         yield handlers
-
-
-@pytest.fixture
-def triggers(deployment: Deployment, functions: InProcess) -> Triggers:
-    """Schedules, rules and queues of the template, leading to the handlers."""
-    return Triggers(deployment, functions)
 
 
 @pytest.fixture

@@ -1,16 +1,106 @@
-"""What the stages of several integration tests do alike."""
+"""What the stages of integration and end-to-end tests share: a deployment, its functions, and clusters beside it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sandbox.aws import Deployment
-from sandbox.kube.world import Cluster
+from sandbox.kube.world import POOLS, Cluster, Pool
 from sandbox.template import ROOT
+from sandbox.triggers import Triggers
 
-_EVENT = json.loads((ROOT / "events" / "provisioning-failure.json").read_text(encoding="utf-8"))
+EVENTS: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "events").glob("*.json"))
+}
+_FUNCTIONS = {
+    "failure": "ProvisioningFailureFunction",
+    "operator": "OperatorFunction",
+    "provisioning": "ProvisioningFailureFunction",
+    "rebalance": "RebalanceFunction",
+    "scan": "ScanFunction",
+    "widget": "WidgetFunction",
+}
+#: pools of which one zone holds too much: there is something to write
+UNEVEN: dict[str, Sequence[Pool]] = {
+    flavour: [Pool(name=pool.name, minimum=3, maximum=12, replicas=(4, 1, 1))] for flavour, (pool,) in POOLS.items()
+}
+
+
+def function_of(event: str) -> str:
+    """The function that a file of events/ is for."""
+    return _FUNCTIONS[event.partition("-")[0]]
+
+
+def patches(cluster: Cluster) -> int:
+    """How many patches of ours a cluster has got."""
+    return sum(request.method == "PATCH" and request.user == "evenkeel" for request in cluster.api.requests)
+
+
+class Stage:
+    """A deployment whose functions are called with ``call``, by their logical ids."""
+
+    def __init__(self, deployment: Deployment, call: Callable[[str, Any], Any]) -> None:
+        self.deployment = deployment
+        self.call = call
+        self.triggers = Triggers(deployment, call)
+        self.sqs = deployment.aws.client("sqs")
+
+    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self.call("OperatorFunction", {"action": action, "cluster": cluster, **more})
+        return answer
+
+    def register_cluster(self, name: str, cluster: Cluster, **fields: Any) -> None:
+        """With its kubeconfig in Secrets Manager."""
+        access = put_kubeconfig(self.deployment, name, cluster)
+        answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
+        assert answer["ok"], answer
+
+    def look(self) -> None:
+        """A scan, and the worker handles all that has been asked for."""
+        self.triggers.tick()
+        self.triggers.drain()
+
+    def take(self, queue: str) -> list[dict[str, Any]]:
+        """The messages that are visible in a queue, a logical id of the template or a URL; they are taken out."""
+        url = queue if queue.startswith("http") else self.deployment.physical(queue)
+        taken: list[dict[str, Any]] = []
+        while messages := self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"], MessageSystemAttributeNames=["All"]
+        ).get("Messages"):
+            for message in messages:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                taken.append(message)
+        return taken
+
+    def looks(self) -> list[str]:
+        """Clusters that somebody has asked a look at; taken out of the queue."""
+        return sorted(json.loads(message["Body"])["cluster"] for message in self.take("RebalanceQueue"))
+
+    def put_event(self, event: dict[str, Any], **detail: Any) -> None:
+        """An event of ours onto the stack's bus; ``detail`` replaces fields of its detail."""
+        text = json.dumps({**event["detail"], **detail})
+        entry = {"Source": event["source"], "DetailType": event["detail-type"], "Detail": text}
+        self.deployment.aws.client("events").put_events(Entries=[{"EventBusName": self.deployment.bus, **entry}])
+
+    def report_failure(self, name: str, cluster: Cluster, zone: str, at: datetime, **fields: Any) -> dict[str, Any]:
+        """A native failure event about the group of that zone onto the bus; its detail."""
+        group = next(view for view in cluster.groups() if view.zone == zone)
+        detail = {
+            **EVENTS["provisioning-failure"]["detail"],
+            "cluster": name,
+            "namespace": group.namespace,
+            "kind": "MachineSet" if cluster.flavour == "openshift" else "MachineDeployment",
+            "name": group.name,
+            "zone": zone,
+            "occurredAt": at.isoformat(),
+            "id": f"{self.deployment.stack}-{group.name}",
+            **fields,
+        }
+        self.put_event(EVENTS["provisioning-failure"], **detail)
+        return detail
 
 
 def put_kubeconfig(deployment: Deployment, name: str, cluster: Cluster) -> dict[str, str]:
@@ -19,24 +109,3 @@ def put_kubeconfig(deployment: Deployment, name: str, cluster: Cluster) -> dict[
     kubeconfig = json.dumps(cluster.api.kubeconfig("evenkeel"))
     deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
     return {"kind": "kubeconfig", "secret": secret}
-
-
-def report_failure(
-    deployment: Deployment, name: str, cluster: Cluster, zone: str, at: datetime, **fields: Any
-) -> dict[str, Any]:
-    """Puts a native failure event about the group of that zone on the bus; its detail."""
-    group = next(view for view in cluster.groups() if view.zone == zone)
-    detail = {
-        **_EVENT["detail"],
-        "cluster": name,
-        "namespace": group.namespace,
-        "kind": "MachineSet" if cluster.flavour == "openshift" else "MachineDeployment",
-        "name": group.name,
-        "zone": zone,
-        "occurredAt": at.isoformat(),
-        "id": f"{deployment.stack}-{group.name}",
-        **fields,
-    }
-    entry = {"Source": _EVENT["source"], "DetailType": _EVENT["detail-type"], "Detail": json.dumps(detail)}
-    deployment.aws.client("events").put_events(Entries=[{"EventBusName": deployment.bus, **entry}])
-    return detail

@@ -132,10 +132,10 @@ def _unreadable_is_empty(*arguments: Any) -> Any:
 
 
 def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:
-    return None if known == word else _newer_word(known, word, source)
+    return None if known == word else _newer_statement(known, word, source)
 
 
-_list_all, _newer_word, _grows = KubernetesApi.list_all, zones._newer_word, writing.grows
+_list_all, _newer_statement, _grows = KubernetesApi.list_all, zones._newer_statement, writing.grows
 
 BUGS = {
     "growing before shrinking": Bug(
@@ -177,10 +177,10 @@ BUGS = {
         in_place_of(seeing, "CONTEST_REVERTS", 1000), somebody_insists, "somebody's bounds"
     ),
     "the last word counts, not the newest": Bug(
-        in_place_of(zones, "_newer_word", lambda _, word, __: word), an_old_word_arrives_late, ".* spoke of "
+        in_place_of(zones, "_newer_statement", lambda _, word, __: word), an_old_word_arrives_late, ".* spoke of "
     ),
     "a word that is remembered asks for no look": Bug(
-        in_place_of(zones, "_newer_word", _a_repeat_is_no_news), the_queues_go_away, ".*nobody looks, although"
+        in_place_of(zones, "_newer_statement", _a_repeat_is_no_news), the_queues_go_away, ".*nobody looks, although"
     ),
     "restore finds no bounds": Bug(
         in_place_of(restore, "adopted_bounds", lambda *_: None), the_operator_leaves, ".*left with"
@@ -203,7 +203,7 @@ def tell(bug: Bug) -> None:
         bug.story(machine)
         machine.promises_hold()
     finally:
-        machine.sea.__exit__(None, None, None)
+        machine.harness.__exit__(None, None, None)
 
 
 @pytest.mark.usefixtures("as_deployed")

@@ -15,14 +15,8 @@ from typer.testing import CliRunner, Result
 
 from evenkeel.cli.main import app
 from sandbox.kube.api import KubernetesAPI
-from sandbox.kube.world import Pool, World
-
-UNEVEN = {
-    "gardener": [Pool(name="main", minimum=3, maximum=12, replicas=(4, 1, 1))],
-    "cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))],
-    "openshift": [Pool(name="worker", minimum=3, maximum=12, replicas=(4, 1, 1))],
-}
-
+from sandbox.kube.world import World
+from tests.integration.staging import UNEVEN
 
 OTHER_CA = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
 

@@ -16,11 +16,11 @@ from typer.testing import CliRunner, Result
 from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.cli.main import app
 from sandbox.aws import AwsEndpoints
-from sandbox.kube.world import Pool, World
+from sandbox.kube.world import World
 from sandbox.stack import CALLER, StackEndpoint
 from sandbox.triggers import InProcess, Triggers
+from tests.integration.staging import UNEVEN, patches, put_kubeconfig
 
-UNEVEN = {"cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))]}
 STACK = "evenkeel"
 RESOURCE = "machinedeployments.cluster.x-k8s.io"
 
@@ -79,7 +79,7 @@ class Laptop(Shell):
         world: World,
         triggers: Triggers,
         endpoint: StackEndpoint,
-        secret: str,
+        access: dict[str, str],
         folder: Path,
         clock: MovableClock,
     ) -> None:
@@ -87,9 +87,9 @@ class Laptop(Shell):
         self.world = world
         self.clock = clock
         self.triggers = triggers
-        self.api = world.clusters["cluster-api"].api
+        self.cluster = world.clusters["cluster-api"]
+        self.api = self.cluster.api
         self.record = folder / "record.yaml"
-        access = {"kind": "kubeconfig", "secret": secret}
         self.record.write_text(json.dumps({"flavours": ["cluster-api"], "access": access}))
 
     def register(self, *, dry_run: bool | None = None) -> str:
@@ -103,7 +103,7 @@ class Laptop(Shell):
         assert self.triggers.failures == []
 
     def patches(self) -> int:
-        return sum(request.method == "PATCH" and request.user == "evenkeel" for request in self.api.requests)
+        return patches(self.cluster)
 
 
 @pytest.fixture
@@ -124,11 +124,9 @@ def staged(aws: AwsEndpoints, tmp_path: Path) -> Iterator[Callable[..., Laptop]]
             deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
             functions = stack.enter_context(InProcess(deployment, log=io.StringIO()))
             use_clock(clock)
-            secret = f"evenkeel/{deployment.stack}"
-            kubeconfig = json.dumps(world.clusters["cluster-api"].api.kubeconfig("evenkeel"))
-            aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
+            access = put_kubeconfig(deployment, "blue", world.clusters["cluster-api"])
             endpoint = stack.enter_context(StackEndpoint(STACK, functions))
-            return Laptop(world, Triggers(deployment, functions), endpoint, secret, tmp_path, clock)
+            return Laptop(world, Triggers(deployment, functions), endpoint, access, tmp_path, clock)
 
         yield made
 
@@ -156,11 +154,12 @@ def test_a_first_deployment_writes_nothing_and_one_register_switches_one_cluster
     assert laptop.patches() == 2
     written = laptop.json("status")["decisions"][0]
     # One of the zones is as it should be already.
-    assert sorted(group.pop("outcome") for group in written["pool"]["groups"]) == ["left alone", "written", "written"]
-    assert sorted(group.pop("outcome") for group in recorded["pool"]["groups"]) == ["left alone", "planned", "planned"]
+    for decision, outcome in ((written, "written"), (recorded, "planned")):
+        for name in ("outcome", "result"):
+            assert sorted(group.pop(name) for group in decision["pool"]["groups"]) == ["left alone", outcome, outcome]
     # What a dry run records, what `plan` shows and what is then written is one and the same.
     assert planned["pools"] == [recorded["pool"]] == [written["pool"]]
-    bounds = {group.name: (group.minimum, group.maximum) for group in laptop.world.clusters["cluster-api"].groups()}
+    bounds = {group.name: (group.minimum, group.maximum) for group in laptop.cluster.groups()}
     promised = {group["name"]: (group["min"]["to"], group["max"]["to"]) for group in written["pool"]["groups"]}
     assert bounds == promised
 
@@ -177,7 +176,7 @@ def test_status_shows_zones_and_states(laptop: Laptop) -> None:
 
 
 def test_explain_says_why_in_sentences(laptop: Laptop) -> None:
-    name = laptop.world.clusters["cluster-api"].groups()[0].name
+    name = laptop.cluster.groups()[0].name
     told = laptop.ask("explain", "--group", name)
     assert "Cluster blue is in dry run: nothing of this is written, and numbers stay as they are." in told
     assert f"{name} in zone eu-central-1a is healthy." in told
@@ -198,21 +197,20 @@ def test_a_pool_is_paused_resumed_and_restored_from_the_shell(laptop: Laptop) ->
     laptop.look()
     status = laptop.json("status")
     assert (status["pausedPools"], status["leavingPools"], status["paused"]) == ({"workers": None}, [], False)
-    for item in laptop.world.clusters["cluster-api"].store.list("machinedeployments.cluster.x-k8s.io"):
+    for item in laptop.cluster.store.list(RESOURCE):
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(item["metadata"]["annotations"])
-    patches = laptop.patches()
+    before = laptop.patches()
     laptop.ask("restore", "--pool", "workers")
     laptop.look()
-    assert laptop.patches() == patches
+    assert laptop.patches() == before
 
 
 def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(laptop: Laptop) -> None:
-    cluster = laptop.world.clusters["cluster-api"]
-    resource = "machinedeployments.cluster.x-k8s.io"
+    cluster = laptop.cluster
     groups = cluster.groups()
     for group in groups:
         patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "2", "evenkeel.dev/pool-min": "1"}}}
-        cluster.store.patch(resource, group.namespace, group.name, patch, manager="test")
+        cluster.store.patch(RESOURCE, group.namespace, group.name, patch, manager="test")
     told = laptop.ask("validate", "--fix")
     assert '-evenkeel.dev/pool-max: "2"\n+evenkeel.dev/pool-max: "3"' in told
     laptop.register(dry_run=False)
@@ -224,7 +222,7 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
     assert len(bodies) == 3
     assert all(body["metadata"]["resourceVersion"] for body in bodies)
     for group in groups:
-        item = cluster.store.get(resource, group.namespace, group.name)
+        item = cluster.store.get(RESOURCE, group.namespace, group.name)
         assert item["metadata"]["annotations"]["evenkeel.dev/pool-max"] == "3"
     assert laptop.json("validate")["pools"] == []
     mended = [decision["mended"] for decision in laptop.json("status")["decisions"] if "mended" in decision]
@@ -232,10 +230,10 @@ def test_validate_shows_a_diff_and_has_it_written_with_the_objects_own_version(l
 
 
 def test_validate_is_exit_three_where_a_pool_is_invalid(laptop: Laptop) -> None:
-    cluster = laptop.world.clusters["cluster-api"]
+    cluster = laptop.cluster
     group = cluster.groups()[0]
     patch = {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}
-    cluster.store.patch("machinedeployments.cluster.x-k8s.io", group.namespace, group.name, patch, manager="test")
+    cluster.store.patch(RESOURCE, group.namespace, group.name, patch, manager="test")
     assert "evenkeel.dev/pool-max is 'many'" in laptop.ask("validate", code=3)
     assert "evenkeel.dev/pool-max is 'many'" in laptop.ask("plan", code=3)
 
@@ -298,7 +296,7 @@ def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
 
 
 def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> None:
-    clock, cluster = laptop.clock, laptop.world.clusters["cluster-api"]
+    clock, cluster = laptop.clock, laptop.cluster
 
     def pass_minutes(minutes: int) -> None:
         for _ in range(minutes):

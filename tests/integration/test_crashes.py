@@ -22,6 +22,7 @@ from tests.crashing import (
     Scene,
     dying_again,
     dying_at_every_step,
+    patches_of,
     random_crash,
     steps_of,
 )
@@ -62,7 +63,7 @@ class TestOneCrash:
     ) -> None:
         # To die after a step is to die before the next; before the first, nothing has happened.
         prepared, expected = scene
-        assert sum(step.startswith("PATCH") for step in steps_of(prepared)) >= 3
+        assert len(patches_of(prepared)) >= 3
         assert dying_at_every_step(prepared, [how], lambda played: played.wrong(expected)) == {}
 
 
@@ -71,8 +72,7 @@ class TestTwoCrashes:
     def test_dying_at_every_step_of_the_run_that_mends_does_no_harm_either(self, scene: tuple[Scene, int]) -> None:
         prepared, expected = scene
         # The worst place: what is given up has been written, what is taken on has not.
-        first = max(at for at, step in enumerate(steps_of(prepared)) if step.startswith("PATCH"))
-        assert dying_again(prepared, first, lambda played: played.wrong(expected)) == {}
+        assert dying_again(prepared, max(patches_of(prepared)), lambda played: played.wrong(expected)) == {}
 
 
 @pytest.mark.parametrize("scene", BESIDE_AN_AUTOSCALER, indirect=True)
@@ -103,11 +103,10 @@ class TestClusterAutoscalerSlipsIn:
     def test_a_run_that_dies_after_it_was_slipped_past_still_adds_up(self, scene: tuple[Scene, int]) -> None:
         prepared, expected = scene
         wrong = {}
-        patched = [at for at, step in enumerate(steps_of(prepared)) if step.startswith("PATCH")]
-        for slip in patched:
+        for slip in patches_of(prepared):
             for death in (slip + 1, slip + 2):
                 played = prepared.again()
-                played.troubled(Life(at=death, how=How.AFTER, slips={slip: lambda: played.slip(BUSY)}))  # noqa: B023
+                played.troubled(Life(at=death, how=How.AFTER, happenings={(slip, "before"): lambda: played.slip(BUSY)}))  # noqa: B023
                 played.settle()
                 if found := played.wrong(expected + 1):
                     wrong[f"slipped in at {slip}, dead at {death}"] = found

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,19 +22,20 @@ from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.config import ScaleRequestRecord
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
-from sandbox.triggers import InProcess, Triggers
+from sandbox.triggers import InProcess
+from tests.integration import staging
+from tests.integration.staging import EVENTS
 from tests.unit.test_docs import block, blocks
 
 PAGE = ROOT / "docs" / "dead-letters.md"
 PROGRAM = block("dead-letters.md", "python", "again")
-REGISTER = json.loads((ROOT / "events" / "operator-register.json").read_text(encoding="utf-8"))
-EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encoding="utf-8"))
+EVENT = EVENTS["failure-scale-up"]
 
 
 class Functions:
     """Lambda's client, as far as the program needs one: it calls the handlers of this process."""
 
-    def __init__(self, functions: InProcess) -> None:
+    def __init__(self, functions: Callable[[str, Any], Any]) -> None:
         self._functions = functions
 
     def invoke(self, *, FunctionName: str, Payload: str) -> dict[str, Any]:  # noqa: N803  boto3's names
@@ -63,12 +64,11 @@ class Held:
         self.handles.remove(given["ReceiptHandle"])
 
 
-class Stage:
-    def __init__(self, deployment: Deployment, functions: InProcess, triggers: Triggers) -> None:
-        self.deployment, self.functions, self.triggers = deployment, functions, triggers
-        self.sqs = deployment.aws.client("sqs")
+class Stage(staging.Stage):
+    def __init__(self, deployment: Deployment, functions: InProcess) -> None:
+        super().__init__(deployment, functions)
         self.dead = deployment.physical("EventDeadLetters")
-        answer = functions("OperatorFunction", {**REGISTER, "cluster": "blue"})
+        answer = functions("OperatorFunction", {**EVENTS["operator-register"], "cluster": "blue"})
         assert answer["ok"], answer
 
     def ask_for_nodes(self, id: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Stage:
     def send_again(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
         """Runs the page's program; what it prints."""
         held = Held(self.sqs)
-        clients = {"sqs": held, "lambda": Functions(self.functions)}
+        clients = {"sqs": held, "lambda": Functions(self.call)}
         capsys.readouterr()
         with monkeypatch.context() as patch:
             patch.setattr(boto3, "client", clients.__getitem__)
@@ -115,9 +115,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(deployment: Deployment, functions: InProcess, triggers: Triggers) -> Stage:
+def stage(deployment: Deployment, functions: InProcess) -> Stage:
     use_clock(SystemClock())  # the container of this deployment, not of the one before
-    return Stage(deployment, functions, triggers)
+    return Stage(deployment, functions)
 
 
 def test_a_request_for_nodes_that_came_while_the_table_was_away_is_sent_again_from_the_dead_letters(

@@ -11,29 +11,21 @@ from typing import Any
 
 import pytest
 
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.config import ScaleRequestRecord
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.states import GroupState
 from tests.crashing import BUSY, DEAD, OWNERS, How, Life, Scene
 
-PLURAL = {name: f"machines.{flavour.group}" for name, flavour in FLAVOURS.items()}
-
-
-def machines(scene: Scene) -> dict[str, Any]:
-    return {item["metadata"]["name"]: item for item in scene.objects.list(PLURAL[scene.flavour])}
-
 
 def marked(scene: Scene) -> set[str]:
-    key, value = FLAVOURS[scene.flavour].mark
+    key, value = scene.machine_api.mark
     return {
-        name for name, item in machines(scene).items() if (item["metadata"].get("annotations") or {}).get(key) == value
+        name for name, item in scene.machines().items() if (item["metadata"].get("annotations") or {}).get(key) == value
     }
 
 
 def of_zone(scene: Scene, zone: str) -> set[str]:
-    group = scene.item(zone)["metadata"]["name"]
-    return {name for name in machines(scene) if name.startswith(group)}
+    return {name for name in scene.machines() if name.startswith(scene.name_of(zone))}
 
 
 @pytest.fixture(scope="module", params=OWNERS)
@@ -65,7 +57,7 @@ def test_a_worker_that_dies_after_marking_leaves_no_mark_on_a_machine_that_lives
     for at in marks:
         scene = failing.again()
         # The zone comes back while the worker marks: its machines become nodes, and nobody releases them any more.
-        scene.troubled(Life(at=at, how=how, slips={at: lambda: scene.cloud.give_back(DEAD)}))  # noqa: B023 (in this round)
+        scene.troubled(Life(at=at, how=how, happenings={(at, "before"): lambda: scene.cloud.give_back(DEAD)}))  # noqa: B023 (in this round)
         assert len(marked(scene)) == marks.index(at) + (how is How.AFTER)
         for _ in range(12):
             scene._pass(timedelta(minutes=1))
@@ -80,11 +72,11 @@ def test_a_mark_that_a_dead_worker_left_on_a_node_is_off_before_others_go(quiet:
     scene.scale(BUSY, 4)
     scene._pass(timedelta(minutes=3))
     scene.settle()
-    key, value = FLAVOURS[scene.flavour].mark
-    oldest = min(of_zone(scene, BUSY), key=lambda name: (machines(scene)[name]["metadata"]["creationTimestamp"], name))
+    key, value = scene.machine_api.mark
+    oldest = min(of_zone(scene, BUSY), key=lambda name: (scene.machines()[name]["metadata"]["creationTimestamp"], name))
     annotations = {"metadata": {"annotations": {key: value}}}
-    scene.objects.patch(PLURAL[scene.flavour], scene.namespace, oldest, annotations, manager="test")
-    group = scene.item(BUSY)["metadata"]["name"]
+    scene.objects.patch(scene.machine_resource, scene.namespace, oldest, annotations, manager="test")
+    group = scene.name_of(BUSY)
     remembered = scene.memory.load("demo")
     id = GroupKey(scene.flavour, scene.namespace, group)
     state = replace(remembered.state.groups.get(id, GroupState()), marked=(oldest,))
@@ -102,11 +94,11 @@ def test_of_nodes_that_are_given_back_the_sick_go_first_and_then_the_newest(quie
     scene.scale(BUSY, 4)
     scene._pass(timedelta(minutes=3))
     scene.settle()
-    created = {name: machines(scene)[name]["metadata"]["creationTimestamp"] for name in of_zone(scene, BUSY)}
+    created = {name: scene.machines()[name]["metadata"]["creationTimestamp"] for name in of_zone(scene, BUSY)}
     assert len(created) == 4
     by_age = sorted(created, key=lambda name: (created[name], name))
     sick = _make_sick(scene, by_age[0])
-    group = scene.item(BUSY)["metadata"]["name"]
+    group = scene.name_of(BUSY)
     record = ScaleRequestRecord(id="r", nodes=-2, group=group, only=(group,), at=scene.clock.now())
     scene.memory.save_scale_request("demo", record, None)
     scene.settle()
@@ -122,12 +114,12 @@ def _make_sick(scene: Scene, name: str) -> bool:
         "cluster-api": {
             "conditions": [
                 {**condition, "status": "False"} if condition["type"] == "NodeHealthy" else condition
-                for condition in machines(scene)[name]["status"].get("conditions", [])
+                for condition in scene.machines()[name]["status"].get("conditions", [])
             ]
         },
     }
     if scene.flavour in status:
         patch = {"status": status[scene.flavour]}
-        resource = PLURAL[scene.flavour]
+        resource = scene.machine_resource
         scene.objects.patch(resource, scene.namespace, name, patch, subresource="status", manager="test")
     return scene.flavour in status

@@ -19,11 +19,14 @@ from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import PoolState
 from sandbox.aws import Deployment
-from sandbox.template import ROOT, Template
-from sandbox.triggers import InProcess, Triggers
+from sandbox.template import Template
+from sandbox.triggers import InProcess
+from tests.fakes import FakeClock
+from tests.integration import staging
+from tests.integration.staging import function_of
 
-FILES = sorted([*(ROOT / "events").glob("failure-*.json"), ROOT / "events" / "provisioning-failure.json"])
-EVENTS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FILES}
+EVENTS = {name: event for name, event in staging.EVENTS.items() if function_of(name) == "ProvisioningFailureFunction"}
+#: where the events of the folder have just happened
 NOW = datetime(2026, 1, 15, 12, 1, tzinfo=UTC)
 GROUPS = {
     "failure-kubernetes-event": "demo-workers-eu-central-1a",
@@ -32,45 +35,25 @@ GROUPS = {
 }
 
 
-class Clock(SystemClock):
-    """Stands where the events of the folder have just happened."""
+class Stage(staging.Stage):
+    """Two clusters that are known and away: what is heard of them stands in the table."""
 
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-
-class House:
-    def __init__(self, deployment: Deployment, functions: InProcess, clock: Clock) -> None:
-        self.deployment = deployment
-        self.functions = functions
+    def __init__(self, deployment: Deployment, functions: InProcess, clock: FakeClock) -> None:
+        super().__init__(deployment, functions)
         self.clock = clock
-        register = json.loads((ROOT / "events" / "operator-register.json").read_text(encoding="utf-8"))
+        register = staging.EVENTS["operator-register"]
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
-            record = {**register["record"], "flavours": [flavour]}
-            answer = functions("OperatorFunction", {**register, "cluster": cluster, "record": record})
+            answer = self.operator("register", cluster, record={**register["record"], "flavours": [flavour]})
             assert answer["ok"], answer
             name = next(name for event, name in GROUPS.items() if ("openshift" in event) == (flavour == "openshift"))
             namespace = "openshift-machine-api" if flavour == "openshift" else "demo"
             state = PoolState(adopted={str(GroupKey(flavour, namespace, name)): None})
             container().store.save_pool(cluster, PoolId(flavour, namespace, "", "workers"), state, None)
-        self.requests()
+        self.looks()
 
     def hear(self, event: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.functions("ProvisioningFailureFunction", event)
+        answer: dict[str, Any] = self.call("ProvisioningFailureFunction", event)
         return answer
-
-    def requests(self) -> list[str]:
-        """Clusters that somebody has asked a look at; taken out of the queue."""
-        sqs, url = self.deployment.aws.client("sqs"), self.deployment.physical("RebalanceQueue")
-        found = []
-        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            for message in messages:
-                found.append(json.loads(message["Body"])["cluster"])
-                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return sorted(found)
 
     def fenced(self, cluster: str) -> list[str]:
         return [key.name for key in container().store.load(cluster).state.groups]
@@ -81,49 +64,49 @@ class House:
 
 
 @pytest.fixture
-def house(deployment: Deployment, functions: InProcess) -> Iterator[House]:
-    clock = Clock()
+def stage(deployment: Deployment, functions: InProcess) -> Iterator[Stage]:
+    clock = FakeClock(NOW)
     use_clock(clock)
     try:
-        yield House(deployment, functions, clock)
+        yield Stage(deployment, functions, clock)
     finally:
         use_clock(SystemClock())
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(house: House, name: str) -> None:
-    house.clock.at = datetime.fromisoformat(EVENTS[name]["time"]) + timedelta(minutes=1)
-    first, again = house.hear(EVENTS[name]), house.hear(EVENTS[name])
+def test_an_event_is_heard_once_and_leads_to_what_its_kind_leads_to(stage: Stage, name: str) -> None:
+    stage.clock.at = datetime.fromisoformat(EVENTS[name]["time"]) + timedelta(minutes=1)
+    first, again = stage.hear(EVENTS[name]), stage.hear(EVENTS[name])
     assert first == again
     word = read_event(EVENTS[name])
     cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
     if isinstance(word, Ignored):
         assert first["verdict"] == "ignored"
-        assert house.requests() == []
+        assert stage.looks() == []
     elif name in GROUPS:
         assert first["verdict"] == "recorded"
-        assert house.fenced(cluster) == [GROUPS[name]]
-        assert house.requests() == [cluster]
+        assert stage.fenced(cluster) == [GROUPS[name]]
+        assert stage.looks() == [cluster]
     elif isinstance(word, Failure):
         assert first["verdict"] == "looked"
-        assert house.fenced(cluster) == []
-        assert house.requests() == [cluster]
+        assert stage.fenced(cluster) == []
+        assert stage.looks() == [cluster]
     elif isinstance(word, ScaleRequestEvent):
         assert first["verdict"] == "recorded"
         assert list(container().store.load(cluster).scale_requests) == [word.record.id]
-        assert house.requests() == [cluster]
+        assert stage.looks() == [cluster]
     else:
         assert first["verdict"] == "recorded"
-        assert house.requests() == ["demo-cluster-api", "demo-openshift"]  # both have the zone
-        assert house.impaired(cluster) == (["eu-central-1a"] if word.impaired else [])
+        assert stage.looks() == ["demo-cluster-api", "demo-openshift"]  # both have the zone
+        assert stage.impaired(cluster) == (["eu-central-1a"] if word.impaired else [])
 
 
-def test_a_shift_impairs_the_zone_until_its_end_is_heard(house: House) -> None:
-    house.hear(EVENTS["failure-zone-shift-started"])
-    assert house.impaired("demo-cluster-api") == ["eu-central-1a"]
-    house.clock.at += timedelta(hours=1)
-    house.hear(EVENTS["failure-zone-shift-canceled"])
-    assert house.impaired("demo-cluster-api") == []
+def test_a_shift_impairs_the_zone_until_its_end_is_heard(stage: Stage) -> None:
+    stage.hear(EVENTS["failure-zone-shift-started"])
+    assert stage.impaired("demo-cluster-api") == ["eu-central-1a"]
+    stage.clock.at += timedelta(hours=1)
+    stage.hear(EVENTS["failure-zone-shift-canceled"])
+    assert stage.impaired("demo-cluster-api") == []
 
 
 @pytest.mark.parametrize(
@@ -142,55 +125,45 @@ def test_a_shift_impairs_the_zone_until_its_end_is_heard(house: House) -> None:
     ids=["empty", "list", "text", "null", "unknown", "foreign", "garbage", "300 KB", "unknown cluster"],
 )
 def test_what_can_never_be_right_is_acknowledged_counted_and_changes_nothing(
-    house: House, event: Any, capsys: pytest.CaptureFixture[str]
+    stage: Stage, event: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = house.hear(event)
+    answer = stage.hear(event)
     assert answer["verdict"] == "ignored"
     assert answer["message"]
     metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"EventsIgnored"' in line]
     assert [one["EventsIgnored"] for one in metrics] == [[1.0]]
-    assert house.requests() == []
-    assert house.fenced("demo-cluster-api") == []
+    assert stage.looks() == []
+    assert stage.fenced("demo-cluster-api") == []
 
 
-def test_a_repeated_kubernetes_event_is_no_second_failure_inside_the_backoff(house: House) -> None:
+def test_a_repeated_kubernetes_event_is_no_second_failure_inside_the_backoff(stage: Stage) -> None:
     for count in (1, 2, 3):
         event = deepcopy(EVENTS["failure-kubernetes-event"])
         event["detail"].update(count=count, lastTimestamp=f"2026-01-15T12:00:{count:02}Z")
-        house.hear(event)
+        stage.hear(event)
     (state,) = container().store.load("demo-cluster-api").state.groups.values()
     assert state.failures == 1
     assert state.backoff_until == datetime(2026, 1, 15, 12, 5, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("name", [name for name, one in EVENTS.items() if not one["source"].startswith("aws.")])
-def test_events_of_ours_come_in_by_the_stacks_bus(house: House, triggers: Triggers, name: str) -> None:
-    event = EVENTS[name]
-    house.deployment.aws.client("events").put_events(
-        Entries=[
-            {
-                "EventBusName": house.deployment.bus,
-                "Source": event["source"],
-                "DetailType": event["detail-type"],
-                "Detail": json.dumps(event["detail"]),
-            }
-        ]
-    )
+def test_events_of_ours_come_in_by_the_stacks_bus(stage: Stage, name: str) -> None:
+    stage.put_event(EVENTS[name])
     cluster = "demo-openshift" if "openshift" in name else "demo-cluster-api"
     waiting: list[str] = []
-    rules = [one for one in house.deployment.subscriptions if one.function == "ProvisioningFailureFunction"]
+    rules = [one for one in stage.deployment.subscriptions if one.function == "ProvisioningFailureFunction"]
 
     def arrived() -> bool:
         for rule in rules:
-            triggers._poll_rule(rule)
-        waiting.extend(house.requests())
+            stage.triggers._poll_rule(rule)
+        waiting.extend(stage.looks())
         return bool(waiting)
 
     deadline = time.monotonic() + 10
     while not arrived() and time.monotonic() < deadline:
         time.sleep(0.05)  # some emulators' buses deliver a moment later
     assert waiting == [cluster]
-    assert triggers.failures == []
+    assert stage.triggers.failures == []
 
 
 def test_the_rules_let_through_what_is_parsed_and_keep_out_what_is_ignored_on_purpose() -> None:

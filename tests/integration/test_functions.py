@@ -16,61 +16,33 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.bootstrap import SystemClock, use_clock
 from sandbox.aws import AwsEndpoints, Deployment
-from sandbox.kube.world import Cluster, Pool, World
-from sandbox.template import ROOT
-from sandbox.triggers import InProcess, Triggers
-from tests.integration.staging import put_kubeconfig, report_failure
-
-UNEVEN = {
-    "gardener": [Pool(name="main", minimum=3, maximum=12, replicas=(4, 1, 1))],
-    "cluster-api": [Pool(name="workers", minimum=3, maximum=12, replicas=(4, 1, 1))],
-    "openshift": [Pool(name="worker", minimum=3, maximum=12, replicas=(4, 1, 1))],
-}
-EVENTS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "events").glob("*.json")}
+from sandbox.kube.world import World
+from sandbox.triggers import InProcess
+from tests.integration import staging
+from tests.integration.staging import EVENTS, UNEVEN, function_of, patches
 
 
-class Stage:
+class Stage(staging.Stage):
     """Three clusters with kubeconfigs in Secrets Manager, registered through the operator function."""
 
     def __init__(self, world: World, deployment: Deployment, functions: InProcess, log: io.StringIO) -> None:
+        super().__init__(deployment, functions)
         self.world = world
-        self.deployment = deployment
-        self.functions = functions
-        self.triggers = Triggers(deployment, functions)
         self.log = log
-        self.sqs = deployment.aws.client("sqs")
         self.store = DynamoStore(deployment.aws.client("dynamodb"), deployment.table)
         self.decisions = deployment.listen({"source": ["evenkeel"]})
 
     def secret(self, name: str) -> str:
         return f"evenkeel/{self.deployment.stack}-{name}"
 
+    def put_secret(self, name: str, text: str) -> None:
+        """Another secret in the place of the one that was registered."""
+        self.deployment.aws.client("secretsmanager").put_secret_value(SecretId=self.secret(name), SecretString=text)
+
     def register(self, *names: str, **fields: Any) -> None:
         for name in names or tuple(self.world.clusters):
-            cluster = self.world.clusters[name]
-            access = put_kubeconfig(self.deployment, name, cluster)
-            answer = self.operator("register", name, record={"flavours": [cluster.flavour], "access": access, **fields})
-            assert answer["ok"], answer
+            self.register_cluster(name, self.world.clusters[name], **fields)
         self.take("RebalanceQueue")  # registering asks for a first look of its own
-
-    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.functions("OperatorFunction", {"action": action, "cluster": cluster, **more})
-        return answer
-
-    def take(self, queue: str) -> list[dict[str, Any]]:
-        """The messages that are visible in a queue, a logical id of the template or a URL; they are taken out."""
-        url = queue if queue.startswith("http") else self.deployment.physical(queue)
-        found: list[dict[str, Any]] = []
-        while messages := self.sqs.receive_message(
-            QueueUrl=url,
-            MaxNumberOfMessages=10,
-            MessageAttributeNames=["All"],
-            MessageSystemAttributeNames=["All"],
-        ).get("Messages"):
-            for message in messages:
-                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-                found.append(message)
-        return found
 
     def delayed(self, queue: str) -> int:
         """How many messages wait for their delay to end."""
@@ -79,8 +51,7 @@ class Stage:
         return int(self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
 
     def patches(self, name: str) -> int:
-        cluster: Cluster = self.world.clusters[name]
-        return sum(request.method == "PATCH" and request.user == "evenkeel" for request in cluster.api.requests)
+        return patches(self.world.clusters[name])
 
     def maxima(self, name: str) -> list[int | None]:
         """The published max per zone; of a MachineAutoscaler where it is the owner."""
@@ -96,7 +67,7 @@ class Stage:
 
     def fail(self, name: str, zone: str, **fields: Any) -> dict[str, Any]:
         """A launch in that zone fails, and an event tells it; its detail."""
-        return report_failure(self.deployment, name, self.world.clusters[name], zone, datetime.now(UTC), **fields)
+        return self.report_failure(name, self.world.clusters[name], zone, datetime.now(UTC), **fields)
 
 
 @pytest.fixture
@@ -142,15 +113,14 @@ def test_a_tick_leads_to_patches_in_every_cluster_and_to_a_second_look(stage: St
 
 def test_a_second_look_comes_back_through_the_scan_function_until_there_is_nothing_to_do(stage: Stage) -> None:
     stage.register("cluster-api")
-    stage.triggers.tick()
-    stage.triggers.drain()
-    patches = [stage.patches("cluster-api")]
+    stage.look()
+    counts = [stage.patches("cluster-api")]
     for _ in range(3):
         body = json.dumps({"cluster": "cluster-api", "reason": "second look after a write"})
         stage.sqs.send_message(QueueUrl=stage.deployment.physical("RecheckQueue"), MessageBody=body)
         assert stage.triggers.drain() == 2  # the recheck queue's message, and the one that it leads to
-        patches.append(stage.patches("cluster-api"))
-    assert patches[-1] == patches[-2]
+        counts.append(stage.patches("cluster-api"))
+    assert counts[-1] == counts[-2]
     assert "cluster-api: nothing to write" in stage.log.getvalue()
 
 
@@ -165,8 +135,7 @@ def test_a_tick_that_is_delivered_twice_leads_to_one_look(stage: Stage) -> None:
 def test_with_the_templates_own_defaults_nothing_is_written(staged: Callable[..., Stage]) -> None:
     stage = staged(dry_run=True)
     stage.register()
-    stage.triggers.tick()
-    stage.triggers.drain()
+    stage.look()
     for name in UNEVEN:
         assert stage.patches(name) == 0
         (decision,) = stage.operator("status", name)["decisions"]
@@ -177,19 +146,12 @@ def test_with_the_templates_own_defaults_nothing_is_written(staged: Callable[...
 @pytest.mark.parametrize("name", list(UNEVEN))
 def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones(stage: Stage, name: str) -> None:
     stage.register(name)
-    stage.triggers.tick()
-    stage.triggers.drain()
+    stage.look()
     groups = {view.zone: view.name for view in stage.world.clusters[name].groups()}
     only = [groups["eu-central-1b"], groups["eu-central-1c"]]
-    detail = {"cluster": name, "group": groups["eu-central-1a"], "nodes": 3, "only": only, "id": "batch"}
-    entry = {
-        "EventBusName": stage.deployment.bus,
-        "Source": "evenkeel.provisioning",
-        "DetailType": "Scale-Up Requested",
-        "Detail": json.dumps(detail),
-    }
+    request = {"source": "evenkeel.provisioning", "detail-type": "Scale-Up Requested", "detail": {"cluster": name}}
     for _ in range(2):
-        stage.deployment.aws.client("events").put_events(Entries=[entry])
+        stage.put_event(request, group=groups["eu-central-1a"], nodes=3, only=only, id="batch")
         stage.triggers.drain(until=lambda: answered(stage, name))
     assert stage.triggers.failures == []
     replicas = {view.zone: view.requested for view in stage.world.clusters[name].groups()}
@@ -198,8 +160,7 @@ def test_nodes_that_an_event_asks_for_twice_are_added_once_to_the_smallest_zones
     answer = stage.operator("scale-up", name, pool="nobody", nodes=1)
     assert not answer["ok"]
     assert f"{name} has no such pool" in answer["message"]
-    lost = json.dumps({"cluster": name, "pool": "nobody", "nodes": 1, "id": "lost"})  # nobody waits for an answer
-    stage.deployment.aws.client("events").put_events(Entries=[{**entry, "Detail": lost}])
+    stage.put_event(request, pool="nobody", nodes=1, id="lost")  # nobody waits for an answer
     stage.triggers.drain(until=lambda: "lost" in stage.store.load(name).scale_requests)
     assert "no pool here has that name" in stage.store.load(name).scale_requests["lost"].result
 
@@ -212,13 +173,12 @@ def answered(stage: Stage, name: str) -> bool:
 @pytest.mark.parametrize("name", list(UNEVEN))
 def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name: str) -> None:
     stage.register(name)
-    stage.triggers.tick()
-    stage.triggers.drain()
+    stage.look()
     stage.published()
     detail = stage.fail(name, "eu-central-1b")
-    stage.triggers.drain(until=lambda: bool(self_groups(stage, name)))
+    stage.triggers.drain(until=lambda: bool(failed_groups(stage, name)))
     assert stage.triggers.failures == []
-    group = self_groups(stage, name)[0]
+    group = failed_groups(stage, name)[0]
     assert (group.failures, group.failure_class.value) == (1, "capacity")
     views = {view.zone: view for view in stage.world.clusters[name].groups()}
     index = sorted(views).index("eu-central-1b")
@@ -232,7 +192,7 @@ def test_a_failure_event_fences_its_group_within_one_message(stage: Stage, name:
     assert states == {"eu-central-1a": "healthy", "eu-central-1b": "fenced", "eu-central-1c": "healthy"}
 
 
-def self_groups(stage: Stage, name: str) -> list[Any]:
+def failed_groups(stage: Stage, name: str) -> list[Any]:
     return list(stage.store.load(name).state.groups.values())
 
 
@@ -243,7 +203,7 @@ def test_a_failure_event_that_comes_twice_asks_for_one_look(stage: Stage) -> Non
     for _ in range(3):
         event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
         event["detail"] |= {"cluster": "cluster-api", "occurredAt": occurred, "id": stage.deployment.stack}
-        answers.append(stage.functions("ProvisioningFailureFunction", event))
+        answers.append(stage.call("ProvisioningFailureFunction", event))
     assert answers[0]["verdict"] == "looked"  # nothing of the cluster has been written yet
     assert answers == [answers[0]] * 3
     assert len(stage.take("RebalanceQueue")) == 1
@@ -253,7 +213,7 @@ def test_an_old_failure_event_starts_no_backoff(stage: Stage) -> None:
     stage.register("cluster-api")
     stage.fail("cluster-api", "eu-central-1a", occurredAt="2026-01-15T12:00:00Z")
     stage.triggers.drain(until=lambda: "it changes nothing" in stage.log.getvalue())
-    assert self_groups(stage, "cluster-api") == []
+    assert failed_groups(stage, "cluster-api") == []
     assert stage.take("RebalanceQueue") == []
 
 
@@ -314,7 +274,7 @@ def test_300_kb_in_a_message_are_put_aside(staged: Callable[..., Stage]) -> None
     for number, function in enumerate(("ScanFunction", "RebalanceFunction")):
         event = json.loads(json.dumps(EVENTS["rebalance"]))
         event["Records"][0] |= {"body": "x" * 300_000, "messageId": str(number)}
-        assert stage.functions(function, event) == {"batchItemFailures": []}
+        assert stage.call(function, event) == {"batchItemFailures": []}
     assert [len(dead["Body"]) for dead in stage.take("RebalanceDeadLetters")] == [200_000] * 2
 
 
@@ -352,7 +312,7 @@ def test_garbage_in_an_event_is_answered_with_one_line_and_nothing_happens(stage
         for event in GARBAGE:
             if function == "ScanFunction" and event == {}:
                 continue  # by hand, without a name: every cluster
-            answer = stage.functions(function, event)
+            answer = stage.call(function, event)
             assert "\n" not in answer["message"], (function, event)
             assert len(answer["message"]) < 1000, (function, event)
             assert answer.get("ok", answer.get("verdict")) in (False, "ignored"), (function, event)
@@ -376,7 +336,7 @@ def test_a_native_event_with_a_bad_value_names_it_and_is_not_retried(stage: Stag
     ):
         event = json.loads(json.dumps(EVENTS["provisioning-failure"]))
         event["detail"] |= {"cluster": "cluster-api", "occurredAt": datetime.now(UTC).isoformat(), **fields}
-        answer = stage.functions("ProvisioningFailureFunction", event)
+        answer = stage.call("ProvisioningFailureFunction", event)
         assert answer["verdict"] in ("ignored", "known"), fields
         assert says in answer["message"], fields
         assert "\n" not in answer["message"], fields
@@ -387,13 +347,12 @@ class TestOneClusterIsNotAnother:
     def test_a_broken_cluster_does_not_delay_another(self, stage: Stage, trouble: str) -> None:
         stage.register()
         broken = stage.world.clusters["gardener"].api
-        secrets = stage.deployment.aws.client("secretsmanager")
         if trouble == "secret":
-            secrets.put_secret_value(SecretId=stage.secret("gardener"), SecretString='{"users": "none"}')
+            stage.put_secret("gardener", '{"users": "none"}')
         elif trouble == "endpoint":
             config = broken.kubeconfig("evenkeel")
             config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-            secrets.put_secret_value(SecretId=stage.secret("gardener"), SecretString=json.dumps(config))
+            stage.put_secret("gardener", json.dumps(config))
         elif trouble == "record":
             stage.deployment.aws.client("dynamodb").update_item(
                 TableName=stage.deployment.table,
@@ -405,14 +364,11 @@ class TestOneClusterIsNotAnother:
         elif trouble == "slow server":
             broken.faults.add(status=503, retry_after=300, times=100)
         elif trouble == "rights":
-            secrets.put_secret_value(
-                SecretId=stage.secret("gardener"), SecretString=json.dumps(broken.kubeconfig("nobody"))
-            )
+            stage.put_secret("gardener", json.dumps(broken.kubeconfig("nobody")))
         else:
             now = datetime.now(UTC)
             stage.store.take_lease("gardener", "another run", 0, now, now + timedelta(minutes=5))
-        stage.triggers.tick()
-        stage.triggers.drain()
+        stage.look()
         assert stage.patches("gardener") == 0
         for name in ("cluster-api", "openshift"):
             assert sum(maximum or 0 for maximum in stage.maxima(name)) == 12
@@ -441,7 +397,7 @@ class TestOneClusterIsNotAnother:
             "attributes": first["Attributes"],
             "eventSource": "aws:sqs",
         }
-        answer = stage.functions("RebalanceFunction", {"Records": [record]})
+        answer = stage.call("RebalanceFunction", {"Records": [record]})
         assert answer == {"batchItemFailures": [{"itemIdentifier": first["MessageId"]}]}
         again = self.received(stage)
         assert again["MessageId"] == first["MessageId"]
@@ -472,17 +428,14 @@ class TestOneClusterIsNotAnother:
         stage.triggers.drain()
         cluster = stage.world.clusters["cluster-api"]
         cluster.api.renew_token("evenkeel")
-        stage.deployment.aws.client("secretsmanager").put_secret_value(
-            SecretId=stage.secret("cluster-api"), SecretString=json.dumps(cluster.api.kubeconfig("evenkeel"))
-        )
+        stage.put_secret("cluster-api", json.dumps(cluster.api.kubeconfig("evenkeel")))
         answer = stage.operator("plan", "cluster-api")
         assert answer["ok"], answer
 
 
 def test_no_secret_is_in_any_log_or_answer(stage: Stage) -> None:
     stage.register()
-    stage.triggers.tick()
-    stage.triggers.drain()
+    stage.look()
     answers = [stage.operator(action, name) for action in ("plan", "status") for name in UNEVEN]
     told = stage.log.getvalue() + json.dumps(answers) + json.dumps(stage.published())
     for cluster in stage.world.clusters.values():
@@ -491,8 +444,7 @@ def test_no_secret_is_in_any_log_or_answer(stage: Stage) -> None:
 
 def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(stage: Stage) -> None:
     stage.register()
-    stage.triggers.tick()
-    stage.triggers.drain()
+    stage.look()
     documents = [json.loads(line) for line in stage.log.getvalue().splitlines() if '"_aws"' in line]
     assert documents
     for document in documents:
@@ -508,16 +460,8 @@ def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(stage: Stage) ->
 
 def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stage]) -> None:
     stage = staged(clusters=())
-    functions = {
-        "operator": "OperatorFunction",
-        "failure": "ProvisioningFailureFunction",
-        "provisioning": "ProvisioningFailureFunction",
-        "rebalance": "RebalanceFunction",
-        "scan": "ScanFunction",
-        "widget": "WidgetFunction",
-    }
     for name, event in sorted(EVENTS.items()):
-        answer = stage.functions(functions[name.partition("-")[0]], event)
+        answer = stage.call(function_of(name), event)
         told = answer if isinstance(answer, str) else answer.get("message", answer.get("batchItemFailures"))
         assert told is not None, name
         assert "Traceback" not in stage.log.getvalue(), name

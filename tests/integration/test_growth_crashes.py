@@ -11,7 +11,7 @@ import pytest
 
 from evenkeel.config import ScaleRequestRecord, ZoneRecord
 from sandbox.kube.api import Faults
-from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, steps_of
+from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
 from tests.fakes import register_again
 
 POOL = "workers"
@@ -59,13 +59,12 @@ class TestGrowthOnRequest:
     @pytest.mark.parametrize("how", [How.AFTER, How.LOST])
     def test_whatever_step_the_worker_dies_at_it_is_done_once(self, prepared: tuple[Scene, int], how: How) -> None:
         scene, nodes = prepared
-        assert sum(step.startswith("PATCH") for step in steps_of(scene)) >= 2
+        assert len(patches_of(scene)) >= 2
         assert dying_at_every_step(scene, [how], lambda played: wrong(played, nodes)) == {}
 
     def test_dying_in_the_run_that_goes_on_does_no_harm_either(self, prepared: tuple[Scene, int]) -> None:
         scene, nodes = prepared
-        last = max(at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH"))
-        assert dying_again(scene, last, lambda played: wrong(played, nodes)) == {}
+        assert dying_again(scene, max(patches_of(scene)), lambda played: wrong(played, nodes)) == {}
 
 
 @pytest.mark.parametrize("prepared", [(owner, 100) for owner in OWNERS], indirect=True, ids=OWNERS)
@@ -75,7 +74,7 @@ def test_after_a_crash_the_answer_speaks_of_the_whole_request(prepared: tuple[Sc
     undisturbed.run()
     (answer,) = (record.result for record in undisturbed.memory.load("demo").scale_requests.values())
     played = scene.again()
-    played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
+    played.troubled(Life(at=min(patches_of(scene)), how=How.AFTER))
     played.settle()
     (record,) = played.memory.load("demo").scale_requests.values()
     assert record.result == answer
@@ -106,23 +105,18 @@ def test_a_request_that_the_api_refuses_is_told_once_and_ends_after_its_hour(pre
 def test_in_dry_run_what_was_begun_is_not_told_at_every_look(prepared: tuple[Scene, int]) -> None:
     scene, _ = prepared
     played = scene.again()
-    played.troubled(Life(at=_first_patch(scene), how=How.AFTER))
+    played.troubled(Life(at=min(patches_of(scene)), how=How.AFTER))
     remembered = played.memory.load("demo")
     register_again(played.memory, remembered.record.model_copy(update={"dry_run": True}))
     told = [len(played.run().decisions) for _ in range(5)]
     assert told[1:] == [0, 0, 0, 0]
 
 
-def _first_patch(scene: Scene) -> int:
-    return min(at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH"))
-
-
 @pytest.mark.parametrize("prepared", GROWING[1:], indirect=True)  # Gardener's Worker would not let the others take it
 def test_a_zone_that_is_fenced_between_the_steps_leaves_its_share_to_the_others(prepared: tuple[Scene, int]) -> None:
     scene, nodes = prepared
-    first = min(at for at, step in enumerate(steps_of(scene)) if step.startswith("PATCH"))
     played = scene.again()
-    played.troubled(Life(at=first, how=How.AFTER))
+    played.troubled(Life(at=min(patches_of(scene)), how=How.AFTER))
     grown = next(zone for zone in (DEAD, BUSY, IDLE) if played.replicas()[zone] > scene.replicas()[zone])
     fenced = next(zone for zone in (DEAD, BUSY, IDLE) if zone != grown)
     until = played.clock.now() + timedelta(hours=1)

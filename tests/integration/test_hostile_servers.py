@@ -6,15 +6,11 @@ import gzip
 import json
 import resource
 import socket
-import ssl
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 
 import pytest
-import trustme
 
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.transport import ForbiddenAddressError, connect
@@ -22,15 +18,12 @@ from evenkeel.application import observing
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import observe_cluster
 from evenkeel.bootstrap import SystemClock
-from sandbox.kube.access import kubeconfig
 from tests.fakes import record
+from tests.tls_server import TOKEN, Answer, kubeconfig_for, serving
 
-AUTHORITY = trustme.CA()
 #: of a look in these tests, in place of eight seconds; and what may come on top of it on a busy machine
 SECONDS, SLACK = 0.6, 2.0
-TOKEN = "very-secret"
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-Handler = Callable[[socket.socket], None]
 
 
 def drip(wire: socket.socket, pieces: Iterator[bytes]) -> None:
@@ -65,7 +58,7 @@ def page(number: int) -> bytes:
     return OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(text) + text
 
 
-def pages(wire: socket.socket) -> None:
+def pages(wire: socket.socket, _: bytes) -> None:
     wire.sendall(page(0))
     for number in range(1, 100_000):
         if not wire.recv(65536):
@@ -73,58 +66,29 @@ def pages(wire: socket.socket) -> None:
         wire.sendall(page(number))
 
 
-SERVERS: dict[str, Handler] = {
-    "headers, a letter at a time": lambda wire: drip(wire, iter([OK, *[b"X: y\r\n"] * 10, *[b"z"] * 10_000])),
-    "headers without end": lambda wire: drip(wire, iter([OK, *[b"HTTP/1.1 100 Continue\r\n\r\n"] * 10_000])),
-    "only interim answers": lambda wire: drip(wire, without_end(b"HTTP/1.1 100 Continue\r\n\r\n")),
-    "a body, a letter at a time": lambda wire: drip(
+SERVERS: dict[str, Answer] = {
+    "headers, a letter at a time": lambda wire, _: drip(wire, iter([OK, *[b"X: y\r\n"] * 10, *[b"z"] * 10_000])),
+    "headers without end": lambda wire, _: drip(wire, iter([OK, *[b"HTTP/1.1 100 Continue\r\n\r\n"] * 10_000])),
+    "only interim answers": lambda wire, _: drip(wire, without_end(b"HTTP/1.1 100 Continue\r\n\r\n")),
+    "a body, a letter at a time": lambda wire, _: drip(
         wire, iter([OK + b"Content-Length: 100000\r\n\r\n{", *[b" "] * 100_000])
     ),
-    "chunks of a letter": lambda wire: drip(
+    "chunks of a letter": lambda wire, _: drip(
         wire, iter([OK + b"Transfer-Encoding: chunked\r\n\r\n", *[b"1\r\n \r\n"] * 100_000])
     ),
-    "silence": lambda wire: drip(wire, without_end(b"")),
+    "silence": lambda wire, _: drip(wire, without_end(b"")),
     "pages without end": pages,
 }
-BOMBS: dict[str, Handler] = {
-    "gigabytes in a gzip": lambda wire: wire.sendall(OK + b"Content-Encoding: gzip\r\n\r\n" + gigabytes()),
-    "small JSON that grows": lambda wire: wire.sendall(OK + b"\r\n[" + b"[]," * 5_000_000),
-    "a body without end": lambda wire: flood(wire, OK + b"\r\n"),
+BOMBS: dict[str, Answer] = {
+    "gigabytes in a gzip": lambda wire, _: wire.sendall(OK + b"Content-Encoding: gzip\r\n\r\n" + gigabytes()),
+    "small JSON that grows": lambda wire, _: wire.sendall(OK + b"\r\n[" + b"[]," * 5_000_000),
+    "a body without end": lambda wire, _: flood(wire, OK + b"\r\n"),
 }
-
-
-@contextmanager
-def serving(handle: Handler, *, tls: bool = True) -> Iterator[str]:
-    """The URL of a server that answers each connection's first request like this."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def answer(plain: socket.socket) -> None:
-        with suppress(OSError), plain:
-            wire = context.wrap_socket(plain, server_side=True) if tls else plain
-            with wire:
-                wire.recv(65536)
-                handle(wire)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                plain, _ = listening.accept()
-                threading.Thread(target=answer, args=(plain,), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"https://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
 
 
 def preview_of(url: str, *, allow_loopback: bool = True) -> tuple[str, float]:
     """Why the cluster there is not looked at, and after how many seconds that is known."""
-    ca = AUTHORITY.cert_pem.bytes().decode()
-    text = json.dumps(kubeconfig(url=url, ca_pem=ca, user="evenkeel", token=TOKEN))
+    text = kubeconfig_for(url)
     clusters = RecordedClusters(
         session=lambda: None, secret=lambda *_: text, clock=SystemClock(), allow_loopback=allow_loopback
     )
@@ -144,7 +108,7 @@ def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("handle", SERVERS.values(), ids=SERVERS)
-def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Handler) -> None:
+def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Answer) -> None:
     with serving(handle) as url:
         said, seconds = preview_of(url)
     assert "does not answer: not within" in said or "no time left" in said
@@ -153,7 +117,7 @@ def test_a_server_that_never_comes_to_an_end_costs_a_look_and_no_more(handle: Ha
 
 def test_keys_that_are_agreed_on_a_letter_at_a_time_are_not_waited_for() -> None:
     hello = b"\x16\x03\x03\x40\x00"  # a record of 16 KB begins
-    with serving(lambda wire: drip(wire, iter([hello, *[b"x"] * 16_000])), tls=False) as url:
+    with serving(lambda wire, _: drip(wire, iter([hello, *[b"x"] * 16_000])), tls=False) as url:
         said, seconds = preview_of(url)
     assert "does not answer" in said
     assert seconds < SECONDS + SLACK
@@ -161,7 +125,7 @@ def test_keys_that_are_agreed_on_a_letter_at_a_time_are_not_waited_for() -> None
 
 @pytest.mark.parametrize("handle", BOMBS.values(), ids=BOMBS)
 def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
-    handle: Handler, monkeypatch: pytest.MonkeyPatch
+    handle: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "LOOK_SECONDS", 8.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -176,7 +140,7 @@ def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
     "host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0", "[::1]", "[::ffff:7f00:1]"]
 )
 def test_a_cluster_on_this_machine_is_refused_in_whatever_form_it_is_written(host: str) -> None:
-    with serving(lambda wire: wire.sendall(b"")) as url:
+    with serving(lambda wire, _: wire.sendall(b"")) as url:
         said, _ = preview_of(url.replace("127.0.0.1", host), allow_loopback=False)
     assert "no cluster is there" in said
 

@@ -6,9 +6,7 @@ In a cluster: rbac.yaml and the admission policy. In AWS: the roles of template.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,15 +19,12 @@ from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.world import World
 from sandbox.permissions import Permissions, Recorded, Request, request_of
-from sandbox.template import ROOT
-from sandbox.triggers import Triggers
-from tests.integration.staging import put_kubeconfig, report_failure
+from tests.fakes import FakeClock
+from tests.integration import staging
+from tests.integration.staging import EVENTS
 
 ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text()) if d["kind"] == "ClusterRole")
 ZONE = "eu-central-1a"
-
-
-EVENTS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "events").glob("*.json"))}
 
 
 @pytest.fixture
@@ -46,40 +41,21 @@ def functions(deployment: Deployment) -> Iterator[Recorded]:
         yield handlers
 
 
-@dataclass
-class Clock:
-    at: datetime
-
-    def now(self) -> datetime:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
-class Stage:
+class Stage(staging.Stage):
     """Three clusters that Evenkeel reaches as the user that rbac.yaml describes, watched by the admission policy."""
 
-    def __init__(self, world: World, clock: Clock, deployment: Deployment, functions: Recorded) -> None:
+    def __init__(self, world: World, clock: FakeClock, deployment: Deployment, functions: Recorded) -> None:
+        super().__init__(deployment, functions)
         self.world = world
         self.clock = clock
         self.functions = functions
-        self.triggers = Triggers(deployment, functions)
-        self.deployment = deployment
         self.watches = {name: AdmissionWatch(cluster.api) for name, cluster in world.clusters.items()}
         for name, cluster in world.clusters.items():
-            access = put_kubeconfig(deployment, name, cluster)
-            record = {"flavours": [cluster.flavour], "access": access, "dry_run": False}
-            answer = self.operator("register", name, record=record)
-            assert answer["ok"], answer
+            self.register_cluster(name, cluster, dry_run=False)
 
-    def operator(self, action: str, cluster: str, **more: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self.functions("OperatorFunction", {"action": action, "cluster": cluster, **more})
-        return answer
-
-    def report_failure(self, cluster: str) -> None:
+    def fail(self, cluster: str) -> None:
         """What an exporter in the cluster puts on the bus when no machine can be had in ZONE."""
-        report_failure(self.deployment, cluster, self.world.clusters[cluster], ZONE, self.clock.now())
+        self.report_failure(cluster, self.world.clusters[cluster], ZONE, self.clock.now())
 
     def pass_minutes(self, minutes: int) -> None:
         """Autoscalers and controllers every ten seconds, a scan every minute."""
@@ -93,7 +69,7 @@ class Stage:
 
 @pytest.fixture
 def stage(deployment: Deployment, functions: Recorded) -> Iterator[Stage]:
-    clock = Clock(datetime.now(UTC))
+    clock = FakeClock(datetime.now(UTC))
     with World(clock=clock.now, users={"evenkeel": Rule.of_role(ROLE)}) as world:
         use_clock(clock)
         try:
@@ -112,7 +88,7 @@ def test_growth_an_outage_the_recovery_and_leaving_need_nothing_beyond_the_manif
         stage.world.set_demand(cluster, pool, 11)
     stage.pass_minutes(1)
     for cluster in pools:
-        stage.report_failure(cluster)
+        stage.fail(cluster)
     stage.pass_minutes(2)
     for cluster in pools:
         stage.world.give_back(cluster, ZONE)
@@ -173,7 +149,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         if name.startswith(("failure-", "provisioning-")):
             detail = {**event["detail"], "cluster": cluster} if "cluster" in event["detail"] else event["detail"]
             stage.functions("ProvisioningFailureFunction", {**event, "account": account, "detail": detail})
-    stage.report_failure(cluster)
+    stage.fail(cluster)
     stage.pass_minutes(2)
     assert stage.operator("restore", cluster)["ok"]
     stage.pass_minutes(1)

@@ -13,7 +13,8 @@ import pytest
 
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import Template
-from sandbox.triggers import InProcess, Triggers
+from sandbox.triggers import InProcess
+from tests.integration.staging import Stage
 
 TEMPLATE = """
 Parameters:
@@ -66,12 +67,10 @@ def handler(event, context):
 """
 
 
-class Toy:
+class Toy(Stage):
     def __init__(self, deployment: Deployment, functions: InProcess) -> None:
-        self.deployment = deployment
+        super().__init__(deployment, functions)
         self.functions = functions
-        self.triggers = Triggers(deployment, functions)
-        self.sqs = deployment.aws.client("sqs")
 
     def seen(self) -> list[Any]:
         seen: list[Any] = self.functions._load("Worker").seen
@@ -81,8 +80,7 @@ class Toy:
         return sorted(record["body"] for event, _, _ in self.seen() for record in event.get("Records", []))
 
     def dead(self) -> list[str]:
-        answer = self.sqs.receive_message(QueueUrl=self.deployment.physical("Dead"), MaxNumberOfMessages=10)
-        return [message["Body"] for message in answer.get("Messages", [])]
+        return [message["Body"] for message in self.take("Dead")]
 
 
 @pytest.fixture
@@ -115,18 +113,15 @@ def test_a_tick_carries_the_scheduled_time_in_the_input_that_the_template_gives(
 
 
 def test_only_events_that_match_the_rule_reach_the_function(toy: Toy) -> None:
-    events = toy.deployment.aws.client("events")
-    entry = {"EventBusName": toy.deployment.bus, "DetailType": "t", "Detail": json.dumps({"n": 1})}
-    events.put_events(Entries=[{**entry, "Source": "someone else"}, {**entry, "Source": "toy"}])
+    for source in ("someone else", "toy"):
+        toy.put_event({"source": source, "detail-type": "t", "detail": {"n": 1}})
     toy.triggers.drain(until=lambda: bool(toy.seen()))
     assert [event["source"] for event, _, _ in toy.seen()] == ["toy"]
     assert toy.seen()[0][0]["detail"] == {"n": 1}
 
 
 def test_an_event_that_keeps_failing_is_retried_and_then_kept_with_its_reason(toy: Toy) -> None:
-    toy.deployment.aws.client("events").put_events(
-        Entries=[{"EventBusName": toy.deployment.bus, "Source": "toy", "DetailType": "t", "Detail": '{"fail": true}'}]
-    )
+    toy.put_event({"source": "toy", "detail-type": "t", "detail": {"fail": True}})
     toy.triggers.drain(until=lambda: bool(toy.seen()))
     assert len(toy.seen()) == 2
     (kept,) = [json.loads(body) for body in toy.dead()]

@@ -9,17 +9,14 @@ import base64
 import json
 import logging
 import os
-import ssl
-import threading
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import botocore.credentials
 import botocore.session
 import pytest
-import trustme
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,10 +30,10 @@ from evenkeel.application.operate import Operate
 from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord, ControlRecord
 from tests.fakes import FakeQueue, InMemoryStore, plenty, record
+from tests.tls_server import CA_PEM, response, serving
 
 MARK = "S3CR3Tq7"
-AUTHORITY = trustme.CA()
-CA = base64.b64encode(AUTHORITY.cert_pem.bytes()).decode()
+CA = base64.b64encode(CA_PEM.encode()).decode()
 JUNK = st.one_of(
     st.just(""),
     st.sampled_from(["\n", "\r\n", "\t", " ", "\x00", "\x1b[31m", "\x7f", "\x9b", "'", '"', "\\", "\u202e", "ä", "𐀀"]),
@@ -48,34 +45,19 @@ SECRETS = st.builds(lambda *parts: MARK.join(parts), JUNK, JUNK, JUNK) | st.buil
 )
 
 
-class Echo(BaseHTTPRequestHandler):
+def echo(wire: socket.socket, head: bytes) -> None:
     """Sends back what it was sent, as the message of an error."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        sent = self.headers.get("Authorization", "")
-        text = json.dumps({"message": f"not for {sent}, '{sent!r}', {sent.encode()!r} or {sent[:400]}"}).encode()
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    sent = next(
+        (line[15:] for line in head.decode("latin-1").split("\r\n") if line[:15].lower() == "authorization: "), ""
+    )
+    message = f"not for {sent}, '{sent!r}', {sent.encode()!r} or {sent[:400]}"
+    wire.sendall(response(403, json.dumps({"message": message}).encode()))
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    server.daemon_threads = True
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield f"https://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving(echo) as here:
+        yield here
 
 
 class Overheard(logging.Handler):

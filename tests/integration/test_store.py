@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -31,7 +31,7 @@ from evenkeel.config import (
     Registration,
     ScaleRequestRecord,
     ZoneRecord,
-    ZoneWord,
+    ZoneStatement,
 )
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer
@@ -50,6 +50,8 @@ KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
 MINUTE = timedelta(minutes=1)
+REQUEST = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
+LOOK = EventLookRecord(at=NOW, by="event-1")
 
 
 @dataclass
@@ -61,6 +63,10 @@ class Kept:
     plant: Callable[[str, str], None]  # a cluster's record, as somebody else writes it
     text: Callable[[str, str], str]  # an item's text, by cluster and sort key
     change: Callable[[str, str, str], None]  # an item's text, as a newer release writes it
+
+
+def address(cluster: str, sort_key: str) -> dict[str, Any]:
+    return {"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": sort_key}}
 
 
 @pytest.fixture(params=["memory", "table"])
@@ -80,18 +86,12 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     def plant(cluster: str, text: str) -> None:
         client.put_item(
             TableName=deployment.table,
-            Item={
-                "pk": {"S": f"CLUSTER#{cluster}"},
-                "sk": {"S": "META"},
-                "due": {"S": "DUE"},
-                "record": {"S": text},
-                "version": {"N": "1"},
-            },
+            Item={**address(cluster, "META"), "due": {"S": "DUE"}, "record": {"S": text}, "version": {"N": "1"}},
         )
 
     def item(cluster: str, key: str) -> dict[str, Any]:
         found: dict[str, Any] = client.get_item(
-            TableName=deployment.table, Key={"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": key}}, ConsistentRead=True
+            TableName=deployment.table, Key=address(cluster, key), ConsistentRead=True
         )["Item"]
         return found
 
@@ -113,14 +113,19 @@ def store(kept: Kept) -> Store:
 
 
 @pytest.fixture
-def plant(kept: Kept) -> Callable[[str, str], None]:
-    return kept.plant
-
-
-@pytest.fixture
 def registered(store: Store) -> Store:
     register(store)
     return store
+
+
+def operate_on(kept: Kept) -> Operate:
+    ports: dict[str, Any] = {"store": kept.store, "queue": FakeQueue(), "clock": kept.clock}
+    return Operate(**ports, clusters=FakeClusters({}), random_bytes=os.urandom, dry_run=False)
+
+
+def said(until: datetime, at: datetime = NOW) -> ZoneRecord:
+    """Somebody has spoken of a zone."""
+    return ZoneRecord(words={"x": ZoneStatement(until=until, said_at=at)})
 
 
 def test_what_was_saved_is_loaded(registered: Store) -> None:
@@ -136,12 +141,12 @@ def test_what_was_saved_is_loaded(registered: Store) -> None:
 
 
 def test_what_was_said_about_a_zone_is_loaded_and_replaced_by_whoever_knows_its_version(registered: Store) -> None:
-    said = ZoneRecord(words={"a test": ZoneWord(until=NOW + 30 * MINUTE, said_at=NOW)})
-    registered.save_zone("demo", "eu-central-1", "eu-central-1a", said, None)
+    word = said(NOW + 30 * MINUTE)
+    registered.save_zone("demo", "eu-central-1", "eu-central-1a", word, None)
     found = registered.load("demo")
-    assert found.zones == {"eu-central-1a": said}
+    assert found.zones == {"eu-central-1a": word}
     assert found.state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
-    later = ZoneRecord(words={"a test": ZoneWord(until=NOW, said_at=NOW + MINUTE)})
+    later = said(NOW, NOW + MINUTE)
     with pytest.raises(StateConflictError):
         registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, None)
     registered.save_zone("demo", "eu-central-1", "eu-central-1a", later, found.versions)
@@ -181,6 +186,23 @@ def test_one_clusters_state_is_not_anothers(registered: Store) -> None:
     assert registered.load("demo").state.groups == {}
 
 
+def hold(store: Store, control: ControlRecord) -> None:
+    """What actions say of the cluster."""
+    store.save_record(record(), control, store.load("demo").versions)
+
+
+def registered_control(store: Store) -> ControlRecord | None:
+    found = store.registered("demo")
+    return found[0] if found else None
+
+
+def register_over(store: Store) -> None:
+    """The record once more, over whatever stands there; what actions say is kept as far as it can be read."""
+    found = store.registered("demo")
+    assert found is not None
+    store.save_record(record(), *found)
+
+
 PAUSED = ControlRecord(paused=True)
 
 
@@ -205,17 +227,16 @@ def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Stor
 
 def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) -> None:
     first, second = registered.load("demo").versions, registered.load("demo").versions
-    timer, look = Timer(due=NOW + MINUTE), EventLookRecord(at=NOW, by="event-1")
-    zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
-    request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
+    timer = Timer(due=NOW + MINUTE)
+    zone = said(NOW + MINUTE)
     writes: list[Callable[[Versions], None]] = [
         lambda versions: registered.save_record(record(), PAUSED, versions),
         lambda versions: registered.save_group("demo", KEY, FAILED, versions),
         lambda versions: registered.save_pool("demo", POOL, PoolState(digest="abc"), versions),
         lambda versions: registered.save_zone("demo", "-", "a", zone, versions),
-        lambda versions: registered.save_scale_request("demo", request, versions),
+        lambda versions: registered.save_scale_request("demo", REQUEST, versions),
         lambda versions: registered.save_timer("demo", timer, versions),
-        lambda versions: registered.save_event_look("demo", look, versions),
+        lambda versions: registered.save_event_look("demo", LOOK, versions),
     ]
     for write in writes:
         write(first)
@@ -223,7 +244,7 @@ def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) 
         with pytest.raises(StateConflictError):
             write(second)
     found = registered.load("demo")
-    assert (found.control, found.timer, found.event_look, found.zones) == (PAUSED, timer, look, {"a": zone})
+    assert (found.control, found.timer, found.event_look, found.zones) == (PAUSED, timer, LOOK, {"a": zone})
 
 
 def test_a_write_to_what_was_there_and_is_gone_is_a_conflict(kept: Kept, registered: Store) -> None:
@@ -248,17 +269,15 @@ class TestControl:
     )
 
     def test_it_comes_back_as_it_was_and_the_record_too(self, registered: Store) -> None:
-        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        hold(registered, self.HELD)
         found = registered.load("demo")
         assert (found.record, found.control) == (record(), self.HELD)
-        again = registered.registered("demo")
-        assert again is not None
-        assert again[0] == self.HELD
+        assert registered_control(registered) == self.HELD
 
     def test_the_index_shows_what_is_paused_and_restored(self, registered: Store) -> None:
         restoring = self.HELD.model_copy(update={"restoring": True})
         for control in (self.HELD, restoring, ControlRecord()):
-            registered.save_record(record(), control, registered.load("demo").versions)
+            hold(registered, control)
             found = dict(registered.due())["demo"]
             assert isinstance(found, Registration)
             assert (found.record, found.control()) == (record(), control.model_copy(update={"fixes": ()}))
@@ -278,9 +297,7 @@ class TestControl:
         found = store.load("demo")
         assert found.control == self.HELD
         assert found.record.model_dump() == record().model_dump()
-        again = store.registered("demo")
-        assert again is not None
-        assert again[0] == self.HELD
+        assert registered_control(store) == self.HELD
         resumed = self.HELD.model_copy(update={"paused": False, "paused_until": None})
         store.save_record(found.record, resumed, found.versions)
         assert store.load("demo").control == resumed
@@ -290,37 +307,33 @@ class TestControl:
     ) -> None:
         """It reads the record alone, strictly as it stored it."""
         register(store)
-        store.save_record(record(), self.HELD, store.load("demo").versions)
+        hold(store, self.HELD)
         stored, before = json.loads(kept.text("demo", "META")), json.loads(self.BEFORE)
         named = ("paused", "paused_until", "leaving", "paused_pools", "leaving_pools")
         assert {name: stored[name] for name in named} == {name: before[name] for name in named}
         assert set(stored) <= set(before)
 
     def test_what_such_a_release_says_counts_when_this_one_returns(self, kept: Kept, registered: Store) -> None:
-        registered.save_record(record(), ControlRecord(), registered.load("demo").versions)
+        hold(registered, ControlRecord())
         kept.plant("demo", self.BEFORE)
         assert registered.load("demo").control == self.HELD
 
     def test_it_outlives_a_record_that_nobody_can_read(self, kept: Kept, registered: Store) -> None:
-        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        hold(registered, self.HELD)
         kept.change("demo", "META", "{")
         with pytest.raises(ConfigError):
             registered.load("demo")
-        again = registered.registered("demo")
-        assert again is not None
-        registered.save_record(record(), *again)
+        register_over(registered)
         assert registered.load("demo").control == self.HELD
 
     def test_where_nobody_can_read_it_nothing_is_loaded_and_registering_again_keeps_what_is_paused(
         self, kept: Kept, registered: Store
     ) -> None:
-        registered.save_record(record(), self.HELD, registered.load("demo").versions)
+        hold(registered, self.HELD)
         kept.change("demo", "META#CONTROL", '{"paused": "perhaps"}')
         with pytest.raises(ConfigError, match="paused is 'perhaps'"):
             registered.load("demo")
-        again = registered.registered("demo")
-        assert again is not None
-        registered.save_record(record(), *again)
+        register_over(registered)
         assert registered.load("demo").control == self.HELD.model_copy(update={"fixes": ()})
 
 
@@ -379,25 +392,19 @@ class TestDue:
     def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
         assert list(store.due()) == []
 
-    def test_a_broken_record_is_told_and_does_not_hide_the_others(
-        self, registered: Store, plant: Callable[[str, str], None]
-    ) -> None:
-        plant("broken", '{"id": "broken", "flavours": "all"}')
-        plant("no-json", "{")
+    def test_a_broken_record_is_told_and_does_not_hide_the_others(self, kept: Kept, registered: Store) -> None:
+        kept.plant("broken", '{"id": "broken", "flavours": "all"}')
+        kept.plant("no-json", "{")
         due = dict(registered.due())
         assert _records(registered)["demo"] == record()
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])
 
-    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(
-        self, store: Store, plant: Callable[[str, str], None]
-    ) -> None:
-        plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
+    def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, kept: Kept, store: Store) -> None:
+        kept.plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
         with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
             store.load("demo")
-        again = store.registered("demo")
-        assert again is not None
-        store.save_record(record(), *again)
+        register_over(store)
         assert store.load("demo").record == record()
 
 
@@ -431,9 +438,9 @@ class TestWhatIsOver:
 
     def save_all(self, store: Store) -> None:
         store.save_group("demo", KEY, FAILED, None)
-        store.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)}), None)
-        store.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
-        store.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
+        store.save_zone("demo", "-", "a", said(NOW + MINUTE), None)
+        store.save_scale_request("demo", REQUEST, None)
+        store.save_event_look("demo", LOOK, None)
         store.save_pool("demo", POOL, PoolState(digest="abc"), None)
         store.save_decision("demo", "01A", {"id": "01A"}, NOW + 30 * MINUTE)
 
@@ -463,7 +470,7 @@ class TestWhatIsOver:
 
     def test_an_old_word_and_an_old_request_are_not_either(self, registered: Store) -> None:
         old = NOW - timedelta(days=2000)
-        registered.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=old, said_at=old)}), None)
+        registered.save_zone("demo", "-", "a", said(old, old), None)
         registered.save_scale_request(
             "demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=old, done=True), None
         )
@@ -481,14 +488,7 @@ class TestANewerRelease:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
         kept.change("demo", "META", json.dumps(stored))
         assert _records(registered)["demo"] == record()
-        operate = Operate(
-            store=registered,
-            clusters=FakeClusters({}),
-            queue=FakeQueue(),
-            clock=kept.clock,
-            random_bytes=os.urandom,
-            dry_run=False,
-        )
+        operate = operate_on(kept)
         for action in ("pause", "resume", "pause"):
             assert operate({"action": action, "cluster": "demo"}, plenty)["ok"]
             registered.load("demo")
@@ -523,8 +523,7 @@ class TestANewerRelease:
     def test_its_fields_of_all_that_is_remembered_are_kept_however_often_it_is_written(
         self, kept: Kept, registered: Store
     ) -> None:
-        zone = ZoneRecord(words={"x": ZoneWord(until=NOW + MINUTE, said_at=NOW)})
-        scale_request = ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW)
+        zone = said(NOW + MINUTE)
         control = ControlRecord(paused_pools={"workers": None})
         saves: dict[str, Callable[[Versions | None], None]] = {
             "META#CONTROL": lambda versions: registered.save_record(
@@ -533,7 +532,7 @@ class TestANewerRelease:
             f"GROUP#{KEY}": lambda versions: registered.save_group("demo", KEY, FAILED, versions),
             f"POOL#{POOL}": lambda versions: registered.save_pool("demo", POOL, PoolState(digest="abc"), versions),
             "ZONE#-/a": lambda versions: registered.save_zone("demo", "-", "a", zone, versions),
-            "GROWTH#r1": lambda versions: registered.save_scale_request("demo", scale_request, versions),
+            "GROWTH#r1": lambda versions: registered.save_scale_request("demo", REQUEST, versions),
         }
         for key, save in saves.items():
             save(None)
@@ -556,14 +555,7 @@ class TestANewerRelease:
         assert "scan_interval is '-5'" in str(caught.value)
 
     def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: Store) -> None:
-        operate = Operate(
-            store=registered,
-            clusters=FakeClusters({}),
-            queue=FakeQueue(),
-            clock=kept.clock,
-            random_bytes=os.urandom,
-            dry_run=False,
-        )
+        operate = operate_on(kept)
         given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
         with pytest.raises(ConfigError, match="trouble_after is not a field of this record"):
             operate({"action": "register", "cluster": "demo", "record": given}, plenty)
@@ -588,6 +580,11 @@ class TestTheTableItself:
     def items(self, deployment: Deployment) -> dict[str, dict[str, Any]]:
         scanned = deployment.aws.client("dynamodb").scan(TableName=deployment.table)["Items"]
         return {item["sk"]["S"].partition("#")[0]: item for item in scanned}
+
+    def put_item(self, deployment: Deployment, sort_key: str, text: str) -> None:
+        """As the release before has written it."""
+        item = {**address("demo", sort_key), "record": {"S": text}, "version": {"N": "7"}}
+        deployment.aws.client("dynamodb").put_item(TableName=deployment.table, Item=item)
 
     def test_only_a_clusters_record_is_in_the_index(self, table: DynamoStore, deployment: Deployment) -> None:
         register(table)
@@ -631,15 +628,7 @@ class TestTheTableItself:
 
     def test_an_impaired_zone_is_loaded_under_its_name(self, table: DynamoStore, deployment: Deployment) -> None:
         register(table)
-        deployment.aws.client("dynamodb").put_item(
-            TableName=deployment.table,
-            Item={
-                "pk": {"S": "CLUSTER#demo"},
-                "sk": {"S": "ZONE#eu-central-1/eu-central-1a"},
-                "record": {"S": '{"impaired_until": "2026-01-15T12:30:00Z"}'},
-                "version": {"N": "1"},
-            },
-        )
+        self.put_item(deployment, "ZONE#eu-central-1/eu-central-1a", '{"impaired_until": "2026-01-15T12:30:00Z"}')
         assert table.load("demo").state.zones == {"eu-central-1a": NOW + 30 * MINUTE}
 
     @pytest.mark.parametrize(
@@ -657,15 +646,7 @@ class TestTheTableItself:
         self, table: DynamoStore, deployment: Deployment, sort_key: str, text: str, says: str
     ) -> None:
         register(table)
-        deployment.aws.client("dynamodb").put_item(
-            TableName=deployment.table,
-            Item={
-                "pk": {"S": "CLUSTER#demo"},
-                "sk": {"S": sort_key},
-                "record": {"S": text},
-                "version": {"N": "1"},
-            },
-        )
+        self.put_item(deployment, sort_key, text)
         with pytest.raises(ConfigError) as caught:
             table.load("demo")
         assert says in str(caught.value)
@@ -675,9 +656,9 @@ class TestTheTableItself:
     ) -> None:
         """So that a policy on attributes keeps the function that hears events from writing META."""
         table.save_group("demo", KEY, FAILED, None)
-        table.save_zone("demo", "-", "a", ZoneRecord(words={"x": ZoneWord(until=NOW)}), None)
-        table.save_scale_request("demo", ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW), None)
-        table.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None)
+        table.save_zone("demo", "-", "a", said(NOW), None)
+        table.save_scale_request("demo", REQUEST, None)
+        table.save_event_look("demo", LOOK, None)
         items = self.items(deployment)
         assert set(items) == {"GROUP", "ZONE", "GROWTH", "HEARD"}
         for item in items.values():
@@ -687,18 +668,17 @@ class TestTheTableItself:
         self, table: DynamoStore, deployment: Deployment
     ) -> None:
         register(table)
-        client, word = deployment.aws.client("dynamodb"), {"impaired_until": NOW.isoformat(), "by": "operator"}
+        word = {"impaired_until": NOW.isoformat(), "by": "operator"}
         texts = {
             f"GROUP#{KEY}": GroupRecord.of(FAILED).model_dump_json(by_alias=True, exclude_none=True),
             "ZONE#-/a": json.dumps({**word, "said_at": NOW.isoformat()}),
-            "GROWTH#r1": ScaleRequestRecord(id="r1", nodes=4, pool="workers", at=NOW).model_dump_json(),
+            "GROWTH#r1": REQUEST.model_dump_json(),
         }
         for key, text in texts.items():
-            old = {"pk": {"S": "CLUSTER#demo"}, "sk": {"S": key}, "record": {"S": text}, "version": {"N": "7"}}
-            client.put_item(TableName=deployment.table, Item=old)
+            self.put_item(deployment, key, text)
         found = table.load("demo")
         assert found.state.groups == {KEY: FAILED}
-        assert found.zones["a"].words == {"operator": ZoneWord(until=NOW, said_at=NOW)}
+        assert found.zones["a"].words == {"operator": ZoneStatement(until=NOW, said_at=NOW)}
         assert set(found.scale_requests) == {"r1"}
         after = replace(FAILED, message="newer")
         table.save_group("demo", KEY, after, found.versions)
@@ -715,7 +695,7 @@ class TestTheTableItself:
         for key in ("META#CONTROL", "LOOK", f"POOL#{POOL}", "POOL#x", "LEASE#x"):
             deployment.aws.client("dynamodb").update_item(
                 TableName=deployment.table,
-                Key={"pk": {"S": "CLUSTER#demo"}, "sk": {"S": key}},
+                Key=address("demo", key),
                 UpdateExpression="SET #state = :text, revision = :one",
                 ExpressionAttributeNames={"#state": "state"},
                 ExpressionAttributeValues={":text": {"S": "{}"}, ":one": {"N": "7"}},
@@ -736,7 +716,7 @@ class TestTheTableItself:
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),
-            lambda: gone.save_event_look("demo", EventLookRecord(at=NOW, by="event-1"), None),
+            lambda: gone.save_event_look("demo", LOOK, None),
             lambda: gone.take_lease("demo", "me", 0, NOW, NOW + MINUTE),
             lambda: gone.give_back_lease("demo", lease, NOW),
             lambda: gone.save_decision("demo", "01A", {}, NOW),

@@ -12,10 +12,10 @@ import pytest
 from evenkeel.bootstrap import SystemClock, use_clock
 from sandbox.aws import Deployment
 from sandbox.kube.world import Cluster, World
-from sandbox.template import ROOT
 from sandbox.triggers import InProcess
+from tests.integration.staging import EVENTS, put_kubeconfig
 
-EVENT = json.loads((ROOT / "events" / "widget.json").read_text(encoding="utf-8"))
+EVENT = EVENTS["widget"]
 CLUSTER = EVENT["cluster"]
 
 
@@ -31,10 +31,7 @@ def cluster(deployment: Deployment, functions: InProcess) -> Iterator[Cluster]:
     """A registered cluster under the id that the event names."""
     with World(clusters=["cluster-api"], clock=lambda: datetime.now(UTC)) as world:
         found = world.clusters["cluster-api"]
-        secret = f"evenkeel/{deployment.stack}"
-        kubeconfig = json.dumps(found.api.kubeconfig("evenkeel"))
-        deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
-        record = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": secret}}
+        record = {"flavours": ["cluster-api"], "access": put_kubeconfig(deployment, CLUSTER, found)}
         answer = functions("OperatorFunction", {"action": "register", "cluster": CLUSTER, "record": record})
         assert answer["ok"], answer
         yield found
@@ -132,7 +129,7 @@ def test_where_the_cluster_is_away_it_shows_what_the_table_knows(
     functions: InProcess, cluster: Cluster, deployment: Deployment
 ) -> None:
     deployment.aws.client("secretsmanager").put_secret_value(
-        SecretId=f"evenkeel/{deployment.stack}", SecretString="no kubeconfig"
+        SecretId=f"evenkeel/{deployment.stack}-{CLUSTER}", SecretString="no kubeconfig"
     )
     html = functions("WidgetFunction", EVENT)
     assert "The cluster could not be read" in html

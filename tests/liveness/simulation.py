@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 
-from evenkeel.domain.annotations import read_offer, read_publication, write_decision
+from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.looks import Timer, next_timer
@@ -32,8 +32,7 @@ from evenkeel.domain.model.groups import (
     MachineFailure,
     NodeGroup,
     Observation,
-    Offer,
-    Publication,
+    PublishedBounds,
 )
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import Policy
@@ -98,8 +97,7 @@ class Group:
     running: int
     frozen: bool = False
     version: int = 0
-    offer: Offer | None = None
-    publication: Publication | None = None
+    published: PublishedBounds | None = None
     seen: NodeGroup | None = None  # as the last look found it; None: changed since
 
     @property
@@ -461,8 +459,7 @@ class Simulation:
                 running=group.running,
                 machines=tuple(machine.seen() for machine in group.machines) if listed else None,
                 bounds=(group.bounds.min, group.bounds.max),
-                offer=group.offer,
-                publication=group.publication,
+                published=group.published,
                 weight=case.weights[index] if case.weights else 1,
                 zone_max=case.zone_max[index] if case.zone_max else None,
                 owner_min_max=case.floor,
@@ -529,15 +526,14 @@ class Simulation:
         elif planned.requested > before:
             self._grow(group, planned.requested - before)
         group.bounds = bounds
-        decision = write_decision(
-            planned.offer,
-            moment(self.now),
-            "",
-            bounds,
+        published = PublishedBounds(
+            at=moment(self.now),
+            bounds=bounds,
+            state=planned.state,
             requested=planned.requested,
             before=before if planned.requested != before else None,
         )
-        group.offer, group.publication = read_offer(decision), read_publication(decision)
+        group.published = read_published(write_published(published, planned.requested, ""))
         group.changed()
         self.result.writes += 1
         self._note(f"written: {group.zone}, {planned.state.value}")

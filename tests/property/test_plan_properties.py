@@ -7,12 +7,11 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.application.words import sentences
-from evenkeel.domain.annotations import read_offer, write_decision
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Observation, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.writes import in_safe_order, patches
-from tests.builders import NOW, applied, problems_of
+from tests.builders import applied, problems_of
 from tests.property.worlds import World, clusters, pools
 
 
@@ -181,9 +180,11 @@ def test_the_same_look_gives_the_same_plan(world: World) -> None:
 @given(clusters())
 def test_every_group_is_in_one_pool_or_skipped_and_has_a_reason(world: World) -> None:
     found = world.plan()
-    kept = [planned.group.key for pool in found.pools for planned in pool.groups if not planned.leaves]
-    placed = Counter((key.namespace, key.name) for key in kept)
-    placed += Counter((skipped.namespace, skipped.name) for skipped in found.skipped)
+    skipped = Counter((skipped.namespace, skipped.name) for skipped in found.skipped)
+    placed = Counter((planned.group.key.namespace, planned.group.key.name) for p in found.pools for planned in p.groups)
+    for key in skipped & placed:  # one that carries what we wrote is in no pool, and restored
+        placed[key] -= 1
+    placed += skipped
     assert placed == Counter((member.key.namespace, member.key.name) for member in world.observation.groups)
     for pool in found.pools:
         assert all(sentences(planned.reasons) and all(sentences(planned.reasons)) for planned in pool.groups)
@@ -244,13 +245,6 @@ def test_at_every_moment_between_two_patches_the_maxima_stay_below_the_old_or_th
                 assert bounds.max >= requested
             assert total(now) <= limit
     assert now == end
-
-
-@given(pools())
-def test_what_the_annotation_remembers_is_what_was_planned(world: World) -> None:
-    for planned in world.pool().groups:
-        text = write_decision(planned.offer, NOW, "; ".join(sentences(planned.reasons)))
-        assert read_offer(text) == planned.offer
 
 
 @settings(max_examples=60)

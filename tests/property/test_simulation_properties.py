@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.cli.simulation.engine import ALONE, Record, Run, Shot, variants_of
+from evenkeel.cli.simulation.engine import ALONE, Record, Run, Snapshot, variants_of
 from evenkeel.cli.simulation.measures import simulation_json
 from evenkeel.cli.simulation.scenario import Limit, Scenario, read_scenario
 
@@ -96,7 +96,7 @@ def run(scenario: Scenario, strategy: str) -> Record:
     return Watched(scenario, variant)()
 
 
-def in_zone(zone: str, shot: Shot) -> int:
+def in_zone(zone: str, shot: Snapshot) -> int:
     """Nodes that run there."""
     return sum(group.running for group in shot.groups if group.zone == zone)
 
@@ -107,7 +107,7 @@ names = st.sampled_from(["lax-greedy", "backward-compatible", "adaptive", "balan
 @settings(max_examples=25)
 @given(scenarios())
 def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Scenario) -> None:
-    for shot in run(scenario, "balanced").shots:
+    for shot in run(scenario, "balanced").snapshots:
         for pool in scenario.pools:
             assert sum(group.requested for group in shot.of_pool(pool.name)) <= pool.max
 
@@ -115,7 +115,7 @@ def test_under_balanced_no_pool_ever_requests_more_than_its_maximum(scenario: Sc
 @settings(max_examples=25)
 @given(scenarios(), names)
 def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move(scenario: Scenario, name: str) -> None:
-    for shot in run(scenario, name).shots:
+    for shot in run(scenario, name).snapshots:
         for group in shot.groups:
             assert 0 <= group.running <= group.requested
 
@@ -123,7 +123,7 @@ def test_no_running_node_is_removed_by_evenkeel_and_no_replica_is_lost_by_a_move
 @settings(max_examples=25)
 @given(scenarios(disturbed=False), names.filter(lambda name: name != "static"))
 def test_every_bound_that_the_autoscaler_can_read_is_valid(scenario: Scenario, name: str) -> None:
-    for shot in run(scenario, name).shots:
+    for shot in run(scenario, name).snapshots:
         for group in shot.groups:
             assert group.min is not None
             assert group.max is not None
@@ -146,9 +146,9 @@ def test_a_zone_never_runs_more_than_it_has_or_had_at_the_start(scenario: Scenar
         for zone in scenario.zones
     )
     found = run(scenario.model_copy(update={"zones": zones}), name)
-    for shot in found.shots:
+    for shot in found.snapshots:
         for zone in zones:
             nodes, at_start = (
-                sum(g.running for g in one.groups if g.zone == zone.name) for one in (shot, found.shots[0])
+                sum(g.running for g in one.groups if g.zone == zone.name) for one in (shot, found.snapshots[0])
             )
             assert nodes <= max(room, at_start)

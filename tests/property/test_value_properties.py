@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.domain.annotations import read_adopted, read_offer, write_adopted, write_decision
+from evenkeel.domain.annotations import read_adopted, read_published, write_adopted, write_published
 from evenkeel.domain.bounds.distribute import distribute_over_zones, read_int_or_percent
 from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, Offer, State
+from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, read_count, shown
 from tests.property.worlds import bounds
 
@@ -70,15 +70,20 @@ def test_a_strategy_or_percentage_that_is_none_is_refused_by_a_sentence(value: s
     assert isinstance(_read_or_refuse(read_int_or_percent, value), int | str | None)
 
 
-@given(st.builds(Offer, max=counts, target=counts, state=st.sampled_from(State)), st.text())
-def test_the_decision_annotation_is_read_back_as_it_was_written(offer: Offer, why: str) -> None:
-    assert read_offer(write_decision(offer, datetime(2026, 1, 1, tzinfo=UTC), why)) == offer
+@given(counts, counts, st.sampled_from(State), st.none() | counts, st.text())
+def test_the_decision_annotation_is_read_back_as_it_was_written(
+    low: int, more: int, state: State, before: int | None, why: str
+) -> None:
+    bounds = Bounds(min(low, more), max(low, more))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    published = PublishedBounds(at=at, bounds=bounds, state=state, requested=low, before=before)
+    assert read_published(write_published(published, low, why)) == published
 
 
 @given(st.text() | json_values.map(json.dumps))
 def test_an_annotation_that_somebody_has_edited_is_no_offer_and_no_crash(text: str) -> None:
-    found = read_offer(text)
-    assert found is None or isinstance(found, Offer)
+    found = read_published(text)
+    assert found is None or isinstance(found, PublishedBounds)
 
 
 @given(st.none() | bounds)
@@ -98,4 +103,4 @@ def test_every_code_and_message_has_a_class(code: str, message: str) -> None:
 
 @pytest.mark.parametrize("depth", [100_000])
 def test_a_nested_annotation_is_no_offer(depth: int) -> None:
-    assert read_offer("[" * depth + "]" * depth) is None
+    assert read_published("[" * depth + "]" * depth) is None

@@ -77,7 +77,7 @@ bounds = st.sampled_from(BOUNDS)
 maybe_bounds = one_of([None], BOUNDS)
 maybe_limits = one_of([None], [None], BOUNDS)
 maybe_counts = one_of([None], [None], range(10))
-offers = one_of([None], starmap(offered, product(range(10), range(10), State)))
+offers = one_of([None], starmap(offered, product(range(10), State)))
 backoffs = one_of(
     [None],
     map(in_backoff, FailureClass),
@@ -119,7 +119,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
     found, offer, listed = draw(maybe_bounds), draw(offers), draw(listed_of(max(0, requested - running)))
     fence, two_objects, untouched = draw(flags)
     if found is not None and offer is not None and untouched:
-        offer = replace(offer, max=found.max)  # what we published and nobody has touched
+        offer = replace(offer, bounds=found)  # what we published and nobody has touched
     frozen_because, weight, floor_max = (None, 1, 0) if plain else draw(extras)
     return group(
         zone,
@@ -127,7 +127,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         running=running,
         pool=pool,
         bounds=found and (found.min, found.max),
-        offer=offer,
+        published=offer,
         machines=None if listed is None else _machines(running, [draw(ages) for _ in range(listed)]),
         fencing_enabled=fence,
         two_objects=two_objects,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -12,20 +11,17 @@ import pytest
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.application.errors import AccessError, BadRequestError, QueueUnavailableError
 from evenkeel.application.events import Ignored, ScaleRequestEvent, Verdict
-from evenkeel.application.operate import Operate
-from evenkeel.application.request_scale import RequestScale
 from evenkeel.config import ScaleRequestRecord
 from sandbox.template import ROOT
-from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, register
+from tests.fakes import NOW, FakeClusters, register
+from tests.house import House
 
 EVENT = json.loads((ROOT / "events" / "failure-scale-up.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
-def ask() -> RequestScale:
-    store = InMemoryStore()
-    register(store)
-    return RequestScale(store=store, queue=FakeQueue(), clock=FakeClock())
+def ask() -> Any:
+    return House().request_scale
 
 
 def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
@@ -33,23 +29,23 @@ def wanted(cluster: str = "demo", **fields: Any) -> ScaleRequestEvent:
     return ScaleRequestEvent(cluster=cluster, record=ScaleRequestRecord.model_validate(given))
 
 
-def test_a_request_is_written_down_and_the_cluster_looked_at(ask: RequestScale) -> None:
+def test_a_request_is_written_down_and_the_cluster_looked_at(ask: Any) -> None:
     assert ask(wanted()).verdict is Verdict.RECORDED
     assert ask.store.load("demo").scale_requests["r1"].nodes == 3
-    assert ask.queue.clusters == ["demo"]  # type: ignore[attr-defined]
+    assert ask.queue.clusters == ["demo"]
 
 
-def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask: RequestScale) -> None:
-    ask.queue.broken = QueueUnavailableError("away")  # type: ignore[attr-defined]
+def test_asked_again_it_is_the_same_request_and_the_look_is_asked_for_again(ask: Any) -> None:
+    ask.queue.broken = QueueUnavailableError("away")
     with pytest.raises(QueueUnavailableError):
         ask(wanted())
-    ask.queue.broken = None  # type: ignore[attr-defined]
+    ask.queue.broken = None
     assert ask(wanted()).verdict is Verdict.RECORDED
-    assert ask.queue.clusters == ["demo"]  # type: ignore[attr-defined]
+    assert ask.queue.clusters == ["demo"]
     assert len(ask.store.load("demo").scale_requests) == 1
 
 
-def test_one_id_is_not_taken_for_two_different_requests(ask: RequestScale) -> None:
+def test_one_id_is_not_taken_for_two_different_requests(ask: Any) -> None:
     ask(wanted())
     heard = ask(wanted(nodes=5))
     assert heard.verdict is Verdict.IGNORED
@@ -61,28 +57,26 @@ def test_one_id_is_not_taken_for_two_different_requests(ask: RequestScale) -> No
     ("fields", "said"),
     [
         ({"paused": True}, "demo is paused: it waits, for an hour at most"),
-        ({"leaving": True}, "demo is being left: it waits, for an hour at most"),
+        ({"leaving": True}, "demo is being restored: it waits, for an hour at most"),
         ({"paused_pools": {"workers": None}}, "demo is looked at now"),
     ],
 )
-def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(
-    ask: RequestScale, fields: dict[str, Any], said: str
-) -> None:
+def test_nobody_is_told_that_a_cluster_is_looked_at_which_is_not(ask: Any, fields: dict[str, Any], said: str) -> None:
     register(ask.store, versions=ask.store.load("demo").versions, **fields)
     assert ask(wanted()).message.endswith(said)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(120, Verdict.RECORDED), (121, Verdict.IGNORED)])
-def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: RequestScale, seconds: int, verdict: Verdict) -> None:
+def test_whoever_asks_may_have_a_clock_two_minutes_ahead(ask: Any, seconds: int, verdict: Verdict) -> None:
     assert ask(wanted(at=NOW + timedelta(seconds=seconds))).verdict is verdict
 
 
-def test_one_that_is_done_asks_for_nothing_more(ask: RequestScale) -> None:
+def test_one_that_is_done_asks_for_nothing_more(ask: Any) -> None:
     ask.store.save_scale_request("demo", wanted().record.model_copy(update={"done": True, "result": "3 nodes"}), None)
     heard = ask(wanted())
     assert heard.verdict is Verdict.KNOWN
     assert "3 nodes" in heard.message
-    assert ask.queue.clusters == []  # type: ignore[attr-defined]
+    assert ask.queue.clusters == []
 
 
 @pytest.mark.parametrize(
@@ -94,12 +88,12 @@ def test_one_that_is_done_asks_for_nothing_more(ask: RequestScale) -> None:
     ],
 )
 def test_what_can_never_be_carried_out_is_explained_and_acknowledged(
-    ask: RequestScale, asked: ScaleRequestEvent, why: str
+    ask: Any, asked: ScaleRequestEvent, why: str
 ) -> None:
     heard = ask(asked)
     assert heard.verdict is Verdict.IGNORED
     assert why in heard.message
-    assert ask.queue.clusters == []  # type: ignore[attr-defined]
+    assert ask.queue.clusters == []
 
 
 def test_the_event_in_events_is_read_as_a_request() -> None:
@@ -136,31 +130,27 @@ def test_a_malformed_event_is_ignored_with_the_field_named(change: dict[str, obj
     assert field in word.reason
 
 
-def test_one_id_may_come_again_with_its_groups_in_another_order(ask: RequestScale) -> None:
+def test_one_id_may_come_again_with_its_groups_in_another_order(ask: Any) -> None:
     ask(wanted(only=("a", "b")))
     assert ask(wanted(only=("b", "a"), at=NOW - timedelta(minutes=1))).verdict is Verdict.RECORDED
 
 
 class TestOperator:
     @pytest.fixture
-    def operate(self, ask: RequestScale) -> Operate:
-        clusters = FakeClusters({"demo": AccessError("away")})
-        return Operate(
-            store=ask.store, clusters=clusters, queue=ask.queue, clock=ask.clock, random_bytes=os.urandom, dry_run=False
-        )
+    def house(self) -> House:
+        return House(clusters=FakeClusters({"demo": AccessError("away")}))
 
     @pytest.mark.parametrize(("action", "nodes"), [("scale-up", 2), ("scale-down", -2)])
-    def test_an_operator_asks_for_nodes_or_gives_them_back(self, operate: Operate, action: str, nodes: int) -> None:
-        event = {"action": action, "cluster": "demo", "pool": "workers", "nodes": 2, "only": ["workers-a"]}
-        answer = operate(event, plenty)
-        kept = operate.store.load("demo").scale_requests[answer["request"]]
+    def test_an_operator_asks_for_nodes_or_gives_them_back(self, house: House, action: str, nodes: int) -> None:
+        answer = house.ask(action, pool="workers", nodes=2, only=["workers-a"])
+        kept = house.store.load("demo").scale_requests[answer["request"]]
         assert (kept.nodes, kept.only) == (nodes, ("workers-a",))
         assert "demo is looked at now" in answer["message"]
 
-    def test_status_tells_what_became_of_it(self, operate: Operate) -> None:
+    def test_status_tells_what_became_of_it(self, house: House) -> None:
         done = wanted().record.model_copy(update={"done": True, "result": "refused: no such pool"})
-        operate.store.save_scale_request("demo", done, None)
-        told = operate({"action": "status", "cluster": "demo"}, plenty)["requests"]["r1"]
+        house.store.save_scale_request("demo", done, None)
+        told = house.ask("status")["requests"]["r1"]
         assert told == {
             "pool": "workers",
             "group": None,
@@ -172,10 +162,10 @@ class TestOperator:
         }
 
     @pytest.mark.parametrize("nodes", [None, 0, -3, "2", True, 1.5])
-    def test_a_number_that_is_none_is_named(self, operate: Operate, nodes: object) -> None:
+    def test_a_number_that_is_none_is_named(self, house: House, nodes: object) -> None:
         with pytest.raises(BadRequestError, match="nodes is"):
-            operate({"action": "scale-up", "cluster": "demo", "pool": "workers", "nodes": nodes}, plenty)
+            house.ask("scale-up", pool="workers", nodes=nodes)
 
-    def test_pool_or_group_must_be_named(self, operate: Operate) -> None:
+    def test_pool_or_group_must_be_named(self, house: House) -> None:
         with pytest.raises(BadRequestError, match="scale-up needs a pool or a group"):
-            operate({"action": "scale-up", "cluster": "demo", "nodes": 1}, plenty)
+            house.ask("scale-up", nodes=1)

@@ -221,7 +221,6 @@ class TestTheLastNodes:
         pool.look()
         while (now := pool.groups[0].requested) < wanted:
             bounds = pool.groups[0].bounds
-            assert bounds is not None
             pool.look(10, a=max(now, min(wanted, bounds.max)))
             elapsed += 10
             assert elapsed < 600, "the last nodes never reach the zone that needs them"
@@ -376,9 +375,9 @@ def test_the_last_free_node_stays_where_it_was_offered() -> None:
     found = pool_plan(zones((4, 4, 3)), numbers(0, 12))
     assert maxima(found) == (4, 4, 4)
     settled = [
-        group("a", 4, bounds=(0, 4), offer=offered(4, 4)),
-        group("b", 4, bounds=(0, 4), offer=offered(4, 4)),
-        group("c", 3, bounds=(0, 4), offer=offered(4, 3)),
+        group("a", 4, bounds=(0, 4), published=offered(4)),
+        group("b", 4, bounds=(0, 4), published=offered(4)),
+        group("c", 3, bounds=(0, 4), published=offered(4)),
     ]
     assert not pool_plan(settled, numbers(0, 12)).changes
 

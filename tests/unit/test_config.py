@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.stored import GroupRecord, StateFile
 from evenkeel.config import (
     ClusterFile,
+    ClusterPolicy,
     ConfigError,
     Registration,
     Settings,
@@ -280,3 +281,17 @@ class TestState:
             state = record_failure(state, at, FailureClass.QUOTA, f"{age} ünusual", BackoffPolicy())
         text = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
         assert read_json(GroupRecord, text, "here").state() == state
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, OnFailure.RELEASE),
+        ({"autoscaler": "none"}, OnFailure.MOVE),
+        ({"autoscaler": "none", "on_failure": "hold"}, OnFailure.HOLD),
+    ],
+)
+def test_without_an_autoscaler_stuck_replicas_are_moved_unless_the_record_says_otherwise(
+    fields: dict[str, str], expected: OnFailure
+) -> None:
+    assert ClusterPolicy.model_validate(fields).policy().on_failure is expected

@@ -1,6 +1,5 @@
 """Bounds that somebody keeps putting back: counted per publication, given up after three, tried again on resume."""
 
-import os
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,33 +8,32 @@ import pytest
 from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.operate import Operate
 from evenkeel.application.words import sentences
-from evenkeel.domain.annotations import read_publication, write_decision
+from evenkeel.domain.annotations import read_published, write_published
 from evenkeel.domain.bounds.balanced import BALANCED
-from evenkeel.domain.health.observed import see
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, Publication, State
+from evenkeel.domain.health.observed import observe_health
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PublishedBounds, State
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan
-from tests.fakes import FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, register
+from tests.builders import MINUTE, NOW, group, in_backoff, key, numbers, pool_plan, zones
+from tests.house import House
 
 _TIMEOUT = timedelta(minutes=15)
 
 
 def _put_back(minutes: int, *, ours: Bounds = Bounds(1, 8), theirs: Bounds = Bounds(0, 4)) -> NodeGroup:  # noqa: B008
     """A group on which we published `ours`, and somebody wrote `theirs` over it."""
-    published = Publication(at=NOW + minutes * MINUTE, bounds=ours)
-    return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, publication=published, bounds_by="argocd")
+    published = PublishedBounds(at=NOW + minutes * MINUTE, bounds=ours)
+    return replace(group("a", 2, bounds=(0, 4)), bounds=theirs, published=published, bounds_by="argocd")
 
 
 def _seen(minutes: list[int]) -> GroupState | None:
     state: GroupState | None = None
     for minute in minutes:
         at = NOW + (minute + 1) * MINUTE
-        state = see(_put_back(minute), state, at, BackoffPolicy(), _TIMEOUT)
-        state = see(
+        state = observe_health(_put_back(minute), state, at, BackoffPolicy(), _TIMEOUT)
+        state = observe_health(
             _put_back(minute), state, at + MINUTE, BackoffPolicy(), _TIMEOUT
         )  # the next look counts nothing new
     return state
@@ -43,7 +41,6 @@ def _seen(minutes: list[int]) -> GroupState | None:
 
 def test_three_times_within_an_hour_is_an_owner_and_it_is_named() -> None:
     state = _seen([0, 20, 40])
-    assert state is not None
     assert state.contested_since is not None
     assert state.contested_by == "argocd"
 
@@ -57,10 +54,9 @@ def test_what_was_longer_ago_than_an_hour_does_not_hide_three_times_within_one()
 def test_replicas_that_are_put_back_three_times_within_an_hour_are_contested_as_bounds_are() -> None:
     state: GroupState | None = None
     for minute in (0, 20, 40):
-        wrote = Publication(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
-        found = replace(group("a", 4, running=1, bounds=(0, 4)), publication=wrote, replicas_by="argocd")
-        state = see(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
-    assert state is not None
+        wrote = PublishedBounds(at=NOW + minute * MINUTE, bounds=Bounds(0, 4), requested=1, before=4)
+        found = replace(group("a", 4, running=1, bounds=(0, 4)), published=wrote, replicas_by="argocd")
+        state = observe_health(found, state, NOW + (minute + 1) * MINUTE, BackoffPolicy(), _TIMEOUT)
     assert state.contested_replicas
     assert (state.contested_since, state.contested_by) == (NOW + 41 * MINUTE, "argocd")
 
@@ -71,7 +67,6 @@ def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() ->
     pool = pool_plan(members, numbers(0, 12), states={key("a"): contested})
     first = pool.groups[0]
     assert (first.state, first.requested) == (State.FENCED, 4)
-    assert first.bounds is not None
     assert first.bounds.max == 4
     assert "replicas stay as they are: argocd put them back 3 times" in "; ".join(sentences(first.reasons))
     assert pool.contested == (str(key("a")),)
@@ -83,13 +78,12 @@ def test_contested_replicas_stay_and_the_bounds_of_the_group_are_still_ours() ->
 @pytest.mark.parametrize("minutes", [[0], [0, 20], [0, 40, 80], [0, 59, 118]])
 def test_less_often_is_an_edit_and_is_written_over(minutes: list[int]) -> None:
     state = _seen(minutes)
-    assert state is not None
     assert state.contested_since is None
 
 
 def test_bounds_as_we_published_them_are_nobody_s_doing() -> None:
     untouched = _put_back(0, theirs=Bounds(1, 8))
-    assert see(untouched, None, NOW + MINUTE, BackoffPolicy(), _TIMEOUT) is None
+    assert observe_health(untouched, None, NOW + MINUTE, BackoffPolicy(), _TIMEOUT) is None
 
 
 def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
@@ -107,34 +101,37 @@ def test_a_contested_group_is_left_alone_and_says_who_and_what_to_do() -> None:
 
 
 def test_resume_tries_again() -> None:
-    store = InMemoryStore()
-    register(store, "blue")
-    store.save_group("blue", key("a"), GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,)), None)
-    away = FakeClusters({"blue": ClusterUnavailableError("blue does not answer")})
-    use = Operate(
-        store=store, clusters=away, queue=FakeQueue(), clock=FakeClock(NOW), random_bytes=os.urandom, dry_run=False
-    )
-    assert use({"action": "status", "cluster": "blue"}, plenty)["groups"][str(key("a"))]["contestedBy"] == "argocd"
-    assert use({"action": "resume", "cluster": "blue"}, plenty)["ok"]
-    assert store.load("blue").state.groups[key("a")].contested_since is None
+    house = House()
+    house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+    contested = GroupState(contested_since=NOW, contested_by="argocd", reverts=(NOW,))
+    house.store.save_group("demo", key("a"), contested, None)
+    assert house.ask("status")["groups"][str(key("a"))]["contestedBy"] == "argocd"
+    assert house.ask("resume")["ok"]
+    assert house.group_state().contested_since is None
 
 
-def test_what_we_publish_is_read_back_and_garbage_is_no_publication() -> None:
-    offer = replace(group("a", 2), bounds=Bounds(1, 8))
-    text = write_decision(
-        plan(
-            Observation(groups=(replace(offer, pool_max=8, zone="a"),)), ClusterState(), Policy(strategy=BALANCED), NOW
-        )
-        .pools[0]
-        .groups[0]
-        .offer,
-        NOW,
-        "why",
-        Bounds(1, 8),
+def test_resume_has_replicas_written_again_that_somebody_kept_putting_back() -> None:
+    house = House(zones((6, 2, 2), running=(1, 2, 2), bounds=[(1, 9)] * 3))
+    house.fail("a")
+    versions = house.store.load("demo").versions
+    house.store.save_group(
+        "demo",
+        key("a"),
+        replace(house.group_state(), contested_since=NOW, contested_by="argocd", contested_replicas=True),
+        versions,
     )
-    assert read_publication(text) == Publication(at=NOW, bounds=Bounds(1, 8))
+    house.run()
+    assert house.cluster.groups[key("a")].requested == 6
+    assert house.ask("resume")["ok"]
+    house.run()
+    assert house.cluster.groups[key("a")].requested == 1
+
+
+def test_what_we_publish_is_read_back_and_garbage_is_not() -> None:
+    published = PublishedBounds(at=NOW, bounds=Bounds(1, 8), state=State.FENCED, requested=2, before=3)
+    assert read_published(write_published(published, 2, "why")) == published
     for garbage in (None, "", "[]", "{}", '{"at": "soon", "min": 1, "max": 2}', '{"at": 5, "min": 9, "max": 2}'):
-        assert read_publication(garbage) is None
+        assert read_published(garbage) is None
 
 
 def test_the_last_foreign_writer_of_the_bounds_is_named_from_managed_fields() -> None:

@@ -23,7 +23,7 @@ from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
 from evenkeel.config import ConfigError, Registration, read_model
-from evenkeel.domain.annotations import read_offer, read_publication
+from evenkeel.domain.annotations import read_published
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.health.failures import classify
@@ -237,8 +237,7 @@ def test_the_events_and_messages_shown_can_be_read() -> None:
 
 def test_the_decision_annotation_shown_can_be_read_back() -> None:
     _, text = blocks(ROOT / "docs" / "annotations.md", "json")[0]
-    assert read_offer(text) is not None
-    assert read_publication(text) is not None
+    assert read_published(text) is not None
 
 
 def grown_to_its_bound(wanted: int, policy: Policy) -> PoolPlan:

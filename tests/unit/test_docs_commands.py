@@ -5,13 +5,11 @@ docs/simulate.md is left to test_simulation_command.py, which runs its commands 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import EvenkeelError
-from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.cli import acting, live, reporting
+from evenkeel.application.operate import answer_of_error
+from evenkeel.cli import acting, live
 from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
@@ -32,16 +29,8 @@ from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from tests.builders import group, key
-from tests.fakes import (
-    FakeBus,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    register,
-)
+from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, register
+from tests.house import House
 from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -90,34 +79,25 @@ class Stack:
     """Stack `evenkeel` with clusters blue and green registered in dry run. Its worker runs after every question."""
 
     def __init__(self) -> None:
-        self.clock, self.store, self.queue = FakeClock(NOON), InMemoryStore(), FakeQueue()
+        self.clock, self.store = FakeClock(NOON), InMemoryStore()
         clusters = FakeClusters({"blue": FakeCluster(outage()), "green": FakeCluster(too_small())})
-        ports: dict[str, Any] = {
-            "store": self.store,
-            "clusters": clusters,
-            "queue": self.queue,
-            "clock": self.clock,
-            "dry_run": True,
-        }
-        chance = count()
-        self.operate = Operate(**ports, random_bytes=os.urandom)
-        self.rebalance = Rebalance(**ports, bus=FakeBus(), random_bytes=lambda size: next(chance).to_bytes(size))
+        self.house = House(store=self.store, clusters=clusters, clock=self.clock, stack_dry_run=True)
         for cluster in clusters.by_id:
             register(self.store, cluster, dry_run=None)
         failed = NOON - timedelta(minutes=2)
         state = record_failure(GroupState(), failed, FailureClass.CAPACITY, "no room", BackoffPolicy())
         self.store.save_group("blue", key("b", namespace="prod"), state, None)
-        self.rebalance("blue", "scan", plenty)
+        self.house.rebalance("blue", "scan", plenty)
 
     def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         assert stack == "evenkeel"
         try:
-            answer = self.operate(event, plenty)
+            answer = self.house.operate(event, plenty)
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
-        if self.queue.requests:
-            self.queue.requests.clear()
-            self.rebalance(event["cluster"], str(event["action"]), plenty)
+        if self.house.queue.requests:
+            self.house.queue.requests.clear()
+            self.house.rebalance(event["cluster"], str(event["action"]), plenty)
         return answer
 
 
@@ -151,8 +131,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
     for block in SHOWN[page]:
         stack = Stack()
-        for asking in (acting, reporting):
-            monkeypatch.setattr(asking, "ask", stack.ask)
+        monkeypatch.setattr(acting, "ask", stack.ask)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])
             assert Path(words[0]).name == "evenkeel", command

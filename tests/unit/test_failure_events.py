@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,12 +30,11 @@ from evenkeel.application.events import (
     ZoneShift,
 )
 from evenkeel.application.failure import RecordFailure
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.zones import RecordZoneShift
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import GroupKey
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
+from tests.house import House
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "123456789012"
@@ -218,6 +216,7 @@ def test_a_refused_launch_names_the_cluster_by_its_tags_and_no_group() -> None:
     assert (found.cluster, found.called, found.name) == (None, ("demo-cluster-api",), None)
     assert (found.machine, found.zone) == (MACHINE, "eu-central-1a")
     assert found.code == "Server.InsufficientInstanceCapacity"
+    assert "timed out" in failure(event("failure-cloudtrail-run-instances", errorMessage="it timed out")).message
 
 
 def test_what_a_fleet_could_not_launch_is_found_inside_its_answer_also_beside_what_it_launched() -> None:
@@ -344,17 +343,17 @@ class Registered:
     """Cluster demo-cluster-api, whose record names these accounts, and the functions' use cases."""
 
     def __init__(self, *accounts: str) -> None:
-        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOON + timedelta(minutes=1))
+        self.house = House(store=InMemoryStore(), clock=FakeClock(NOON + timedelta(minutes=1)))
+        self.store, self.queue = self.house.store, self.house.queue
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
             register(self.store, cluster, **fields)
 
     def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
-        ports: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
         receive = ReceiveEvent(
-            record_failure=RecordFailure(**ports),
-            record_zone_shift=RecordZoneShift(**ports),
-            request_scale=RequestScale(**ports),
+            record_failure=self.house.record_failure,
+            record_zone_shift=self.house.record_zone_shift,
+            request_scale=self.house.request_scale,
             idempotent=lambda key, remaining, work: work(),
         )
         answer = receive(read_event(given, account), lambda: 60.0)
@@ -528,46 +527,6 @@ def test_a_known_event_with_any_one_field_turned_to_garbage_never_raises(place: 
         inner = inner[key]
     inner[path[-1]] = value
     harmless(given)
-
-
-# ---------------------------------------------------------------- classes
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (lambda e: e.update(errorCode="Server.InsufficientInstanceCapacity"), "capacity"),
-        (lambda e: e.update(errorCode="Server.InsufficientHostCapacity"), "capacity"),
-        (lambda e: e.update(errorCode="Client.UnfulfillableCapacity"), "capacity"),
-        (lambda e: e.update(errorCode="Client.ReservationCapacityExceeded"), "capacity"),
-        (lambda e: e.update(errorCode="Client.SpotMaxPriceTooLow"), "capacity"),
-        (lambda e: e.update(errorCode="Client.VcpuLimitExceeded", errorMessage=""), "quota"),
-        (lambda e: e.update(errorCode="Client.InstanceLimitExceeded", errorMessage=""), "quota"),
-        (lambda e: e.update(errorCode="Client.InsufficientFreeAddressesInSubnet", errorMessage=""), "capacity"),
-        (lambda e: e.update(errorCode="Client.RequestLimitExceeded", errorMessage=""), "unknown"),
-        (lambda e: e.update(errorCode="Client.UnauthorizedOperation", errorMessage=""), "configuration"),
-        (lambda e: e.update(errorCode="Client.InvalidAMIID.NotFound", errorMessage=""), "configuration"),
-        (lambda e: e.update(errorCode="Server.InternalError", errorMessage="timed out"), "timeout"),
-        (lambda e: e.update(errorCode="Server.InternalError", errorMessage="An internal error"), "unknown"),
-    ],
-)
-def test_codes_of_cloudtrail_are_classed_without_their_prefix(change: Callable[[Any], None], kind: str) -> None:
-    given = event("failure-cloudtrail-run-instances")
-    change(given["detail"])
-    found = failure(given)
-    assert classify(found.code, found.message) == kind
-
-
-@pytest.mark.parametrize(
-    ("message", "kind"),
-    [
-        ("InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity", "capacity"),
-        ("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32", "quota"),
-        ("InsufficientFreeAddressesInSubnet: The specified subnet has not enough free addresses", "capacity"),
-        ("nothing that anybody knows", "capacity"),
-    ],
-)
-def test_mcms_resource_exhausted_is_told_apart_by_its_message(message: str, kind: str) -> None:
-    found = failure(event("provisioning-failure", code="ResourceExhausted", message=message))
-    assert classify(found.code, found.message) == kind
 
 
 # ---------------------------------------------------------------- the page

@@ -14,6 +14,10 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
         # AWS, as SDKs, CloudTrail and machine-controller-manager tell it
         ("InsufficientInstanceCapacity", "", FailureClass.CAPACITY),
         ("Server.InsufficientInstanceCapacity", "", FailureClass.CAPACITY),
+        ("Server.InsufficientHostCapacity", "", FailureClass.CAPACITY),
+        ("Client.UnfulfillableCapacity", "", FailureClass.CAPACITY),
+        ("Client.ReservationCapacityExceeded", "", FailureClass.CAPACITY),
+        ("Client.SpotMaxPriceTooLow", "", FailureClass.CAPACITY),
         ("Client.VcpuLimitExceeded", "", FailureClass.QUOTA),
         ("Client.InstanceLimitExceeded", "", FailureClass.QUOTA),
         ("Client.MaxSpotInstanceCountExceeded", "", FailureClass.QUOTA),
@@ -90,6 +94,8 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
         ("OperationNotAllowed", "Operation could not be completed as it results in exceeding approved quota", "quota"),
         ("", "No valid host was found. There are not enough hosts available.", FailureClass.CAPACITY),
         # time
+        ("Server.InternalError", "timed out", FailureClass.TIMEOUT),
+        ("Server.InternalError", "An internal error", FailureClass.UNKNOWN),
         ("DeadlineExceeded", "", FailureClass.TIMEOUT),
         ("timeout", "Machine did not join the cluster within 20m", FailureClass.TIMEOUT),
     ],

@@ -15,12 +15,7 @@ LAX_WITHOUT_MINIMUM = numbers(0, 4, LAX_GREEDY)
 @pytest.mark.parametrize("policy", [LAX, LAX_WITHOUT_MINIMUM], ids=["minimum 3", "minimum 0"])
 @pytest.mark.parametrize(
     ("launched", "expected"),
-    [
-        ((1, 0, 0), (4, 3, 3)),
-        ((2, 1, 0), (3, 2, 1)),
-        ((2, 1, 1), (2, 1, 1)),
-        ((0, 0, 0), (4, 4, 4)),
-    ],
+    [((1, 0, 0), (4, 3, 3)), ((2, 1, 0), (3, 2, 1)), ((2, 1, 1), (2, 1, 1)), ((0, 0, 0), (4, 4, 4))],
 )
 def test_lax_greedy_offers_every_zone_what_the_others_do_not_hold(policy, launched, expected) -> None:
     found = pool_plan(zones(launched), policy)
@@ -50,12 +45,7 @@ def test_backward_compatible_keeps_its_split_where_an_autoscaler_fences_by_itsel
 
 @pytest.mark.parametrize(
     ("launched", "expected"),
-    [
-        ((0, 0, 0), (4, 4, 4)),
-        ((1, 0, 0), (4, 3, 3)),
-        ((2, 1, 0), (3, 2, 1)),
-        ((2, 1, 1), (2, 1, 1)),
-    ],
+    [((0, 0, 0), (4, 4, 4)), ((1, 0, 0), (4, 3, 3)), ((2, 1, 0), (3, 2, 1)), ((2, 1, 1), (2, 1, 1))],
 )
 def test_adaptive_is_lax_greedy_with_a_minimum_per_zone(launched, expected) -> None:
     found = pool_plan(zones(launched), SHARED)

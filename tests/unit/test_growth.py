@@ -14,13 +14,13 @@ from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
-from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.moves import SCALE_REQUEST_KEPT, Move, ScaleRequest
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, share_out
+from evenkeel.domain.replicas.requests import share_out
 from tests.builders import (
     MINUTE,
     NOW,
@@ -256,7 +256,6 @@ class TestAfterACrash:
         pools = self.begun(4, {str(key("a")): 2, str(key("b")): 2})
         pool = grown(done, ScaleRequest(id="r", nodes=4, at=NOW, pool=POOL), pools=pools)
         assert requested(pool) == (2, 2)
-        assert pool.scale_request is not None
         assert pool.scale_request.nodes == 0
 
     def test_what_was_to_be_given_back_and_was_not_goes_now(self) -> None:

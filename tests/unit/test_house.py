@@ -1,13 +1,18 @@
-"""What the way of working rests on: one set of commands, and files that are where CONTRIBUTING.md says."""
+"""What the way of working rests on: short functions, one set of commands, files where CONTRIBUTING.md says."""
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
+import pytest
 import yaml
 
 from sandbox.template import ROOT
 
+LONGEST = 50
+PRODUCT = [path for room in ("layers", "functions") for path in sorted((ROOT / room).rglob("*.py"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
 
@@ -26,3 +31,36 @@ def test_contributing_names_commands_and_files_that_exist() -> None:
     named = [text for text in code if re.fullmatch(r"[\w.-]+(/[\w.-]+)+|[\w-]+\.(?:yaml|md)", text)]
     assert len(named) > 20
     assert [text for text in named if not (ROOT / text).exists()] == []
+
+
+def overlong(source: str) -> list[str]:
+    """Functions, docstring included, of more than 50 lines whose `def` has no comment with a reason above it."""
+    lines = source.splitlines()
+    return [
+        f"{function.name}: {length} lines"
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (function.end_lineno or 0) - function.lineno + 1) > LONGEST
+        and not re.match(r"\s*# ?\w+ \w+ \w+", lines[function.lineno - 2])
+    ]
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_function_of_the_product_stays_within_50_lines_or_says_why(path: Path) -> None:
+    assert overlong(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_long_function_is_found_wherever_it_stands_and_a_rule_above_it_is_no_reason() -> None:
+    def shown(comment: str, statements: int) -> str:
+        return f"class Room:\n    {comment}\n    def walk(self):\n" + "        pass\n" * statements
+
+    assert overlong(shown("", LONGEST - 1)) == []
+    assert overlong(shown("", LONGEST)) == ["walk: 51 lines"]
+    assert overlong(shown("# ---------- walking", LONGEST)) == ["walk: 51 lines"]
+    assert overlong(shown("# One table of cases: parts of it would explain nothing.", LONGEST)) == []
+
+
+def test_whoever_passes_a_limit_of_the_linter_says_why() -> None:
+    for path in PRODUCT:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert not re.search(r"# noqa: (?:C901|PLR0913)(?:, ?(?:C901|PLR0913))*\s*$", line), f"{path}: {line}"

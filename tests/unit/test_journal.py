@@ -47,7 +47,6 @@ def test_the_bounds_before_us_are_written_down_and_those_that_are_known_stay() -
 def test_nodes_that_are_asked_for_are_all_carried_with_their_request() -> None:
     asked = ScaleRequest(id="r1", nodes=4, at=NOW - timedelta(minutes=1), pool="workers", only=frozenset({"b"}))
     move = opened(replace(MOVING, scale_request=asked), ID).move
-    assert move is not None
     assert (move.unplaced, move.request, move.only) == (4, "r1", frozenset({"b"}))
 
 

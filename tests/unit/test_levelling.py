@@ -21,22 +21,5 @@ def test_the_lowest_is_filled_first(levels, amount, given) -> None:
     assert water_fill([Bucket(level=height, room=100) for height in levels], amount) == given
 
 
-def test_a_full_vessel_gets_no_more() -> None:
-    assert water_fill([Bucket(level=0, room=1), Bucket(level=0, room=9)], 6) == [1, 5]
-
-
-def test_what_finds_no_room_stays() -> None:
-    assert water_fill([Bucket(level=0, room=1), Bucket(level=0, room=-2)], 6) == [1, 0]
-
-
-def test_a_wider_vessel_takes_its_share() -> None:
-    assert water_fill([Bucket(level=0, room=99, weight=3), Bucket(level=0, room=99)], 8) == [6, 2]
-
-
-def test_equals_go_by_tie_and_then_by_position() -> None:
-    assert water_fill([Bucket(level=0, room=9, tie=2), Bucket(level=0, room=9, tie=1)], 1) == [0, 1]
-    assert water_fill([Bucket(level=0, room=9), Bucket(level=0, room=9)], 1) == [1, 0]
-
-
 def test_a_huge_amount_costs_no_more_than_a_small_one() -> None:
     assert water_fill([Bucket(level=0, room=2**31), Bucket(level=0, room=2**31)], 2**31) == [2**30, 2**30]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 
-from evenkeel.application.operate import Operate
 from sandbox.kube.schema import Object
 from tests.crashing import BUSY, DEAD, FROZEN, IDLE, OWNERS, How, Life, Scene, WirelessClusters, dying_at_every_step
-from tests.fakes import FakeQueue, plenty
+from tests.house import House
 
 POOL_MAX, POOL_MIN = "evenkeel.dev/pool-max", "evenkeel.dev/pool-min"
 
@@ -33,10 +31,7 @@ class Small:
     @staticmethod
     def ask(scene: Scene, action: str, **event: Any) -> dict[str, Any]:
         clusters = WirelessClusters(scene.api, Life(), scene.clock)
-        ports: dict[str, Any] = {"store": scene.memory, "queue": FakeQueue(), "clock": scene.clock}
-        return Operate(**ports, clusters=clusters, random_bytes=os.urandom, dry_run=False)(
-            {"action": action, "cluster": "demo", **event}, plenty
-        )
+        return House(store=scene.memory, clusters=clusters, clock=scene.clock).ask(action, **event)
 
 
 @pytest.fixture(params=OWNERS)

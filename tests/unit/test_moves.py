@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from evenkeel.application.errors import ClusterUnavailableError
-from evenkeel.application.rebalance import Rebalance
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, NodeGroup
@@ -34,16 +33,8 @@ from tests.builders import (
     stated,
     zones,
 )
-from tests.fakes import (
-    FakeBus,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    register,
-)
+from tests.fakes import plenty
+from tests.house import NUMBERS, House
 
 MOVE = numbers(0, 12, on_failure=OnFailure.MOVE)
 ALONE = replace(MOVE, autoscaler=False)
@@ -56,6 +47,13 @@ class EndError(BaseException):
 def failing(found: PoolPlan) -> dict[str, int]:
     """What each zone gives or takes, by zone."""
     return {planned.group.zone or "": planned.journal_delta for planned in found.groups}
+
+
+def moving(nodes: list[int], bounds: list[tuple[int, int]], **fields: Any) -> House:
+    """A pool that moves stuck replicas, with two nodes in zone a, which is in backoff, and three in zone b."""
+    house = House(zones(nodes, [2, 3], bounds), pools=[{**NUMBERS[0], "min": 0, "on_failure": "move"}], **fields)
+    house.store.save_group("demo", key("a"), in_backoff(), None)
+    return house
 
 
 def owing(groups: list[NodeGroup], move: Move, policy: Policy = MOVE, **more: Any) -> PoolPlan:
@@ -147,7 +145,6 @@ class TestBesideAnAutoscaler:
         ours = ulid(NOW - ago * MINUTE, b"\x00" * 10)
         found = pool_plan([group("a", 2), group("b", 4, running=running, move=ours)], MOVE)
         bounds = found.groups[1].bounds
-        assert bounds is not None
         assert (bounds.max == 4) is is_cut
 
 
@@ -164,27 +161,24 @@ class TestTheOrderOfWrites:
     def test_wherever_a_run_ends_no_replica_is_lost_and_none_doubled(
         self, done: int, two_objects: bool, end: type[BaseException]
     ) -> None:
-        groups = zones([3, 3], [2, 3], [(0, 9), (0, 3)], two_objects=two_objects)
-        store, cluster, clock = InMemoryStore(), FakeCluster(groups), FakeClock(NOW)
-        register(store, pools=[{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}])
-        store.save_group("demo", key("a"), in_backoff(), None)
+        house = moving([3, 3], [(0, 9), (0, 3)])
+        for zone in "ab":
+            house.cluster.change(key(zone), two_objects=two_objects)
 
         def ends(patch: Any) -> None:
-            if len(cluster.applied) == done:
+            if len(house.cluster.applied) == done:
                 raise end("after so many patches")
 
-        cluster.before_apply = ends
-        run = _rebalance(store, cluster, clock)
+        house.cluster.before_apply = ends
         with suppress(EndError):
-            run("demo", "test", plenty)
-        (pool,) = store.load("demo").state.pools.values()
-        owed = pool.move.still_unplaced(cluster.groups.values()) if pool.move else 0
-        assert sum(one.requested for one in cluster.groups.values()) + owed == 6
-        cluster.before_apply = lambda patch: None
-        clock.at += 2 * MINUTE
-        run("demo", "test", plenty)
-        assert {one.zone: one.requested for one in cluster.groups.values()} == {"a": 2, "b": 4}
-        (pool,) = store.load("demo").state.pools.values()
+            house.run()
+        (pool,) = house.state.pools.values()
+        owed = pool.move.still_unplaced(house.cluster.groups.values()) if pool.move else 0
+        assert sum(member.requested for member in house.cluster.groups.values()) + owed == 6
+        house.answer_writes(None)
+        house.run()
+        assert {member.zone: member.requested for member in house.cluster.groups.values()} == {"a": 2, "b": 4}
+        (pool,) = house.state.pools.values()
         assert pool.move is None
 
 
@@ -274,26 +268,8 @@ class TestWhileItIsUnderWay:
         assert requested(pool_plan(groups, numbers(0, 30, on_failure=OnFailure.MOVE), fenced="a")) == (5, 3, 9)
 
     def test_in_dry_run_nothing_is_written_down(self) -> None:
-        store, clock = InMemoryStore(), FakeClock(NOW)
-        cluster = FakeCluster(zones([5, 3], [2, 3], [(0, 5), (0, 9)]))
-        pools = [{"name": "workers", "min": 0, "max": 12, "on_failure": "move"}]
-        register(store, pools=pools, dry_run=True)
-        store.save_group("demo", key("a"), in_backoff(), None)
-        outcome = _rebalance(store, cluster, clock)("demo", "test", plenty)
-        assert outcome.plan is not None
-        assert outcome.plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
-        assert cluster.applied == []
-        assert all(pool.move is None for pool in store.load("demo").state.pools.values())
-
-
-def _rebalance(store: InMemoryStore, cluster: FakeCluster, clock: FakeClock) -> Rebalance:
-    numbers_of_chance = iter(range(10_000))
-    return Rebalance(
-        store=store,
-        clusters=FakeClusters({"demo": cluster}),
-        queue=FakeQueue(),
-        bus=FakeBus(),
-        clock=clock,
-        random_bytes=lambda size: next(numbers_of_chance).to_bytes(size),
-        dry_run=False,
-    )
+        house = moving([5, 3], [(0, 5), (0, 9)], dry_run=True)
+        plan = house.rebalance("demo", "test", plenty).plan
+        assert plan.pools[0].moves == {str(key("a")): -3, str(key("b")): 3}
+        assert house.cluster.applied == []
+        assert all(pool.move is None for pool in house.state.pools.values())

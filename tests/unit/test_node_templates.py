@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from evenkeel.adapters.kubernetes import node_templates
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.node_templates import (
-    Looked,
+    NodeSources,
     described,
     is_template,
-    needs_a_look,
+    needs_template,
     running_nodes,
     template_of,
 )
@@ -46,10 +46,10 @@ def found(flavour: str, item: Object) -> GroupObjects:
     return one
 
 
-def looked(*templates: Object, listed: bool = True) -> Looked:
+def looked(*templates: Object, listed: bool = True) -> NodeSources:
     """As if these were all templates of their kind in namespace demo."""
     kinds = {(item["apiVersion"].split("/")[0], item["kind"]) for item in templates}
-    return Looked(
+    return NodeSources(
         templates={
             (item["apiVersion"].split("/")[0], item["kind"], "demo", item["metadata"]["name"]): item
             for item in templates
@@ -244,7 +244,6 @@ class TestOtherSources:
         assert template_of(CLUSTER_API, item) is None
         item["spec"]["template"]["spec"]["infrastructureRef"]["apiVersion"] = f"{INFRASTRUCTURE}/latest"
         wanted = template_of(CLUSTER_API, item)
-        assert wanted is not None
         assert (wanted.kind.plural, wanted.kind.versions) == ("awsmachinetemplates", ())
 
     @pytest.mark.parametrize(
@@ -300,8 +299,9 @@ class TestRunningNodes:
 
     def test_a_node_says_capacity_allocatable_and_labels_and_annotations_win(self) -> None:
         one = found("cluster-api", annotated(replicas=1, memory="8Gi"))
-        made = described(one, CLUSTER_API, Looked(nodes={one.group.key: objects.node("a", team="x")})).group.template
-        assert made is not None
+        made = described(
+            one, CLUSTER_API, NodeSources(nodes={one.group.key: objects.node("a", team="x")})
+        ).group.template
         assert made.capacity == {"cpu": 4, "memory": 8 * GIB, "pods": 58}
         assert made.allocatable == {"cpu": Fraction(392, 100), "memory": 15000000 * 1024, "pods": 58}
         assert made.labels["team"] == "x"
@@ -332,7 +332,6 @@ class TestClosed:
         self, flavour: str, known: dict[str, str], missing: str
     ) -> None:
         why, _ = self.closed(flavour, annotated(flavour, **known))
-        assert why is not None
         assert why.startswith("at zero, and ")
         assert why.endswith(f": {missing}")
 
@@ -340,7 +339,7 @@ class TestClosed:
     def test_a_group_that_has_or_wants_nodes_is_never_closed(self, requested: int, ready: int) -> None:
         one = found("cluster-api", objects.cluster_api(ZONES[0], requested, ready))
         one = replace(one, group=replace(one.group, running=ready))
-        made = described(one, CLUSTER_API, Looked()).group
+        made = described(one, CLUSTER_API, NodeSources()).group
         assert (made.closed_because, made.invisible_at_zero) == (None, False)
 
     def test_openshift_has_no_other_source_so_its_silence_is_known(self) -> None:
@@ -358,7 +357,6 @@ class TestClosed:
     def test_a_template_that_was_not_read_is_named_and_leaves_it_open_what_is_seen(self) -> None:
         why, unseen = self.closed("cluster-api", objects.refers(objects.cluster_api(ZONES[0], 0)))
         assert not unseen
-        assert why is not None
         assert "its cpu and memory are not known (AWSMachineTemplate demo-m5 was not read)" in why
 
     @pytest.mark.parametrize("name", ["demo-m5", "another"])
@@ -366,7 +364,6 @@ class TestClosed:
         item = objects.refers(objects.cluster_api(ZONES[0], 0))
         why, unseen = self.closed("cluster-api", item, objects.infrastructure(name, capacity={"cpu": "4"}))
         assert unseen
-        assert why is not None
         assert "Cluster Autoscaler cannot see it" in why
 
     def test_a_template_from_a_file_settles_it_for_its_own_groups_only(self) -> None:
@@ -384,7 +381,6 @@ class TestClosed:
     def test_one_amount_that_it_cannot_read_hides_the_group_from_cluster_autoscaler(self, flavour: str) -> None:
         why, unseen = self.closed(flavour, annotated(flavour, cpu="4", memory="16Gi", ephemeral_disk="500mb"))
         assert unseen
-        assert why is not None
         assert f"{CAPACITY}ephemeral-disk is '500mb': not a quantity: write 500M or 500Mi" in why
         assert "annotate" not in why
 
@@ -413,7 +409,6 @@ class TestClosed:
         item = annotated(replicas=2, cpu="4", memory="16Gi", labels="team,tier=gold", taints="a:b:c,spot:NoSchedule")
         one = group("cluster-api", item)
         assert (one.faults, one.template_faults) == ((), ())
-        assert one.template is not None
         assert one.template.labels["tier"] == "gold"
         assert one.template.taints == (Taint("spot", "", "NoSchedule"),)
         where = f"MachineDeployment demo/{one.key.name}: {CAPACITY}"
@@ -425,7 +420,7 @@ class TestClosed:
 
     def test_of_a_hundred_thousand_bad_entries_a_few_are_told_once(self) -> None:
         one = found("cluster-api", annotated(replicas=2, labels="x," * 100_000))
-        twice = described(described(one, CLUSTER_API, Looked()), CLUSTER_API, Looked())
+        twice = described(described(one, CLUSTER_API, NodeSources()), CLUSTER_API, NodeSources())
         assert len(twice.group.notes) == 1, "they are all the same"
         assert all(len(str(note)) < 400 for note in twice.group.notes)
 
@@ -434,14 +429,13 @@ class TestClosed:
         source = objects.infrastructure(capacity={"cpu": "4", "memory": "16 Gi"})
         source["metadata"]["namespace"] = "demo"
         why, _ = self.closed("cluster-api", item, source)
-        assert why is not None
         assert "AWSMachineTemplate demo/demo-m5: status.capacity.memory is '16 Gi': not a quantity" in why
         assert f"annotate {CAPACITY}memory" in why
 
     def test_only_what_another_object_could_change_is_worth_a_look(self) -> None:
         def worth(item: Object, **changes: Any) -> bool:
-            one = described(found("cluster-api", item), CLUSTER_API, Looked())
-            return needs_a_look(replace(one, group=replace(one.group, **changes)))
+            one = described(found("cluster-api", item), CLUSTER_API, NodeSources())
+            return needs_template(replace(one, group=replace(one.group, **changes)))
 
         empty = objects.cluster_api(ZONES[0], 0)
         assert worth(empty)
@@ -474,7 +468,7 @@ def test_whatever_stands_in_the_fields_a_group_comes_out(flavour: str, values: l
     key = (reference.kind.group, reference.kind.kind, "demo", reference.name) if reference else ("", "", "", "")
     node = {"status": values[3], "metadata": {"name": values[4], "labels": values[5]}, "spec": values[0]}
     for nodes in ({}, {one.group.key: node}):
-        made = described(one, FLAVOURS[flavour], Looked(templates={key: source}, nodes=nodes)).group
+        made = described(one, FLAVOURS[flavour], NodeSources(templates={key: source}, nodes=nodes)).group
         assert made.key == one.group.key
     machine = {"metadata": {"labels": values[0]}, "spec": {"providerID": values[1]}}
     running_nodes(FLAVOURS[flavour], [one], [machine], [{"spec": {"providerID": values[1]}, "status": values[2]}])
@@ -507,7 +501,6 @@ class TestThePage:
         for name, memory, allocatable in table:
             record = read_model(ClusterFile, {"pools": {"discover": "similar", "ratios": name}}, "page")
             rule = record.policy().similarity
-            assert rule is not None
             assert (rule.memory_ratio * 100, rule.allocatable_ratio * 100) == (Fraction(memory), Fraction(allocatable))
         assert len(table) == 2
 

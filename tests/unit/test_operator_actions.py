@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
-from itertools import count
 from typing import Any
 
 import pytest
@@ -27,9 +24,6 @@ from evenkeel.application.errors import (
     RejectedError,
     StateUnavailableError,
 )
-from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.run_summary import RunSummary
 from evenkeel.cli import acting
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
@@ -37,98 +31,32 @@ from evenkeel.config import BackoffEntry, ControlRecord, FixEntry, ZoneRecord
 from evenkeel.domain.bounds.gep24 import LAX_GREEDY
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, Publication
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.ulids import time_of, ulid
-from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, NOW, group, key, stated, zones
-from tests.fakes import (
-    FakeBus,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    Journal,
-    plenty,
-    record,
-    register,
-    register_again,
-)
+from tests.fakes import FakeCluster, plenty, record, register_again
+from tests.house import NUMBERS, RECORD, House, replaced_first
 
-NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
 LOW = {"pool_min": 0, "pool_max": 2}
-
-
-class House:
-    """One registered cluster, its operator and its worker."""
-
-    def __init__(self, groups: Sequence[NodeGroup] | None = None, *, dry_run: bool = False, **fields: Any) -> None:
-        self.journal, self.clock, self.queue, self.bus = Journal(), FakeClock(), FakeQueue(), FakeBus()
-        self.store = InMemoryStore(self.journal)
-        found = zones((2, 2, 2), bounds=[(1, 9)] * 3) if groups is None else groups
-        self.cluster = FakeCluster(found, self.journal)
-        self.clusters = FakeClusters({"demo": self.cluster})
-        register(self.store, **{"pools": NUMBERS, "dry_run": dry_run, **fields})
-        chance = count()
-        ports: dict[str, Any] = {"store": self.store, "clusters": self.clusters, "queue": self.queue}
-        self.rebalance = Rebalance(
-            **ports,
-            bus=self.bus,
-            clock=self.clock,
-            random_bytes=lambda size: next(chance).to_bytes(size),
-            dry_run=False,
-        )
-        self.operate = Operate(**ports, clock=self.clock, random_bytes=os.urandom, dry_run=True)
-
-    def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
-        event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **more}
-        answer = self.operate(event, plenty)
-        json.dumps(answer)
-        assert "\n" not in answer["message"]
-        return answer
-
-    def refused(self, action: str, **more: Any) -> str:
-        with pytest.raises(BadRequestError) as caught:
-            self.ask(action, **more)
-        said = answer_of_error(caught.value)
-        assert said["retry"] is False
-        return str(said["message"])
-
-    def run(self) -> RunSummary:
-        self.clock.at += MINUTE
-        return self.rebalance("demo", "a test", plenty)
-
-    def settle(self) -> None:
-        """Runs until there is nothing to write; a world that never comes to rest fails here."""
-        for _ in range(6):
-            if not self.run().written:
-                return
-        raise AssertionError("never at rest")
-
-    def fail(self, zone: str, policy: BackoffPolicy | None = None) -> None:
-        policy = policy or BackoffPolicy()
-        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", policy)
-        self.store.save_group("demo", key(zone), state, None)
-
-    def register_another(self, name: str, cluster: FakeCluster | Exception) -> None:
-        register(self.store, name)
-        self.clusters.by_id[name] = cluster
-
-    @property
-    def record(self) -> Any:
-        return self.store.load("demo").record
-
-    @property
-    def control(self) -> Any:
-        return self.store.load("demo").control
 
 
 def two_pools() -> list[NodeGroup]:
     """Pools workers and other, each in two zones, neither as it should be."""
-    made = [group(zone, 2, pool=pool, bounds=(1, 9)) for pool in ("workers", "other") for zone in "ab"]
-    return [replace(one, pool_min=1, pool_max=8) for one in made]
+    fields = {"bounds": (1, 9), "pool_min": 1, "pool_max": 8}
+    return [group(zone, 2, pool=pool, **fields) for pool in ("workers", "other") for zone in "ab"]
+
+
+def impair(house: House, zone: str, said_at: datetime) -> None:
+    """An operator has said that the zone is impaired for half an hour."""
+    impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=said_at, by="operator")
+    house.store.save_zone("demo", "-", zone, impaired, None)
+
+
+def mended(house: House) -> list[dict[str, Any]]:
+    """The recorded decisions that mended a number, the newest first."""
+    return [decision for decision in house.decisions() if "mended" in decision]
 
 
 class TestStatus:
@@ -160,8 +88,7 @@ class TestStatus:
 
     def test_an_impaired_zone_says_until_when(self) -> None:
         house = House()
-        impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW - MINUTE, by="operator")
-        house.store.save_zone("demo", "-", "b", impaired, None)
+        impair(house, "b", NOW - MINUTE)
         found = house.ask("status")["pools"][0]["groups"][1]
         assert (found["state"], found["since"], found["until"]) == (
             "fenced",
@@ -210,9 +137,7 @@ class TestStatus:
 
     def test_the_message_counts_every_group_that_is_fenced_and_says_how_the_cluster_is_held(self) -> None:
         house = House()
-        # Nothing is remembered of the groups of an impaired zone.
-        impaired = ZoneRecord(impaired_until=NOW + 30 * MINUTE, said_at=NOW, by="operator")
-        house.store.save_zone("demo", "-", "b", impaired, None)
+        impair(house, "b", NOW)  # nothing is remembered of the groups of an impaired zone
         assert house.ask("status")["message"] == "demo: on, 1 node group in trouble"
         house.ask("pause", pool="workers")
         assert house.ask("status")["message"] == "demo: on, 0 node groups in trouble, 3 frozen"
@@ -224,12 +149,7 @@ class TestStatus:
     def test_the_table_shows_ages_and_what_came_of_each_decision(self) -> None:
         house = House()
         house.fail("a")
-
-        def refuse(patch: Patch) -> None:
-            if patch.plan.group.key == key("c"):
-                raise RejectedError("max is too large")
-
-        house.cluster.before_apply = refuse
+        house.answer_writes(RejectedError("max is too large"), "workers-c")
         house.run()
         answer = house.ask("status")
         shown = StringIO()
@@ -294,7 +214,7 @@ class TestSinglePools:
         house = House(two_pools())
         assert "workers of demo is paused until resumed" in house.ask("pause", pool="workers")["message"]
         house.settle()
-        assert {patch.plan.group.key.name for patch in house.cluster.applied} == {"other-a", "other-b"}
+        assert house.patched() == {"other-a", "other-b"}
         pools = {pool["name"]: pool for pool in house.ask("status")["pools"]}
         assert {found["state"] for found in pools["workers"]["groups"]} == {"frozen"}
         assert pools["workers"]["groups"][0]["held"] == ["frozen: paused by an operator until resumed"]
@@ -312,10 +232,10 @@ class TestSinglePools:
         assert status["pausedPools"] == {"workers": "2026-01-15T12:02:30Z"}
         assert status["pools"][1]["groups"][0]["held"] == ["frozen: paused by an operator until 2026-01-15T12:02:30Z"]
         house.run()
-        assert {patch.plan.group.key.name for patch in house.cluster.applied} == {"other-a", "other-b"}
+        assert house.patched() == {"other-a", "other-b"}
         house.clock.at += 2 * MINUTE
         house.run()
-        assert len({patch.plan.group.key.name for patch in house.cluster.applied}) == 4
+        assert len(house.patched()) == 4
         assert house.ask("status")["pausedPools"] == {}
 
     def test_resuming_a_pool_ends_its_pause_and_no_others(self) -> None:
@@ -336,41 +256,34 @@ class TestSinglePools:
     def test_registering_again_does_not_bring_a_paused_pool_back(self) -> None:
         house = House(two_pools())
         house.ask("pause", pool="workers")
-        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
-        assert house.ask("register", record=given)["message"].endswith("still paused: pool workers")
+        assert house.ask("register", record=RECORD)["message"].endswith("still paused: pool workers")
         assert house.control.paused_pools == {"workers": None}
-        house.ask("register", record={**given, "paused_pools": {}})
+        house.ask("register", record={**RECORD, "paused_pools": {}})
         assert house.control.paused_pools == {}
 
     def test_registering_again_switches_on_no_cluster_that_is_paused_unless_the_record_says_so(self) -> None:
         house = House()
-        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
         house.ask("pause", until="2026-01-15T12:02:30Z")
-        assert house.ask("register", record=given)["message"].endswith("; it is still paused")
+        assert house.ask("register", record=RECORD)["message"].endswith("; it is still paused")
         assert house.control == ControlRecord(paused=True, paused_until=NOW + 2.5 * MINUTE)
-        house.ask("register", record={**given, "paused": False})
+        house.ask("register", record={**RECORD, "paused": False})
         assert house.control == ControlRecord()
-        house.ask("register", record={**given, "paused": True})
+        house.ask("register", record={**RECORD, "paused": True})
         assert house.control == ControlRecord(paused=True)
 
     def test_registering_again_does_not_end_a_restore_unless_the_record_says_so(self) -> None:
         house = House()
-        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
         house.ask("restore")
-        assert house.ask("register", record=given)["message"].endswith("; it is still being restored")
+        assert house.ask("register", record=RECORD)["message"].endswith("; it is still being restored")
         assert house.control.restoring
-        house.ask("register", record={**given, "leaving": False})
+        house.ask("register", record={**RECORD, "leaving": False})
         assert house.control == ControlRecord()
 
     def test_a_new_record_may_say_what_is_paused_and_written(self) -> None:
         house = House()
         fix = {"pool": "workers", "before": 12, "after": 13}
-        given = {
-            "flavours": ["cluster-api"],
-            "access": {"kind": "kubeconfig", "secret": "evenkeel/new"},
-            **{"paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]},
-        }
-        house.ask("register", cluster="new", record=given)
+        controls = {"paused_pools": {"gpu": None}, "leaving_pools": ["old"], "mending": [fix]}
+        house.ask("register", cluster="new", record={**RECORD, **controls})
         assert house.store.load("new").control == ControlRecord(
             paused_pools={"gpu": None}, restoring_pools=("old",), fixes=(FixEntry.model_validate(fix),)
         )
@@ -405,10 +318,10 @@ class TestRestoreOfAPool:
         patches = len(house.cluster.applied)
         house.run()
         restored = house.cluster.applied[patches:]
-        assert {patch.plan.group.key.name for patch in restored} == {"workers-a", "workers-b"}
+        assert house.patched(patches) == {"workers-a", "workers-b"}
         assert all(patch.leaves and patch.bounds == Bounds(1, 9) for patch in restored)
         for patch in restored:  # what the API would take off
-            house.cluster.change(patch.plan.group.key, offer=None, has_adopted=False, adopted=None)
+            house.cluster.change(patch.plan.group.key, published=None, has_adopted=False, adopted=None)
         outcome = house.run()
         assert outcome.message == "demo: restored, and paused: pool workers: nothing of ours is left in it"
         assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
@@ -430,7 +343,7 @@ class TestRestoreOfAPool:
         house.ask("restore", pool="other")
         patches = len(house.cluster.applied)
         house.run()
-        assert {patch.plan.group.key.name for patch in house.cluster.applied[patches:]} == {"other-a", "other-b"}
+        assert house.patched(patches) == {"other-a", "other-b"}
         told = {decision["pool"]["name"]: decision["dryRun"] for decision in house.store.decisions("demo", 2)}
         assert told == {"other": False, "workers": True}
 
@@ -443,7 +356,7 @@ class TestRestoreOfAPool:
         assert house.control.restoring_pools == ("workers",)
         patches = len(house.cluster.applied)
         house.run()
-        assert {patch.plan.group.key.name for patch in house.cluster.applied[patches:]} <= {"other-a", "other-b"}
+        assert house.patched(patches) <= {"other-a", "other-b"}
         assert (house.control.restoring_pools, house.control.paused_pools) == ((), {"workers": None})
 
     def test_adopted_bounds_are_forgotten_for_that_pool_alone(self) -> None:
@@ -452,9 +365,9 @@ class TestRestoreOfAPool:
         house.ask("restore", pool="workers")
         house.run()
         for zone in "ab":
-            house.cluster.change(key(zone), offer=None, has_adopted=False, adopted=None)
+            house.cluster.change(key(zone), published=None, has_adopted=False, adopted=None)
         house.run()
-        pools = house.store.load("demo").state.pools
+        pools = house.state.pools
         assert pools[PoolId("cluster-api", "default", "", "workers")].adopted == {}
         assert len(pools[PoolId("cluster-api", "default", "", "other")].adopted) == 2
 
@@ -486,7 +399,7 @@ class TestExplain:
         assert "PoolMaximum is 27: the sum of its members' bounds as they were at adoption." in self.text(
             house, pool="workers"
         )
-        house = House([replace(one, pool_max=9) for one in zones((1, 1))])
+        house = House(zones((1, 1), pool_max=9))
         told = self.text(house, pool="workers")
         assert "PoolMaximum is 9: annotation evenkeel.dev/pool-max on MachineDeployment default/workers-a, " in told
 
@@ -516,8 +429,7 @@ class TestExplain:
         ],
     )
     def test_what_would_have_to_change_for_it_to_grow(self, fields: dict[str, Any], says: str) -> None:
-        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
-        house = House([replace(groups[0], **fields), *groups[1:]])
+        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
         assert f"It cannot grow now: {says}" in self.text(house, group="workers-a")
 
     @pytest.mark.parametrize(
@@ -528,8 +440,7 @@ class TestExplain:
         ],
     )
     def test_what_is_left_alone_may_grow_as_far_as_its_bounds_let_it(self, fields: dict[str, Any], says: str) -> None:
-        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
-        house = House([replace(groups[0], **fields), *groups[1:]])
+        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), **fields))
         told = self.text(house, group="workers-a")
         assert f"Its bounds leave room for 7 more, to 9, and are left alone: {says}" in told
         assert "It cannot grow" not in told
@@ -541,16 +452,15 @@ class TestExplain:
             in self.text(house, pool="workers")
         )
         house = House(strategy="Backward-Compatible", pools=[{"name": "workers", "max": 6}])
-        house.cluster.change(key("a"), requested=4, running=4)
-        house.cluster.change(key("b"), requested=1, running=1)
-        house.cluster.change(key("c"), requested=1, running=1)
+        house.scale("a", 4)
+        house.scale("b", 1)
+        house.scale("c", 1)
         assert "It may grow by 1, to 2, although the pool requests 6 of PoolMaximum 6: " in self.text(
             house, group="workers-b"
         )
 
     def test_a_worker_that_allows_less_than_the_max_is_what_counts(self) -> None:
-        groups = zones((2, 2, 2), bounds=[(1, 9)] * 3)
-        house = House([replace(groups[0], worker_range=Bounds(0, 3)), *groups[1:]])
+        house = House(replaced_first(zones((2, 2, 2), bounds=[(1, 9)] * 3), worker_range=Bounds(0, 3)))
         assert "It may grow by 1, to 3." in self.text(house, group="workers-a")
 
     def test_the_last_failure_is_told_in_the_clouds_words(self) -> None:
@@ -602,8 +512,8 @@ class TestExplain:
     def test_when_its_bounds_were_written_and_what_was_decided_is_told(self) -> None:
         house = House()
         house.run()
-        published = Publication(at=house.clock.at, bounds=Bounds(1, 4))
-        house.cluster.change(key("a"), publication=published)
+        published = PublishedBounds(at=house.clock.at, bounds=Bounds(1, 4))
+        house.cluster.change(key("a"), published=published)
         house.clock.at += 3 * MINUTE
         answer = house.ask("explain", group="workers-a")
         assert "last written at 2026-01-15T12:01:00Z (3 minutes ago), to 1 and 4." in answer["message"]
@@ -647,7 +557,7 @@ class TestValidate:
         assert answer["message"] == "demo: pools looked at: 1, invalid: 0, with warnings: 0"
 
     def test_a_pool_maximum_below_the_zones_is_proposed_as_a_diff_where_it_stands(self) -> None:
-        house = House([replace(one, **LOW) for one in zones((1, 0, 0))])
+        house = House(zones((1, 0, 0), **LOW))
         (pool,) = house.ask("validate")["pools"]
         assert "PoolMaximum 2 is smaller than the number of zones, 3" in pool["warnings"][0]
         assert pool["fix"] is None
@@ -671,26 +581,18 @@ class TestValidate:
         house.run()
         assert house.cluster.groups[key("a")].pool_max == 3
         assert house.control.fixes == ()
-        mended = next(decision for decision in house.store.decisions("demo", 9) if "mended" in decision)
-        assert mended["mended"] == [
-            {
-                "object": "cluster-api/default/workers-a",
-                "from": 2,
-                "to": 3,
-                "outcome": "written",
-                "result": "written",
-            }
-        ]
+        change = {"object": "cluster-api/default/workers-a", "from": 2, "to": 3}
+        assert mended(house)[0]["mended"] == [{**change, "outcome": "written", "result": "written"}]
         assert house.ask("validate")["pools"] == []
 
     def test_in_dry_run_nothing_is_written_and_the_change_is_recorded_once(self) -> None:
-        house = House([replace(one, **LOW) for one in zones((1, 0, 0))], dry_run=True)
+        house = House(zones((1, 0, 0), **LOW), dry_run=True)
         house.ask("validate", apply=True)
         house.run()
         house.run()
         assert house.journal.count("write pool-max") == 0
         assert "save LEASE" not in house.journal.entries
-        (told,) = [decision for decision in house.store.decisions("demo", 9) if "mended" in decision]
+        (told,) = mended(house)
         assert {change["outcome"] for change in told["mended"]} == {"planned"}
         assert told["dryRun"] is True
 
@@ -709,9 +611,8 @@ class TestValidate:
         house.ask("validate", apply=True)
         house.run()
         assert house.record.pool_entries[0].max == 2
-        assert [d["mended"] for d in house.store.decisions("demo", 9) if "mended" in d] == [
-            [{"object": "record", "from": 2, "to": 3, "outcome": "planned", "result": "planned"}]
-        ]
+        (told,) = mended(house)
+        assert told["mended"] == [{"object": "record", "from": 2, "to": 3, "outcome": "planned", "result": "planned"}]
 
     def test_a_sum_that_is_too_small_gets_an_annotation_on_one_member(self) -> None:
         house = House(zones((1, 0, 0), bounds=[(0, 1), (0, 1), (0, 0)]), pools=[])
@@ -735,13 +636,13 @@ class TestValidate:
         assert house.control.fixes == ()
 
     def test_what_changed_since_the_operator_saw_it_is_not_written(self) -> None:
-        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0))[1:]])
+        house = House(replaced_first(zones((1, 0, 0)), **LOW))
         house.ask("validate", apply=True)
         house.cluster.change(key("a"), pool_max=7)
         house.run()
         assert house.cluster.groups[key("a")].pool_max == 7
-        (told,) = [decision["mended"] for decision in house.store.decisions("demo", 9) if "mended" in decision]
-        assert told[0]["outcome"] == "not written: it has changed since, to 7: validate again"
+        (told,) = mended(house)
+        assert told["mended"][0]["outcome"] == "not written: it has changed since, to 7: validate again"
         assert house.control.fixes == ()
 
     def test_what_was_agreed_to_for_one_pool_is_not_forgotten_over_another(self) -> None:
@@ -750,27 +651,26 @@ class TestValidate:
         house.ask("validate", apply=True, pool="workers")
         house.ask("validate", apply=True, pool="other")
         house.ask("validate", apply=True, pool="other")
-        given = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
-        house.ask("register", record={**given, "dry_run": False})
+        house.ask("register", record={**RECORD, "dry_run": False})
         assert sorted(entry.pool.rpartition("/")[2] for entry in house.control.fixes) == ["other", "workers"]
         house.run()
         assert [house.cluster.groups[key("a", pool=pool)].pool_max for pool in ("workers", "other")] == [2, 2]
 
     def test_a_conflict_is_tried_again_in_the_same_run(self) -> None:
-        house = House([replace(zones((1,))[0], **LOW), *zones((1, 0, 0))[1:]])
+        house = House(replaced_first(zones((1, 0, 0)), **LOW))
         house.ask("validate", apply=True)
         house.store.before_write.append(lambda sort_key: house.cluster.change(key("a"), weight=2))  # with the lease
         house.run()
         assert house.cluster.groups[key("a")].pool_max == 3
 
     def test_lax_greedy_is_warned_about(self) -> None:
-        house = House([replace(one, strategy=LAX_GREEDY) for one in zones((1, 1))])
+        house = House(zones((1, 1), strategy=LAX_GREEDY))
         (pool,) = house.ask("validate")["pools"]
         assert pool["valid"] is True
         assert "can pass PoolMaximum 12 between two looks" in pool["warnings"][0]
 
     def test_all_clusters_are_validated_and_a_broken_one_is_named(self) -> None:
-        house = House([replace(one, **LOW) for one in zones((1, 0, 0))])
+        house = House(zones((1, 0, 0), **LOW))
         house.register_another("away", ClusterUnavailableError("away does not answer"))
         answer = house.ask("validate", None)
         away, demo = answer["clusters"]
@@ -804,7 +704,7 @@ class TestRecord:
     def test_since_leaves_out_what_is_older(self) -> None:
         house = House()
         house.run()
-        house.cluster.change(key("a"), requested=5, running=5)
+        house.scale("a", 5)
         house.run()
         (decision,) = house.ask("record", since="2026-01-15T12:01:30Z")["decisions"]
         assert datetime.fromisoformat(decision["at"]) == NOW + 2 * MINUTE
@@ -888,7 +788,7 @@ class TestWhoAsked:
         print_answer(answer, Console(file=out, width=200))
         assert f"pause by {self.JANE}: pool workers of demo is paused until resumed" in out.getvalue()
         told = house.ask("explain", pool="workers")["history"]
-        assert f"At 2026-01-15T12:02:00Z (just now): pause, asked for by {self.JANE}." in told
+        assert f"At 2026-01-15T12:04:00Z (just now): pause, asked for by {self.JANE}." in told
 
     def test_a_request_for_nodes_keeps_who_asked(self) -> None:
         house = House()

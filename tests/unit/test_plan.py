@@ -45,7 +45,7 @@ def test_what_the_look_skipped_stays_skipped_with_its_reason() -> None:
 
 
 def test_a_group_that_is_as_it_should_be_says_so() -> None:
-    settled = [group(zone, 4, bounds=(0, 4), offer=offered(4, 4)) for zone in "abc"]
+    settled = [group(zone, 4, bounds=(0, 4), published=offered(4)) for zone in "abc"]
     found = pool_plan(settled, numbers(0, 12))
     assert not found.changes
     assert all("left alone: it is as it should be" in reasons(found, zone) for zone in "abc")
@@ -81,7 +81,7 @@ def test_imbalance_is_the_fullest_zone_less_the_emptiest() -> None:
 
 
 def test_a_quiet_pool_has_no_news() -> None:
-    settled = [group(zone, 4, bounds=(0, 4), offer=offered(4, 4)) for zone in "abc"]
+    settled = [group(zone, 4, bounds=(0, 4), published=offered(4)) for zone in "abc"]
     assert pool_plan(settled, numbers(0, 12)).digest(applied=False) == ""
 
 
@@ -108,7 +108,6 @@ def test_trouble_stays_news_until_it_changes(trouble) -> None:
 def test_one_zone_alone_may_have_the_whole_pool(strategy) -> None:
     found = pool_plan([group("a", 2)], numbers(1, 5, strategy))
     bounds = found.groups[0].bounds
-    assert bounds is not None
     assert (bounds.min, bounds.max) == (0 if strategy is LAX_GREEDY else 1, 5)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clusters
 from evenkeel.application.words import sentences
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation
@@ -22,7 +20,8 @@ from evenkeel.domain.plan import plan as plan_of
 from sandbox.kube.schema import Object
 from tests.builders import NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
-from tests.fakes import FakeQueue, plenty, register_again
+from tests.fakes import register_again
+from tests.house import House
 
 
 @pytest.fixture(params=OWNERS)
@@ -85,15 +84,7 @@ class Stay:
 
     def ask(self, action: str, **event: Any) -> dict[str, Any]:
         clusters: Clusters = WirelessClusters(self.scene.api, Life(), self.scene.clock)
-        operate = Operate(
-            store=self.scene.memory,
-            clusters=clusters,
-            queue=FakeQueue(),
-            clock=self.scene.clock,
-            random_bytes=os.urandom,
-            dry_run=False,
-        )
-        return operate({"action": action, "cluster": "demo", **event}, plenty)
+        return House(store=self.scene.memory, clusters=clusters, clock=self.scene.clock).ask(action, **event)
 
     @property
     def record(self) -> Any:

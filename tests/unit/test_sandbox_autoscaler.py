@@ -178,7 +178,6 @@ def test_one_bad_bound_blinds_it_for_every_group_and_open_orders_are_forgotten(b
     scene.demand(9)
     scene.run(minutes=2)
     assert scene.requested == [1, 1, 1]
-    assert scene.autoscaler.blind is not None
     assert A in scene.autoscaler.blind
     scene.bounds(A, 0, 4)
     scene.run(minutes=3)

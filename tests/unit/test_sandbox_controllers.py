@@ -67,9 +67,13 @@ class Scene:
         self.store.scale(self.flavour.scalables, metadata["namespace"], metadata["name"], replicas)
 
     def annotate(self, item: Any, notes: dict[str, str]) -> None:
-        metadata = item["metadata"]
-        patch = {"metadata": {"annotations": notes}}
-        self.store.patch(self.flavour.machines, metadata["namespace"], metadata["name"], patch)
+        self.patch(self.flavour.machines, item, {"metadata": {"annotations": notes}})
+
+    def patch(self, resource: str, item: Any, patch: Any) -> None:
+        self.store.patch(resource, item["metadata"]["namespace"], item["metadata"]["name"], patch)
+
+    def patch_group(self, patch: Any) -> None:
+        self.patch(self.flavour.scalables, self.group, patch)
 
     def run(self, **duration: float) -> None:
         self.world.run(timedelta(**duration))
@@ -77,6 +81,25 @@ class Scene:
     def stuck(self) -> list[Any]:
         has_node: Callable[[Any], bool] = self.cluster.controllers.has_node
         return [item for item in self.machines() if not has_node(item)]
+
+
+def exhausted(flavour: str, **fields: Any) -> Scene:
+    """One node runs; a second machine has been wanted for ten seconds where the zone has none left."""
+    scene = Scene(flavour, replicas=1, **fields)
+    scene.cluster.cloud.take_away(ZONE)
+    scene.scale(2)
+    scene.run(seconds=10)
+    return scene
+
+
+def lame(flavour: str = "gardener", **fields: Any) -> tuple[Scene, Any]:
+    """One node runs; a second machine has been there for half a minute whose node never joins."""
+    scene = Scene(flavour, replicas=1, **fields)
+    scene.cluster.cloud.never_join(ZONE, 1)
+    scene.scale(2)
+    scene.run(seconds=30)
+    (machine,) = scene.stuck()
+    return scene, machine
 
 
 class TestDeletionOrder:
@@ -92,17 +115,8 @@ class TestDeletionOrder:
             machine("marked", notes={"machinepriority.machine.sapcloud.io": "1"}, currentStatus={"phase": "Running"}),
             machine("garbled", notes={"machinepriority.machine.sapcloud.io": "x"}, currentStatus={"phase": "Unknown"}),
         ]
-        assert names(gardener_deletion_order(machines, START)) == [
-            "marked",
-            "untried",
-            "failed",
-            "crashing",
-            "garbled",
-            "pending",
-            "running-old",
-            "running-new",
-            "kept",
-        ]
+        expected = "marked untried failed crashing garbled pending running-old running-new kept"
+        assert " ".join(names(gardener_deletion_order(machines, START))) == expected
 
     def test_gardener_takes_the_older_mark_first_and_any_mark_before_a_phase(self) -> None:
         first, key = {"machinepriority.machine.sapcloud.io": "1"}, "machine.sapcloud.io/marked-for-deletion-time"
@@ -127,13 +141,8 @@ class TestDeletionOrder:
             kept("over", -1),
             machine("running", currentStatus={"phase": "Running"}),
         ]
-        assert names(gardener_deletion_order(machines, START)) == [
-            "over",
-            "running",
-            "by-itself",
-            "soon-over",
-            "marked",
-        ]
+        expected = ["over", "running", "by-itself", "soon-over", "marked"]
+        assert names(gardener_deletion_order(machines, START)) == expected
 
     @pytest.mark.parametrize(
         "notes",
@@ -303,10 +312,8 @@ class TestProvisioning:
 
     def test_a_paused_cluster_api_group_is_left_alone(self) -> None:
         scene = Scene("cluster-api", replicas=1)
-        metadata = scene.store.list("clusters.cluster.x-k8s.io")[0]["metadata"]
-        scene.store.patch(
-            "clusters.cluster.x-k8s.io", metadata["namespace"], metadata["name"], {"spec": {"paused": True}}
-        )
+        (cluster,) = scene.store.list("clusters.cluster.x-k8s.io")
+        scene.patch("clusters.cluster.x-k8s.io", cluster, {"spec": {"paused": True}})
         scene.scale(3)
         scene.run(seconds=30)
         assert len(scene.machines()) == 1
@@ -317,9 +324,7 @@ class TestRollout:
     def test_a_new_template_replaces_the_machines_one_by_one_and_never_runs_fewer(self, flavour: str) -> None:
         scene = Scene(flavour, replicas=3, timing=Timing(provision=timedelta(seconds=20)))
         before = set(names(scene.machines()))
-        metadata = scene.group["metadata"]
-        note = {"spec": {"template": {"metadata": {"labels": {"new": "one"}}}}}
-        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], note)
+        scene.patch_group({"spec": {"template": {"metadata": {"labels": {"new": "one"}}}}})
         seen = []
         for _ in range(30):
             scene.run(seconds=10)
@@ -334,26 +339,18 @@ class TestRollout:
 
     def test_sets_carry_rising_revisions_and_old_ones_end_empty(self) -> None:
         scene = Scene("cluster-api", replicas=1)
-        metadata = scene.group["metadata"]
         for label in ("one", "two"):
-            patch = {"spec": {"template": {"metadata": {"labels": {"new": label}}}}}
-            scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], patch)
+            scene.patch_group({"spec": {"template": {"metadata": {"labels": {"new": label}}}}})
             scene.run(minutes=5)
         sets = scene.store.list("machinesets.cluster.x-k8s.io")
         revision = "machinedeployment.clusters.x-k8s.io/revision"
-        assert sorted((item["metadata"]["annotations"][revision], item["spec"]["replicas"]) for item in sets) == [
-            ("1", 0),
-            ("2", 0),
-            ("3", 1),
-        ]
+        replicas = [(item["metadata"]["annotations"][revision], item["spec"]["replicas"]) for item in sets]
+        assert sorted(replicas) == [("1", 0), ("2", 0), ("3", 1)]
 
 
 class TestFailures:
     def test_gardener_reports_resource_exhausted_and_fails_after_the_creation_timeout(self) -> None:
-        scene = Scene("gardener", replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
-        scene.scale(2)
-        scene.run(seconds=10)
+        scene = exhausted("gardener")
         (stuck,) = scene.stuck()
         operation = stuck["status"]["lastOperation"]
         assert stuck["status"]["currentStatus"]["phase"] == "CrashLoopBackOff"
@@ -378,46 +375,34 @@ class TestFailures:
         assert len(scene.machines()) == 2
 
     def test_a_failed_machine_of_gardeners_that_is_preserved_stays_for_its_time_and_holds_its_replica(self) -> None:
-        scene = Scene("gardener", replicas=1, timing=Timing(preserve=timedelta(hours=1)))
-        scene.cluster.cloud.never_join(ZONE, 1)
-        scene.scale(2)
-        scene.run(seconds=30)
-        (lame,) = scene.stuck()
-        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "when-failed"})
+        scene, machine = lame(timing=Timing(preserve=timedelta(hours=1)))
+        scene.annotate(machine, {"node.machine.sapcloud.io/preserve": "when-failed"})
         scene.run(minutes=40)
         (kept,) = scene.stuck()
-        assert kept["metadata"]["name"] == lame["metadata"]["name"]
+        assert kept["metadata"]["name"] == machine["metadata"]["name"]
         assert kept["status"]["currentStatus"]["phase"] == "Failed"
         assert "preserveExpiryTime" in kept["status"]["currentStatus"]
         assert len(scene.machines()) == 2
         scene.run(minutes=60)
-        assert lame["metadata"]["name"] not in names(scene.machines())
+        assert machine["metadata"]["name"] not in names(scene.machines())
         assert len(scene.machines()) == 2
 
     def test_a_preserved_machine_of_gardeners_is_let_go_when_somebody_says_so(self) -> None:
-        scene = Scene("gardener", replicas=1)
-        scene.cluster.cloud.never_join(ZONE, 1)
-        scene.scale(2)
-        scene.run(seconds=30)
-        (lame,) = scene.stuck()
-        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "now"})
+        scene, machine = lame()
+        scene.annotate(machine, {"node.machine.sapcloud.io/preserve": "now"})
         scene.run(minutes=30)
-        scene.annotate(lame, {"node.machine.sapcloud.io/preserve": "false"})
+        scene.annotate(machine, {"node.machine.sapcloud.io/preserve": "false"})
         scene.run(minutes=3)
-        assert lame["metadata"]["name"] not in names(scene.machines())
+        assert machine["metadata"]["name"] not in names(scene.machines())
 
     def test_when_replicas_fall_a_healthy_node_goes_in_the_place_of_a_preserved_machine(self) -> None:
-        scene = Scene("gardener", replicas=1)
-        scene.cluster.cloud.never_join(ZONE, 1)
-        scene.scale(2)
-        scene.run(seconds=30)
-        (lame,) = scene.stuck()
+        scene, machine = lame()
         marks = {"node.machine.sapcloud.io/preserve": "now", "machinepriority.machine.sapcloud.io": "1"}
-        scene.annotate(lame, marks)
+        scene.annotate(machine, marks)
         scene.run(minutes=30)
         scene.scale(1)
         scene.run(minutes=1)
-        assert names(scene.machines()) == [lame["metadata"]["name"]]
+        assert names(scene.machines()) == [machine["metadata"]["name"]]
 
     def test_machines_named_for_deletion_go_with_the_change_of_replicas_that_names_them(self) -> None:
         scene = Scene("gardener", replicas=3)
@@ -462,10 +447,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("api", ["v1beta1", "v1beta2"])
     def test_cluster_api_stays_provisioning_and_the_provider_says_why(self, api: str) -> None:
-        scene = Scene("cluster-api", replicas=1, api=api)
-        scene.cluster.cloud.take_away(ZONE)
-        scene.scale(2)
-        scene.run(seconds=10)
+        scene = exhausted("cluster-api", api=api)
         (stuck,) = scene.stuck()
         assert stuck["status"]["phase"] == "Provisioning"
         assert not {"failureMessage", "failureReason"} & set(stuck["status"])
@@ -496,10 +478,7 @@ class TestFailures:
         assert parse_time(event["lastTimestamp"]) > parse_time(event["firstTimestamp"])
 
     def test_openshift_stays_provisioning_on_missing_capacity_and_sets_no_error_reason(self) -> None:
-        scene = Scene("openshift", replicas=1)
-        scene.cluster.cloud.take_away(ZONE)
-        scene.scale(2)
-        scene.run(seconds=10)
+        scene = exhausted("openshift")
         (stuck,) = scene.stuck()
         assert stuck["status"]["phase"] == "Provisioning"
         assert "errorReason" not in stuck["status"]
@@ -550,19 +529,12 @@ class TestFailures:
 class TestOwners:
     def test_the_machine_autoscaler_writes_its_bounds_over_others_edits(self) -> None:
         scene = Scene("openshift")
-        metadata = scene.group["metadata"]
         key = "machine.openshift.io/cluster-api-autoscaler-node-group-max-size"
-        edit = {"metadata": {"annotations": {key: "77"}}}
-        scene.store.patch(scene.flavour.scalables, metadata["namespace"], metadata["name"], edit)
+        scene.patch_group({"metadata": {"annotations": {key: "77"}}})
         scene.run(seconds=10)
         assert scene.group["metadata"]["annotations"][key] == "9"
         (owner,) = scene.store.list("machineautoscalers.autoscaling.openshift.io")
-        scene.store.patch(
-            "machineautoscalers.autoscaling.openshift.io",
-            metadata["namespace"],
-            owner["metadata"]["name"],
-            {"spec": {"maxReplicas": 5}},
-        )
+        scene.patch("machineautoscalers.autoscaling.openshift.io", owner, {"spec": {"maxReplicas": 5}})
         scene.run(seconds=10)
         assert scene.group["metadata"]["annotations"][key] == "5"
 
@@ -581,27 +553,13 @@ class TestOwners:
 
     def test_the_topology_controller_puts_its_own_keys_back_and_leaves_the_others(self) -> None:
         scene = Scene("cluster-api")
-        metadata = scene.group["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        scene.store.patch(
-            scene.flavour.scalables,
-            namespace,
-            name,
-            {
-                "metadata": {
-                    "labels": {"topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md"}
-                }
-            },
-        )
-        topology = {"class": "c", "name": "md", "metadata": {"annotations": {"owned": "1"}}}
-        scene.store.patch(
-            "clusters.cluster.x-k8s.io",
-            namespace,
-            "demo",
-            {"spec": {"topology": {"class": "aws", "workers": {"machineDeployments": [topology]}}}},
-        )
-        edit = {"metadata": {"annotations": {"owned": "2", "foreign": "3"}}}
-        scene.store.patch(scene.flavour.scalables, namespace, name, edit)
+        labels = {"topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md"}
+        scene.patch_group({"metadata": {"labels": labels}})
+        entry = {"class": "c", "name": "md", "metadata": {"annotations": {"owned": "1"}}}
+        topology = {"class": "aws", "workers": {"machineDeployments": [entry]}}
+        (cluster,) = scene.store.list("clusters.cluster.x-k8s.io")
+        scene.patch("clusters.cluster.x-k8s.io", cluster, {"spec": {"topology": topology}})
+        scene.patch_group({"metadata": {"annotations": {"owned": "2", "foreign": "3"}}})
         scene.run(seconds=10)
         annotations = scene.group["metadata"]["annotations"]
         assert (annotations["owned"], annotations["foreign"]) == ("1", "3")

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from evenkeel.application.events import Failure, Verdict
-from evenkeel.application.failure import RecordFailure
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.health.backoff import record_failure, state_at
-from evenkeel.domain.health.observed import see
+from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import GroupKey, Machine, MachineFailure, NodeGroup, Observation, State
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, State
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -29,7 +28,8 @@ from sandbox.kube.controllers.life import Timing
 from sandbox.kube.world import ZONES, Pool, World
 from tests.builders import NOW, group, key, machines, numbers, stated
 from tests.crashing import PAUSED, Life, WirelessClusters
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, plenty, record, register
+from tests.fakes import FakeClock, adopt, plenty, record
+from tests.house import House
 
 FLAVOURS = ("gardener", "cluster-api", "openshift")
 A, B, C = ZONES
@@ -214,7 +214,6 @@ class TestBackoff:
         assert watched.planned(A).state is State.FENCED
         known = watched.known(A)
         assert known.failures == 2
-        assert known.backoff_until is not None
         assert known.last_failure is not None
         assert known.backoff_until <= watched.clock.at + 2 * BACKOFF.initial
 
@@ -281,15 +280,14 @@ class TestQuiet:
 class TestTheClockOfAGroup:
     """``see`` alone, where minutes need no world."""
 
-    def see(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
-        return see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+    def observe_health(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
+        return observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def test_every_node_that_comes_starts_it_anew(self) -> None:
         state = self.see(group("a", 6, running=2), None, 0)
         state = self.see(group("a", 6, running=3), state, 14)
         assert self.see(group("a", 6, running=3), state, 28.9) is state
         late = self.see(group("a", 6, running=3), state, 29)
-        assert late is not None
         assert late.failure_class is FailureClass.TIMEOUT
 
     def test_a_node_that_goes_does_not(self) -> None:
@@ -297,40 +295,33 @@ class TestTheClockOfAGroup:
         state = self.see(group("a", 6, running=2), state, 10)
         state = self.see(group("a", 6, running=3), state, 12)
         late = self.see(group("a", 6, running=3), state, 15)
-        assert late is not None
         assert late.failures == 1
 
     def test_nothing_waited_for_stops_it(self) -> None:
         state = self.see(group("a", 3, running=2), None, 0)
         state = self.see(group("a", 2), state, 5)
-        assert state is not None
         assert state.waiting_since is None
         state = self.see(group("a", 3, running=2), state, 10)
         state = self.see(group("a", 3, running=2), state, 24)
-        assert state is not None
         assert state.failures == 0
 
     def test_a_group_that_goes_on_missing_its_time_doubles_its_backoff_each_time(self) -> None:
         state: GroupState | None = None
         for minute in range(0, 61):
             state = self.see(group("a", 3, running=2), state, minute)
-        assert state is not None
         assert state.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
 
     def test_a_thaw_starts_it_and_a_frost_does_not_let_it_run_on(self) -> None:
         frozen = group("a", 4, running=2, frozen_because=stated("it is paused"))
         assert self.see(frozen, None, 0) is None
         state = self.see(group("a", 4, running=2), None, 40)
-        assert state is not None
         assert state.failures == 0
         # Fourteen minutes of waiting, an hour of rolling update, and on it goes: the hour does not count.
         stopped = self.see(frozen, state, 54)
         assert self.see(frozen, stopped, 55) is stopped
         thawed = self.see(group("a", 4, running=2), stopped, 114)
-        assert thawed is not None
         assert thawed.failures == 0
         late = self.see(group("a", 4, running=2), thawed, 129)
-        assert late is not None
         assert late.failures == 1
 
     def test_a_failure_from_the_future_counts_from_now(self) -> None:
@@ -338,7 +329,6 @@ class TestTheClockOfAGroup:
         (*ran, new) = looked.machines or ()
         failed = replace(new, failure=MachineFailure(code="X", message="", at=NOW + 60 * MINUTE))
         state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
-        assert state is not None
         assert state.last_failure == NOW
 
     def test_a_machine_that_is_going_already_is_not_judged(self) -> None:
@@ -346,7 +336,6 @@ class TestTheClockOfAGroup:
         (*ran, new) = looked.machines or ()
         failed = replace(new, deleting=True, failure=MachineFailure(code="X", message="", at=NOW))
         state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
-        assert state is not None
         assert state.failures == 0
 
     def test_a_failure_from_the_future_is_the_same_failure_at_the_next_look_and_hides_no_success(self) -> None:
@@ -357,7 +346,6 @@ class TestTheClockOfAGroup:
         state: GroupState | None = None
         for minute in (0, 1, 3, 6, 9):
             state = self.see(looked, state, minute)
-        assert state is not None
         assert (state.failures, state.last_failure) == (1, NOW)
         over = self.see(group("a", 3), state, 10)
         assert over is not None
@@ -368,7 +356,6 @@ class TestTheClockOfAGroup:
         state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
         state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
         state = self.see(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
-        assert state is not None
         assert not state.in_trouble
         assert self.see(group("a", 3, autoscaler_failure=ahead), state, 7) is state
 
@@ -411,12 +398,11 @@ class TestWhatIsHeld:
         assert pool.groups[0].state is State.FENCED
 
     def test_a_timeout_takes_its_place_once_the_machines_say_so_no_more(self) -> None:
-        state = see(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
+        state = observe_health(self.failing("VcpuLimitExceeded", 0), None, NOW, BACKOFF, 15 * MINUTE)
         silent = machines(group("a", 5, running=2, bounds=(0, 12)), *[MINUTE] * 3)
         assert state is not None
         for minute in range(1, 17):
-            state = see(silent, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
-        assert state is not None
+            state = observe_health(silent, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
         assert state.failure_class is FailureClass.TIMEOUT
 
     def test_an_unknown_failure_beside_it_does_not_take_its_place(self) -> None:
@@ -433,7 +419,7 @@ class TestASuccess:
     def look(self, state: GroupState | None, minute: float, *machines_: Machine, requested: int = 4) -> GroupState:
         running = sum(machine.has_node for machine in machines_)
         looked = group("a", requested, running=running, machines=machines_)
-        seen = see(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
+        seen = observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
         assert seen is not None
         return seen
 
@@ -485,11 +471,8 @@ class TestEventAndScan:
     @pytest.mark.parametrize("order", ["event", "scan", "event, scan", "scan, event", "event, event, scan, scan"])
     def test_they_lead_to_the_same_state(self, code: str, kind: FailureClass, order: str) -> None:
         at = NOW - MINUTE
-        store, queue = InMemoryStore(), FakeQueue()
-        register(store, flavours=["cluster-api"])
-        adopt(store, "demo", [group("a").key])
-        clock = FakeClock(NOW)
-        hear = RecordFailure(store=store, queue=queue, clock=clock)
+        house = House()
+        adopt(house.store, "demo", [group("a").key])
         name = group("a").key
         looked = machines(group("a", 3, running=2), 2 * MINUTE)
         (*ran, new) = looked.machines or ()
@@ -497,7 +480,7 @@ class TestEventAndScan:
         looked = replace(looked, machines=(*ran, replace(new, failure=failure)))
         for number, what in enumerate(order.split(", ")):
             if what == "event":
-                heard = hear(
+                heard = house.record_failure(
                     Failure(
                         cluster="demo",
                         namespace=name.namespace,
@@ -510,12 +493,12 @@ class TestEventAndScan:
                 )
                 assert heard.verdict in (Verdict.RECORDED, Verdict.KNOWN)
             else:
-                remembered = store.load("demo")
+                remembered = house.store.load("demo")
                 known = remembered.state.groups.get(name)
-                after = see(looked, known, NOW, BACKOFF, 15 * MINUTE)
+                after = observe_health(looked, known, NOW, BACKOFF, 15 * MINUTE)
                 if after is not known and after is not None:
-                    store.save_group("demo", name, after, remembered.versions)
-        ended = store.load("demo").state.groups[GroupKey("cluster-api", name.namespace, name.name)]
+                    house.store.save_group("demo", name, after, remembered.versions)
+        ended = house.group_state()
         assert (ended.failures, ended.last_failure, ended.backoff_until) == (1, at, at + BACKOFF.initial)
         assert ended.message == f"{code}: the provider's words"
         assert ended.failure_class is kind
@@ -528,11 +511,9 @@ def test_a_node_that_comes_after_the_look_that_found_the_failure_has_come_since_
     refused = replace(
         coming.machines[0], failure=MachineFailure(code="InsufficientInstanceCapacity", message="none", at=NOW)
     )
-    known = see(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
-    assert known is not None
+    known = observe_health(replace(coming, machines=(refused, *coming.machines[1:])), None, NOW, BACKOFF, 15 * MINUTE)
     assert not known.has_arrivals
-    later = see(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
-    assert later is not None
+    later = observe_health(group("a", 2, running=2), known, NOW + MINUTE / 4, BACKOFF, 15 * MINUTE)
     assert later.has_arrivals
     assert state_at(later, NOW + MINUTE / 4, None, BACKOFF) is State.FENCED
 

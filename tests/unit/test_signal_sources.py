@@ -15,10 +15,10 @@ import pytest
 from evenkeel.adapters.aws import sources
 from evenkeel.adapters.aws.sources import ignored_on_purpose
 from evenkeel.application.events import ReceiveEvent
-from evenkeel.application.failure import RecordFailure
 from evenkeel.domain.model.groups import GroupKey
 from sandbox.template import ROOT, Template
-from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
+from tests.fakes import adopt
+from tests.house import House
 
 ACCOUNT = "123456789012"
 FUNCTION = "ProvisioningFailureFunction"
@@ -69,16 +69,15 @@ def test_a_source_that_is_put_into_the_folder_is_heard_by_the_function(
     assert spec.loader is not None
     app = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(app)
-    store, queue = InMemoryStore(), FakeQueue()
-    register(store, flavours=["cluster-api"])
-    adopt(store, "demo", [GroupKey("cluster-api", "demo", "workers-a")])
+    house = House()
+    adopt(house.store, "demo", [GroupKey("cluster-api", "demo", "workers-a")])
 
     def other(event: object) -> Any:
         raise AssertionError("not reached")
 
     class Container:
         receive_event = ReceiveEvent(
-            record_failure=RecordFailure(store=store, queue=queue, clock=FakeClock()),
+            record_failure=house.record_failure,
             record_zone_shift=other,
             request_scale=other,
             idempotent=lambda key, remaining, work: work(),
@@ -90,8 +89,8 @@ def test_a_source_that_is_put_into_the_folder_is_heard_by_the_function(
     importlib.invalidate_caches()
     monkeypatch.setattr(sources, "ROWS", sources.collect())
     assert app.handler(EVENT, LambdaContext())["verdict"] == "recorded"
-    assert [key.name for key in store.load("demo").state.groups] == ["workers-a"]
-    assert queue.clusters == ["demo"]
+    assert [key.name for key in house.state.groups] == ["workers-a"]
+    assert house.queue.clusters == ["demo"]
 
 
 class LambdaContext:

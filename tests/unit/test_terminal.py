@@ -26,7 +26,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.values import printable
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, group, key, numbers
-from tests.unit.test_operator_actions import House
+from tests.house import House
 
 ORDERS = [
     "\x1b[31mred\x1b[0m",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -28,93 +26,50 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.events import Failure, Verdict
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.operate import answer_of_error
 from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, PoolId, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, PoolId, State
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
-from tests.builders import key, stated, zones
+from tests.builders import MINUTE, key, stated, zones
 from tests.fakes import (
     NOW,
-    FakeBus,
     FakeClock,
-    FakeCluster,
-    FakeClusters,
     FakeQueue,
     InMemoryStore,
-    Journal,
-    adopt,
     plenty,
     record,
     register,
 )
+from tests.house import NUMBERS, RECORD, House
 
-MINUTE = timedelta(minutes=1)
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
-POOLS = [{"name": "workers", "min": 3, "max": 12}]
 
 
-class House:
-    """A registered cluster `demo` with one pool of three zones, and every port in memory."""
+def two_pools() -> House:
+    """Pools workers and others, of three zones each."""
+    groups = [*zones((2, 2, 2), bounds=[(0, 9)] * 3), *zones((2, 2, 2), bounds=[(0, 9)] * 3, pool="others")]
+    return House(groups, pools=[*NUMBERS, {"name": "others", "min": 3, "max": 12}])
 
-    def __init__(self, groups: list[NodeGroup] | None = None, *, stack_dry_run: bool = False, **fields: Any) -> None:
-        self.journal = Journal()
-        self.clock = FakeClock()
-        self.store = InMemoryStore(self.journal)
-        self.cluster = FakeCluster(
-            groups if groups is not None else zones((2, 2, 2), bounds=[(1, 9)] * 3), self.journal
-        )
-        self.clusters = FakeClusters({"demo": self.cluster})
-        self.queue = FakeQueue()
-        self.bus = FakeBus()
-        self._chance = count()
-        register(self.store, **{"dry_run": None, "pools": POOLS, **fields})
-        self.rebalance = Rebalance(
-            store=self.store,
-            clusters=self.clusters,
-            queue=self.queue,
-            bus=self.bus,
-            clock=self.clock,
-            random_bytes=lambda size: next(self._chance).to_bytes(size),
-            dry_run=stack_dry_run,
-        )
 
-    def run(self, remaining: Callable[[], float] = plenty) -> RunSummary:
-        self.clock.at += MINUTE  # like the schedule; backoffs in these tests are far from their ends
-        return self.rebalance("demo", "a test", remaining)
+def outage(**fields: Any) -> House:
+    """Zone a has two nodes and two replicas that never became one, and is in backoff."""
+    house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3), **fields)
+    house.fail("a")
+    return house
 
-    def settle(self) -> None:
-        """Runs until no second look is asked for any more."""
-        asked = -1
-        while asked != len(self.queue.second_looks):
-            asked = len(self.queue.second_looks)
-            self.run()
 
-    def fail(self, zone: str) -> None:
-        """Zone's group is in backoff."""
-        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", BackoffPolicy())
-        self.store.save_group("demo", key(zone), state, None)
-
-    def bounds(self) -> list[tuple[int, int]]:
-        groups = sorted(self.cluster.groups.values(), key=lambda group: group.key)
-        return [(group.bounds.min, group.bounds.max) for group in groups if group.bounds]
-
-    def decisions(self) -> list[dict[str, Any]]:
-        return [dict(decision) for decision in self.store.decisions("demo", 100)]
-
-    def outcomes(self) -> list[str]:
-        """Of the newest decision, per group in zone order."""
-        return [group["outcome"] for group in self.decisions()[0]["pool"]["groups"]]
+def fenced() -> House:
+    """All that zone a requests runs, and it is in backoff."""
+    house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
+    house.fail("a")
+    return house
 
 
 class TestRebalance:
@@ -160,7 +115,7 @@ class TestRebalance:
     def test_a_dry_run_records_again_when_its_plan_has_changed(self) -> None:
         house = House(stack_dry_run=True)
         house.run()
-        house.cluster.change(key("a"), requested=5, running=5)
+        house.scale("a", 5)
         house.run()
         assert len(house.decisions()) == 2
 
@@ -247,7 +202,7 @@ class TestRebalanceWithoutTheTable:
         house.run()
         asked = house.journal.entries
         assert asked.index("save POOL") < asked.index("apply")
-        adopted = house.store.load("demo").state.pools[POOL_ID].adopted
+        adopted = house.state.pools[POOL_ID].adopted
         assert adopted == {
             str(key("a")): Bounds(1, 9),
             str(key("b")): Bounds(0, 8),
@@ -257,10 +212,10 @@ class TestRebalanceWithoutTheTable:
     def test_bounds_of_our_own_never_become_the_adopted_ones(self) -> None:
         house = House()
         house.run()
-        before = house.store.load("demo").state.pools[POOL_ID].adopted
-        house.cluster.change(key("a"), requested=4, running=4)
+        before = house.state.pools[POOL_ID].adopted
+        house.scale("a", 4)
         house.run()
-        assert house.store.load("demo").state.pools[POOL_ID].adopted == before
+        assert house.state.pools[POOL_ID].adopted == before
 
 
 class TestRebalanceBesideOthers:
@@ -268,7 +223,7 @@ class TestRebalanceBesideOthers:
         house = House()
 
         def somebody_scales(patch: Patch) -> None:
-            house.cluster.before_apply = lambda patch: None
+            house.answer_writes(None)
             house.cluster.change(patch.plan.group.key, requested=4, running=4)
 
         house.cluster.before_apply = somebody_scales
@@ -281,11 +236,7 @@ class TestRebalanceBesideOthers:
 
     def test_there_are_at_most_three_new_plans(self) -> None:
         house = House()
-
-        def always(patch: Patch) -> None:
-            raise ConflictError("somebody was faster")
-
-        house.cluster.before_apply = always
+        house.answer_writes(ConflictError("somebody was faster"))
         outcome = house.run()
         assert (house.cluster.looks, outcome.conflicts, outcome.written) == (4, 3, 0)
         assert house.outcomes()[0].startswith("conflict: ") or "conflict: somebody was faster" in house.outcomes()
@@ -311,14 +262,10 @@ class TestRebalanceBesideOthers:
 
     def test_an_error_that_nobody_foresaw_ends_that_write_and_the_lease_is_given_back(self) -> None:
         house = House()
-
-        def breaks(patch: Patch) -> None:
-            raise ZeroDivisionError
-
-        house.cluster.before_apply = breaks
+        house.answer_writes(ZeroDivisionError())
         assert house.run().written == 0
         assert any("ZeroDivisionError while it was written" in said for said in house.outcomes())
-        house.cluster.before_apply = lambda patch: None
+        house.answer_writes(None)
         assert house.run().written == 3
 
     def test_without_time_for_a_patch_none_is_begun(self) -> None:
@@ -329,8 +276,7 @@ class TestRebalanceBesideOthers:
         assert house.run().written == 3
 
     def test_when_marking_the_machines_took_all_the_time_the_replicas_stay(self) -> None:
-        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
+        house = outage()
 
         def slow(patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
             house.clock.at += 2 * MINUTE
@@ -351,45 +297,33 @@ class TestRebalanceBesideOthers:
 
 
 class TestRebalanceRefused:
-    @staticmethod
-    def refuse(house: House, zone: str, error: Exception) -> list[str]:
-        tried: list[str] = []
-
-        def answer(patch: Patch) -> None:
-            tried.append(patch.plan.group.zone or "")
-            if patch.plan.group.zone == zone:
-                raise error
-
-        house.cluster.before_apply = answer
-        return tried
-
     def test_a_refused_write_is_reported_with_its_reason_and_not_tried_again(self) -> None:
         house = House()
-        tried = self.refuse(house, "b", RejectedError("422 spec.replicas: too many"))
+        tried = house.answer_writes(RejectedError("422 spec.replicas: too many"), "workers-b")
         outcome = house.run()
         assert outcome.rejected == 1
-        assert tried.count("b") == 1
+        assert tried.count("workers-b") == 1
         assert "rejected: 422 spec.replicas: too many" in house.outcomes()
         assert outcome.metrics()["Rejected"] == 1
 
     def test_nobody_gets_the_room_of_a_group_whose_shrink_was_refused(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
-        tried = self.refuse(house, "a", RejectedError("no"))
+        tried = house.answer_writes(RejectedError("no"), "workers-a")
         house.run()
-        assert tried[0] == "a"
+        assert tried[0] == "workers-a"
         assert [maximum for _, maximum in house.bounds()] == [9, 2, 2]
 
     def test_nothing_grows_when_the_answer_to_a_shrink_before_it_was_lost(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
-        tried = self.refuse(house, "a", ClusterUnavailableError("no answer"))
+        tried = house.answer_writes(ClusterUnavailableError("no answer"), "workers-a")
         house.run()
-        assert tried == ["a"]
+        assert tried == ["workers-a"]
         assert house.bounds() == [(0, 9), (0, 2), (0, 2)]
 
     def test_the_others_of_its_pool_are_fenced_all_the_same(self) -> None:
         house = House(zones((2, 4, 2), running=(2, 1, 2), bounds=[(0, 30), (0, 6), (0, 6)]))
         house.fail("b")
-        self.refuse(house, "a", RejectedError("422 no"))
+        house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
         assert house.cluster.groups[key("a")].bounds == Bounds(0, 30)
         assert house.cluster.groups[key("b")].requested == 1
@@ -398,46 +332,38 @@ class TestRebalanceRefused:
 
     def test_for_good_it_does_not_make_its_pool_be_written_to_and_fro(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 2), (0, 5), (0, 5)]), pools=[{"name": "workers", "max": 12}])
-        tried = self.refuse(house, "a", RejectedError("422 no"))
+        tried = house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
         told, patched, asked = len(house.decisions()), len(tried), len(house.queue.second_looks)
-        for _ in range(4):
-            house.run()
+        house.runs(4)
         assert (len(house.decisions()), len(tried)) == (told, patched)
         assert len(house.queue.second_looks) - asked == 2, "30 and 60 s after the second look, and then no more"
         assert [maximum for _, maximum in house.bounds()] == [2, 5, 5]
 
     def test_it_is_tried_again_after_five_minutes_and_told_again_only_where_the_reason_is_another(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)]))
-        tried = self.refuse(house, "a", RejectedError("422 no"))
+        tried = house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
         told = len(house.decisions())
-        for _ in range(20):
-            house.run()
-        assert (tried.count("a"), len(house.decisions())) == (5, told)
-        self.refuse(house, "a", RejectedError("422 another"))
-        for _ in range(5):
-            house.run()
+        house.runs(20)
+        assert (tried.count("workers-a"), len(house.decisions())) == (5, told)
+        house.answer_writes(RejectedError("422 another"), "workers-a")
+        house.runs(5)
         assert (len(house.decisions()), house.outcomes()[0]) == (told + 1, "rejected: 422 another")
 
     def test_once_it_is_taken_all_is_as_if_it_had_never_been_refused(self) -> None:
         house, whole = (House(zones((2, 2, 2), bounds=[(0, 9), (0, 2), (0, 2)])) for _ in range(2))
         whole.run()
-        self.refuse(house, "a", RejectedError("422 no"))
+        house.answer_writes(RejectedError("422 no"), "workers-a")
         house.run()
-        house.cluster.before_apply = lambda patch: None
+        house.answer_writes(None)
         house.clock.at += 5 * MINUTE
         house.run()
         assert house.bounds() == whole.bounds()
-        assert house.store.load("demo").state.groups[key("a")].write_refused_at is None
+        assert house.group_state().write_refused_at is None
 
     def test_a_conflict_elsewhere_does_not_bring_a_refused_write_back(self) -> None:
-        groups = zones((2, 2, 2), bounds=[(0, 9), (0, 9), (0, 9)])
-        groups += [
-            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
-            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
-        ]
-        house = House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
+        house = two_pools()
         tried: list[GroupKey] = []
         conflicts = iter([ConflictError("somebody was faster")])
 
@@ -452,31 +378,17 @@ class TestRebalanceRefused:
         outcome = house.run()
         assert outcome.conflicts == 1
         assert outcome.written == 3
-        refused = [found for found in tried if found.name.startswith("others")]
+        refused = [name for name in tried if name.name.startswith("others")]
         assert sorted(refused) == [key(zone, pool="others") for zone in "abc"]
 
     def test_one_pools_refusal_does_not_stop_another_pool(self) -> None:
-        groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
-        groups += [
-            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
-            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
-        ]
-        house = House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
-
-        def answer(patch: Patch) -> None:
-            if patch.plan.group.pool_label == "others":
-                raise RejectedError("no")
-
-        house.cluster.before_apply = answer
+        house = two_pools()
+        house.answer_writes(RejectedError("no"), "others")
         assert house.run().written == 3
 
     def test_whoever_does_not_know_whether_it_wrote_asks_for_a_second_look(self) -> None:
         house = House()
-
-        def lost(patch: Patch) -> None:
-            raise ClusterUnavailableError("no answer")
-
-        house.cluster.before_apply = lost
+        house.answer_writes(ClusterUnavailableError("no answer"))
         outcome = house.run()
         assert (outcome.written, outcome.doubtful) == (0, True)
         assert house.queue.second_looks == [("demo", "second look after a write", 15)]
@@ -503,8 +415,7 @@ class TestRebalanceRefused:
 
 class TestRebalanceFailures:
     def test_a_fenced_group_gives_up_what_it_cannot_get_and_its_machines_are_marked_first(self) -> None:
-        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
+        house = outage()
         outcome = house.run()
         assert house.cluster.groups[key("a")].requested == 2
         assert house.cluster.groups[key("a")].bounds == Bounds(1, 2)
@@ -514,27 +425,24 @@ class TestRebalanceFailures:
         assert outcome.metrics()["GroupsFenced"] == 1
 
     def test_machines_launched_after_the_failure_end_the_backoff_and_that_is_remembered(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
+        house = fenced()
         house.run()
 
         def arrives(count: int) -> State:
             launched = Machine(name=f"m{count}", has_node=True, created_at=house.clock.at)
             known = house.cluster.groups[key("a")].machines or ()
-            house.cluster.change(key("a"), requested=count, running=count, machines=(*known, launched))
+            house.scale("a", count, machines=(*known, launched))
             plan = house.run().plan
-            assert plan is not None
             return plan.pools[0].groups[0].state
 
         assert arrives(3) is State.PROBING
         assert arrives(4) is State.HEALTHY
-        state = house.store.load("demo").state.groups[key("a")]
+        state = house.group_state()
         assert state.last_success == house.clock.at
         assert not state.in_trouble
 
     def test_a_state_that_was_written_meanwhile_is_read_again(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
+        house = fenced()
 
         def second_failure(sort_key: str) -> None:
             later = record_failure(
@@ -544,7 +452,7 @@ class TestRebalanceFailures:
 
         house.store.before_write.append(second_failure)
         house.run()
-        assert house.store.load("demo").state.groups[key("a")].failure_class is FailureClass.QUOTA
+        assert house.group_state().failure_class is FailureClass.QUOTA
 
 
 class TestFencesFirst:
@@ -613,8 +521,7 @@ class TestFencesFirst:
 
     def test_each_group_is_marked_once(self) -> None:
         house, seen = self.outage()
-        for _ in range(5):
-            house.run()
+        house.runs(5)
         marks = [what for what in seen if what.startswith("mark")]
         assert len(marks) == len(set(marks)) == 4
 
@@ -634,7 +541,7 @@ class TestDeleteMarks:
         house.fail("a")
         known: list[tuple[str, ...]] = []
         house.cluster.mark = lambda patch, names, ours: known.append(  # type: ignore[method-assign]
-            house.store.load("demo").state.groups[key("a")].marked
+            house.group_state().marked
         )
         house.run()
         assert known == [("m2", "m3")]
@@ -659,19 +566,19 @@ class TestDeleteMarks:
 
     def test_stale_ones_are_taken_off_and_forgotten(self) -> None:
         house = self.house()
-        house.cluster.change(key("a"), requested=4, running=4, machines=None)
+        house.scale("a", 4, machines=None)
         house.store.save_group("demo", key("a"), GroupState(marked=("m2", "m3")), None)
         house.run()
         assert house.cluster.unmarked == [(key("a"), ("m2", "m3"))]
-        assert house.store.load("demo").state.groups[key("a")].marked == ()
+        assert house.group_state().marked == ()
 
     def test_a_frozen_groups_marks_stay_until_it_may_be_written_again(self) -> None:
         house = self.house()
-        house.cluster.change(key("a"), requested=4, running=4, frozen_because=stated("paused"))
+        house.scale("a", 4, frozen_because=stated("paused"))
         house.store.save_group("demo", key("a"), GroupState(marked=("m2",)), None)
         house.run()
         assert house.cluster.unmarked == []
-        assert house.store.load("demo").state.groups[key("a")].marked == ("m2",)
+        assert house.group_state().marked == ("m2",)
 
 
 class TestNothingFeedsItself:
@@ -695,8 +602,7 @@ class TestNothingFeedsItself:
             ]
 
     def test_replicas_that_are_put_back_are_contested_and_then_left_alone(self) -> None:
-        house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3), on_failure="release")
-        house.fail("a")
+        house = outage(on_failure="release")
         observe = house.cluster.observe
 
         def gitops_was_here(closely: Collection[GroupKey] = ()) -> Any:
@@ -706,7 +612,7 @@ class TestNothingFeedsItself:
 
         house.cluster.observe = gitops_was_here  # type: ignore[method-assign]
         self.two_hours(house)
-        state = house.store.load("demo").state.groups[key("a")]
+        state = house.group_state()
         assert (state.contested_replicas, state.contested_by) == (True, "argocd")
         assert house.bus.types.count("Write Contested") >= 1
         lowered = [patch for patch in house.cluster.applied if patch.requested is not None]
@@ -716,22 +622,14 @@ class TestNothingFeedsItself:
 
     def test_a_webhook_that_fails_costs_a_few_looks_an_hour_more_than_the_scans(self) -> None:
         house = House()
-
-        def fails(patch: Patch) -> None:
-            raise ClusterUnavailableError("500 the webhook does not answer")
-
-        house.cluster.before_apply = fails
+        house.answer_writes(ClusterUnavailableError("500 the webhook does not answer"))
         self.two_hours(house)
         assert house.cluster.looks <= 120 + 3 * 4
         assert house.cluster.applied == []
 
     def test_a_webhook_that_refuses_costs_no_look_more_than_the_scans(self) -> None:
         house = House()
-
-        def refuses(patch: Patch) -> None:
-            raise RejectedError("422 no")
-
-        house.cluster.before_apply = refuses
+        house.answer_writes(RejectedError("422 no"))
         self.two_hours(house)
         assert house.cluster.looks <= 120 + 120 // 5
         assert len(house.decisions()) <= 3
@@ -739,38 +637,32 @@ class TestNothingFeedsItself:
 
 class TestWhatIsTold:
     def test_that_a_group_is_well_again_is_told_once(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
-        for _ in range(7):
-            house.run()
-        house.cluster.change(key("a"), requested=3, running=3)
-        for _ in range(8):
-            house.run()
+        house = fenced()
+        house.runs(7)
+        house.scale("a", 3)
+        house.runs(8)
         assert house.bus.types.count("Node Group Fenced") == 1
         assert house.bus.types.count("Node Group Recovered") == 1
 
     def test_a_group_that_somebody_else_has_written_meanwhile_is_told_to_be_well_all_the_same(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
-        house.fail("a")
-        for _ in range(7):
-            house.run()
+        house = fenced()
+        house.runs(7)
         # its annotation is gone, and with it what was published for it
-        house.cluster.change(key("a"), requested=3, running=3, offer=None, publication=None)
-        for _ in range(8):
-            house.run()
+        house.scale("a", 3, published=None)
+        house.runs(8)
         assert house.bus.types.count("Node Group Recovered") == 1
 
     def test_a_group_that_fails_again_is_told_again(self) -> None:
         house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
         for running in (3, 4):
             versions = house.store.load("demo").versions
-            known = house.store.load("demo").state.groups.get(key("a"), GroupState())
+            known = house.state.groups.get(key("a"), GroupState())
             at = house.clock.at + MINUTE / 2
             failed = record_failure(known, at, FailureClass.CAPACITY, "no room", BackoffPolicy())
             house.store.save_group("demo", key("a"), failed, versions)
             for _ in range(12):
                 house.run()
-            house.cluster.change(key("a"), requested=running, running=running)
+            house.scale("a", running)
             for _ in range(3):
                 house.run()
         assert house.bus.types.count("Node Group Fenced") == 2
@@ -779,13 +671,15 @@ class TestWhatIsTold:
 
 class TestAPoolThatIsRenamed:
     def test_what_is_remembered_of_it_goes_with_it_and_stands_once(self) -> None:
-        house = House(zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]), pools=[*POOLS, {**POOLS[0], "name": "nodes"}])
+        house = House(
+            zones((2, 2, 2), bounds=[(1, 9), (0, 8), (1, 7)]), pools=[*NUMBERS, {**NUMBERS[0], "name": "nodes"}]
+        )
         house.run()
-        adopted = house.store.load("demo").state.pools[POOL_ID].adopted
+        adopted = house.state.pools[POOL_ID].adopted
         for zone in "abc":
             house.cluster.change(key(zone), pool_label="nodes")
         house.run()
-        pools = house.store.load("demo").state.pools
+        pools = house.state.pools
         assert pools[replace(POOL_ID, name="nodes")].adopted == adopted
         assert pools[POOL_ID].adopted == {}
         assert pools[POOL_ID].seen is None
@@ -827,13 +721,9 @@ class TestAnOpenMove:
 class TestRebalanceBadPools:
     def broken(self) -> House:
         fault = Fault(object="MachineDeployment default/x", field="spec.replicas", value="'many'", problem="no number")
-        groups = zones((2, 2, 2), bounds=[(0, 9)] * 3)
-        groups[1] = replace(groups[1], faults=(fault,))
-        groups += [
-            replace(group, pool_label="others", key=key(group.zone or "", pool="others"))
-            for group in zones((2, 2, 2), bounds=[(0, 9)] * 3)
-        ]
-        return House(groups, pools=[*POOLS, {"name": "others", "min": 3, "max": 12}])
+        house = two_pools()
+        house.cluster.change(key("b"), faults=(fault,))
+        return house
 
     def test_an_invalid_pool_is_left_alone_and_the_others_go_on(self) -> None:
         house = self.broken()
@@ -843,8 +733,7 @@ class TestRebalanceBadPools:
 
     def test_an_invalid_pool_is_told_once_with_object_field_and_value(self) -> None:
         house = self.broken()
-        for _ in range(3):
-            house.run()
+        house.runs(3)
         told = [detail for detail_type, detail in house.bus.published if detail_type == "Pool Invalid"]
         assert len(told) == 1
         assert told[0]["pool"]["problems"] == ["MachineDeployment default/x: spec.replicas is 'many': no number"]
@@ -863,8 +752,7 @@ class TestRebalanceBadPools:
         house = House(zones((4, 2, 2), running=(2, 2, 2), bounds=[(0, 4)] * 3))
         for zone in "abc":
             house.fail(zone)
-        for _ in range(3):
-            house.run()
+        house.runs(3)
         assert house.bus.types.count("Pool Starved") == 1
 
 
@@ -909,7 +797,7 @@ class TestRebalanceAlways:
             if what == "scaled":
                 house.cluster.change(group.key, requested=group.requested + 1)
             elif what == "lost":  # carried out, and the answer never arrives
-                house.cluster.before_apply = lambda patch: None
+                house.answer_writes(None)
                 house.cluster.apply(patch, "lost", "none")
                 house.cluster.before_apply = answer
                 raise ClusterUnavailableError("no answer")
@@ -925,10 +813,9 @@ class TestRebalanceAlways:
             except (StateUnavailableError, LeaseHeldError):
                 house.clock.at += 2 * MINUTE
             house.store.away_from = None
-        house.cluster.before_apply = lambda patch: None
+        house.answer_writes(None)
         house.clock.at += 5 * MINUTE  # what was refused is left alone for so long
-        for _ in range(4):
-            house.run()
+        house.runs(4)
         patched = len(house.cluster.applied)
         house.run()
         assert len(house.cluster.applied) == patched, "a world that nobody touches comes to rest"
@@ -955,231 +842,71 @@ class TestScan:
         assert min(due) > 50
 
     @pytest.fixture
-    def store(self) -> InMemoryStore:
+    def scan(self) -> Any:
         store = InMemoryStore()
-        for name, fields in {
-            "fast": {"scan_interval": 15},
-            "minute": {},
-            "hourly": {"scan_interval": 3600},
-            "paused": {"paused": True},
-        }.items():
-            register(store, name, **fields)
-        return store
+        register(store, "fast", scan_interval=15)
+        register(store, "minute")
+        register(store, "hourly", scan_interval=3600)
+        register(store, "paused", paused=True)
+        return Scan(store=store, queue=FakeQueue(), clock=FakeClock())
 
-    def scan(self, store: InMemoryStore, queue: FakeQueue) -> Scan:
-        return Scan(store=store, queue=queue, clock=FakeClock())
-
-    def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        scan = self.scan(store, queue)
+    def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, scan: Any) -> None:
         for minute in range(60):
             scan.tick(NOW + minute * MINUTE)
-        assert {name: queue.clusters.count(name) for name in ("fast", "minute", "hourly", "paused")} == {
+        assert {name: scan.queue.clusters.count(name) for name in ("fast", "minute", "hourly", "paused")} == {
             "fast": 60,
             "minute": 60,
             "hourly": 1,
             "paused": 0,
         }
         # the looks below a minute go the way that can be delayed, and come back as messages
-        assert len(queue.second_looks) == 60 * 3
+        assert len(scan.queue.second_looks) == 60 * 3
 
-    def test_a_sub_minute_interval_is_spread_over_its_minute(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        self.scan(store, queue).tick(NOW)
-        assert queue.second_looks == [("fast", "scan", delay) for delay in (15, 30, 45)]
+    def test_a_sub_minute_interval_is_spread_over_its_minute(self, scan: Any) -> None:
+        scan.tick(NOW)
+        assert scan.queue.second_looks == [("fast", "scan", delay) for delay in (15, 30, 45)]
 
-    def test_a_tick_that_arrives_twice_asks_once(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        scan = self.scan(store, queue)
+    def test_a_tick_that_arrives_twice_asks_once(self, scan: Any) -> None:
         scan.tick(NOW)
         scan.tick(NOW + timedelta(seconds=20))
-        assert sorted(queue.clusters) == ["fast", "minute"]
+        assert sorted(scan.queue.clusters) == ["fast", "minute"]
 
-    def test_a_broken_record_is_told_and_the_others_are_scanned(self, store: InMemoryStore) -> None:
-        store.plant("broken", "{}")
-        queue = FakeQueue()
-        result = self.scan(store, queue).tick(NOW)
-        assert sorted(queue.clusters) == ["fast", "minute"]
+    def test_a_broken_record_is_told_and_the_others_are_scanned(self, scan: Any) -> None:
+        scan.store.plant("broken", "{}")
+        result = scan.tick(NOW)
+        assert sorted(scan.queue.clusters) == ["fast", "minute"]
         assert len(result.broken) == 1
         assert "record of cluster broken" in result.answer()["message"]
         assert result.answer()["ok"] is False
 
-    def test_by_hand_every_registered_cluster_or_those_that_are_named(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        assert self.scan(store, queue).by_hand([]).requested == ("fast", "hourly", "minute", "paused")
-        assert self.scan(store, queue).by_hand(["hourly"]).requested == ("hourly",)
+    def test_by_hand_every_registered_cluster_or_those_that_are_named(self, scan: Any) -> None:
+        assert scan.by_hand([]).requested == ("fast", "hourly", "minute", "paused")
+        assert scan.by_hand(["hourly"]).requested == ("hourly",)
 
-    def test_by_hand_an_unknown_name_is_told_and_the_known_ones_are_scanned(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        answer = self.scan(store, queue).by_hand(["nobody", "minute"]).answer()
-        assert queue.clusters == ["minute"]
+    def test_by_hand_an_unknown_name_is_told_and_the_known_ones_are_scanned(self, scan: Any) -> None:
+        answer = scan.by_hand(["nobody", "minute"]).answer()
+        assert scan.queue.clusters == ["minute"]
         assert answer["ok"] is False
         assert "cluster 'nobody' is not registered" in answer["message"]
 
-    def test_two_scans_by_hand_are_two_looks(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        clock = FakeClock()
-        scan = Scan(store=store, queue=queue, clock=clock)
+    def test_two_scans_by_hand_are_two_looks(self, scan: Any) -> None:
         scan.by_hand(["minute"])
-        clock.at += timedelta(seconds=1)
+        scan.clock.at += timedelta(seconds=1)
         scan.by_hand(["minute"])
-        assert queue.clusters == ["minute", "minute"]
+        assert scan.queue.clusters == ["minute", "minute"]
 
-    def test_a_second_look_that_comes_due_is_a_message_for_its_cluster(self, store: InMemoryStore) -> None:
-        queue = FakeQueue()
-        scan = self.scan(store, queue)
+    def test_a_second_look_that_comes_due_is_a_message_for_its_cluster(self, scan: Any) -> None:
         scan.look_again("minute", "second look after a write", "m-1")
         scan.look_again("minute", "second look after a write", "m-1")
-        assert queue.requests == {"again-m-1": ("minute", "second look after a write")}
+        assert scan.queue.requests == {"again-m-1": ("minute", "second look after a write")}
 
-    def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, store: InMemoryStore) -> None:
+    def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, scan: Any) -> None:
+        scan.queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
-            self.scan(store, FakeQueue(broken=QueueUnavailableError("away"))).tick(NOW)
-        store.away_from = 0
+            scan.tick(NOW)
+        scan.store.away_from = 0
         with pytest.raises(StateUnavailableError):
-            self.scan(store, FakeQueue()).tick(NOW)
-
-
-def failure(**fields: Any) -> Failure:
-    given = {
-        "cluster": "demo",
-        "namespace": "default",
-        "name": "workers-a",
-        "code": "InsufficientInstanceCapacity",
-        "message": "no room",
-        "occurred_at": NOW - timedelta(seconds=30),
-        "id": "event-1",
-    }
-    return Failure(**{**given, **fields})
-
-
-class TestHearFailure:
-    @pytest.fixture
-    def store(self) -> InMemoryStore:
-        store = InMemoryStore()
-        register(store)
-        adopt(store, "demo", [key("a")])
-        return store
-
-    @pytest.fixture
-    def queue(self) -> FakeQueue:
-        return FakeQueue()
-
-    @pytest.fixture
-    def hear(self, store: InMemoryStore, queue: FakeQueue) -> RecordFailure:
-        return RecordFailure(store=store, queue=queue, clock=FakeClock())
-
-    def test_a_failure_fences_its_group_and_asks_for_a_look_now(
-        self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue
-    ) -> None:
-        heard = hear(failure())
-        assert heard.verdict is Verdict.RECORDED
-        state = store.load("demo").state.groups[key("a")]
-        assert (state.failures, state.failure_class) == (1, FailureClass.CAPACITY)
-        assert state.backoff_until == NOW - timedelta(seconds=30) + 5 * MINUTE
-        assert "no room" in state.message
-        assert queue.clusters == ["demo"]
-
-    def test_a_repeat_changes_nothing(self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue) -> None:
-        hear(failure())
-        before = store.load("demo").state
-        assert hear(failure()).verdict is Verdict.KNOWN
-        assert store.load("demo").state == before
-        assert queue.clusters == ["demo"]
-
-    def test_a_failure_inside_the_backoff_does_not_make_it_longer_or_shorter(
-        self, hear: RecordFailure, store: InMemoryStore
-    ) -> None:
-        hear(failure())
-        until = store.load("demo").state.groups[key("a")].backoff_until
-        hear(failure(occurred_at=NOW, id="event-2"))
-        state = store.load("demo").state.groups[key("a")]
-        assert (state.backoff_until, state.failures) == (until, 1)
-
-    def test_a_failure_from_before_the_last_success_changes_nothing(
-        self, hear: RecordFailure, store: InMemoryStore, queue: FakeQueue
-    ) -> None:
-        store.save_group("demo", key("a"), GroupState(last_success=NOW - timedelta(seconds=20)), None)
-        assert hear(failure()).verdict is Verdict.KNOWN
-        assert queue.clusters == []
-
-    @pytest.mark.parametrize("age", [timedelta(hours=4), timedelta(days=9000)])
-    def test_a_failure_older_than_any_backoff_changes_nothing(
-        self, hear: RecordFailure, store: InMemoryStore, age: timedelta
-    ) -> None:
-        assert hear(failure(occurred_at=NOW - age)).verdict is Verdict.KNOWN
-        assert store.load("demo").state.groups == {}
-
-    def test_a_cluster_that_nobody_registered_is_explained_and_not_retried(self, hear: RecordFailure) -> None:
-        heard = hear(failure(cluster="other"))
-        assert heard.verdict is Verdict.IGNORED
-        assert "'other'" in heard.message
-        assert "no such cluster is registered" in heard.message
-
-    def test_a_record_that_cannot_be_read_is_explained_and_not_retried(
-        self, hear: RecordFailure, store: InMemoryStore
-    ) -> None:
-        store.plant("demo", "[]")
-        heard = hear(failure())
-        assert heard.verdict is Verdict.IGNORED
-        assert "record of cluster demo" in heard.message
-
-    def test_a_write_in_between_is_no_reason_to_lose_the_failure(
-        self, hear: RecordFailure, store: InMemoryStore
-    ) -> None:
-        def another(sort_key: str) -> None:
-            store.save_group("demo", key("a"), GroupState(failures=1, last_failure=NOW - 20 * MINUTE), None)
-
-        store.before_write.append(another)
-        assert hear(failure()).verdict is Verdict.RECORDED
-        state = store.load("demo").state.groups[key("a")]
-        assert state.last_failure == NOW - timedelta(seconds=30)
-        assert state.failures == 2
-
-    def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(
-        self, store: InMemoryStore, queue: FakeQueue
-    ) -> None:
-        class Contended(InMemoryStore):
-            def save_group(self, *_: Any) -> None:
-                raise StateConflictError("again")
-
-        contended = Contended()
-        register(contended)
-        adopt(contended, "demo", [key("a")])
-        with pytest.raises(StateConflictError):
-            RecordFailure(store=contended, queue=queue, clock=FakeClock())(failure())
-
-    def test_a_message_that_could_not_be_sent_is_sent_when_the_event_is_tried_again(
-        self, hear: RecordFailure, queue: FakeQueue
-    ) -> None:
-        queue.broken = QueueUnavailableError("away")
-        with pytest.raises(QueueUnavailableError):
-            hear(failure())
-        queue.broken = None
-        hear(failure())
-        assert queue.clusters == ["demo"]
-
-    @given(ages=st.lists(st.integers(0, 170), min_size=1, max_size=6, unique=True), order=st.randoms())
-    def test_the_order_in_which_failures_are_heard_does_not_matter(self, ages: list[int], order: Any) -> None:
-        def after(ages: list[int]) -> GroupState:
-            store = InMemoryStore()
-            register(store)
-            adopt(store, "demo", [key("a")])
-            hear = RecordFailure(store=store, queue=FakeQueue(), clock=FakeClock())
-            for age in ages:
-                hear(failure(occurred_at=NOW - age * MINUTE, id=str(age)))
-            return store.load("demo").state.groups[key("a")]
-
-        shuffled = ages[:]
-        order.shuffle(shuffled)
-        found, expected = after(shuffled), after(sorted(ages, reverse=True))
-        assert (found.failures, found.last_failure) == (expected.failures, expected.last_failure)
-        assert found.backoff_until is not None
-        assert expected.backoff_until is not None
-        assert found.backoff_until >= expected.backoff_until
-
-
-RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+            scan.tick(NOW)
 
 
 class TestOperate:
@@ -1187,66 +914,40 @@ class TestOperate:
     def house(self) -> House:
         return House(stack_dry_run=True)
 
-    @pytest.fixture
-    def operate(self, house: House) -> Callable[..., dict[str, Any]]:
-        use = Operate(
-            store=house.store,
-            clusters=house.clusters,
-            queue=house.queue,
-            clock=house.clock,
-            random_bytes=os.urandom,
-            dry_run=True,
-        )
-
-        def call(action: str, cluster: str = "demo", **more: Any) -> dict[str, Any]:
-            return use({"action": action, "cluster": cluster, **more}, plenty)
-
-        return call
-
-    def test_a_new_cluster_is_registered_in_dry_run_and_looked_at(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
-        answer = operate("register", "new", record=RECORD)
+    def test_a_new_cluster_is_registered_in_dry_run_and_looked_at(self, house: House) -> None:
+        answer = house.ask("register", "new", record=RECORD)
         assert answer["ok"] is True
         assert answer["dryRun"] is True
         assert "new is registered in dry run" in answer["message"]
         assert house.store.load("new").record.id == "new"
         assert house.queue.clusters == ["new"]
 
-    def test_registering_again_replaces_the_record_and_keeps_the_state(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_registering_again_replaces_the_record_and_keeps_the_state(self, house: House) -> None:
         house.fail("a")
-        answer = operate("register", record={**RECORD, "dry_run": False})
+        answer = house.ask("register", record={**RECORD, "dry_run": False})
         assert answer["message"] == "demo is updated and switched on"
         remembered = house.store.load("demo")
         assert remembered.record.dry_run is False
         assert remembered.record.pools == ()
         assert key("a") in remembered.state.groups
 
-    def test_a_record_that_cannot_be_read_can_be_registered_again(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_a_record_that_cannot_be_read_can_be_registered_again(self, house: House) -> None:
         house.store.plant("demo", "{")
-        assert operate("register", record=RECORD)["ok"] is True
+        assert house.ask("register", record=RECORD)["ok"] is True
 
-    def test_plan_answers_what_would_be_written_and_writes_nothing(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_plan_answers_what_would_be_written_and_writes_nothing(self, house: House) -> None:
         house.journal.entries.clear()
-        answer = operate("plan")
+        answer = house.ask("plan")
         assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
         assert house.journal.entries == ["load", "observe"]
         json.dumps(answer)
 
-    def test_status_tells_groups_in_trouble_and_the_last_decisions(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_status_tells_groups_in_trouble_and_the_last_decisions(self, house: House) -> None:
         house.fail("a")
         house.run()
-        answer = operate("status")
+        answer = house.ask("status")
         group = answer["groups"][str(key("a"))]
         assert (group["state"], group["class"], group["failures"]) == ("fenced", "capacity", 1)
         assert group["backoffUntil"] == "2026-01-15T12:05:00Z"
@@ -1254,27 +955,25 @@ class TestOperate:
         assert answer["message"] == "demo: dry run, 1 node group in trouble, last decision just now"
         json.dumps(answer)
 
-    def test_pause_and_resume(self, house: House, operate: Callable[..., dict[str, Any]]) -> None:
-        assert "until resumed" in operate("pause")["message"]
-        assert operate("status")["paused"] is True
+    def test_pause_and_resume(self, house: House) -> None:
+        assert "until resumed" in house.ask("pause")["message"]
+        assert house.ask("status")["paused"] is True
         assert house.run().message == "demo: paused, nothing looked at"
-        operate("resume")
-        assert operate("status")["paused"] is False
+        house.ask("resume")
+        assert house.ask("status")["paused"] is False
         assert house.queue.clusters == ["demo"]
 
-    def test_a_pause_until_later_ends_then(self, operate: Callable[..., dict[str, Any]]) -> None:
-        answer = operate("pause", until="2026-01-15T14:00:00+01:00")
+    def test_a_pause_until_later_ends_then(self, house: House) -> None:
+        answer = house.ask("pause", until="2026-01-15T14:00:00+01:00")
         assert (
             answer["message"] == "demo is paused until 2026-01-15T13:00:00Z: nothing is read from it or written to it"
         )
-        assert operate("status")["pausedUntil"] == "2026-01-15T13:00:00Z"
+        assert house.ask("status")["pausedUntil"] == "2026-01-15T13:00:00Z"
 
-    def test_a_pause_that_somebody_crossed_is_a_conflict_told_to_people(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_a_pause_that_somebody_crossed_is_a_conflict_told_to_people(self, house: House) -> None:
         house.store.before_write.append(lambda sort_key: house.store.plant("demo", record().model_dump_json()))
         with pytest.raises(StateConflictError) as caught:
-            operate("pause")
+            house.ask("pause")
         assert answer_of_error(caught.value)["message"].endswith("try again")
 
     @pytest.mark.parametrize(
@@ -1316,41 +1015,28 @@ class TestOperate:
         ],
     )
     def test_a_bad_event_is_answered_with_one_sentence(self, house: House, event: Any, says: str) -> None:
-        use = Operate(
-            store=house.store,
-            clusters=house.clusters,
-            queue=house.queue,
-            clock=house.clock,
-            random_bytes=os.urandom,
-            dry_run=True,
-        )
         with pytest.raises((BadRequestError, ConfigError)) as caught:
-            use(event, plenty)
+            house.operate(event, plenty)
         message = answer_of_error(caught.value)["message"]
         assert says in message
         assert "\n" not in message
         assert len(message) < 1000
         assert house.queue.clusters == []
 
-    def test_a_cluster_that_cannot_be_reached_is_a_sentence_of_the_plan(
-        self, house: House, operate: Callable[..., dict[str, Any]]
-    ) -> None:
+    def test_a_cluster_that_cannot_be_reached_is_a_sentence_of_the_plan(self, house: House) -> None:
         house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
         with pytest.raises(ClusterUnavailableError) as caught:
-            operate("plan")
+            house.ask("plan")
         assert answer_of_error(caught.value) == {"ok": False, "retry": True, "message": "demo does not answer"}
 
 
 def test_a_probing_group_is_healthy_again_after_three_hours_of_silence() -> None:
-    house = House(zones((2, 2, 2), bounds=[(0, 4)] * 3))
-    house.fail("a")
+    house = fenced()
     house.run()
     house.clock.at += timedelta(hours=1)
     house.run()
     plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan is not None
     assert plan.pools[0].groups[0].state is State.PROBING
     house.clock.at += timedelta(hours=3)
     plan = house.rebalance("demo", "a test", plenty).plan
-    assert plan is not None
     assert plan.pools[0].groups[0].state is State.HEALTHY

@@ -16,11 +16,14 @@ from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from tests.builders import numbers, pool_plan, stated, zones
+from tests.builders import key, numbers, pool_plan, stated, zones
+from tests.house import House
 
 PRODUCT = Path(__file__).parents[2] / "layers" / "evenkeel" / "evenkeel"
 # What the templates of some rules add to the facts by themselves.
 MADE_BY_WORDS = {"what"}
+# Where sentences stand in answers and decisions.
+SENTENCES = {"reasons", "problems", "warnings", "left", "message", "held", "sentences", "history", "frozen"}
 
 
 def fields(template: str) -> set[str]:
@@ -78,10 +81,10 @@ def plans() -> Iterator[dict[str, Any]]:
 
 
 def without_words(value: Any) -> Any:
-    """A told plan without its sentences."""
+    """An answer without its sentences."""
     if isinstance(value, dict):
-        return {name: without_words(part) for name, part in value.items() if name not in ("reasons", "problems")}
-    return [without_words(part) for part in value] if isinstance(value, list) else value
+        return {name: without_words(part) for name, part in value.items() if name not in SENTENCES}
+    return [without_words(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def test_other_words_change_nothing_but_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +98,32 @@ def test_other_words_change_nothing_but_words(monkeypatch: pytest.MonkeyPatch) -
     told = [text for found in after for group in found["plan"]["groups"] for text in group["reasons"]]
     assert told
     assert all(re.fullmatch(r"noise \d+", text) for text in told)
+
+
+def story() -> list[Any]:
+    """What a stack does and answers while a zone fails, somebody asks for nodes, and a pool is invalid."""
+    house = House(zones((5, 2, 2), running=(2, 2, 2), bounds=[(1, 9)] * 3, machines=()))
+    house.fail("a")
+    house.ask("scale-up", nodes=2, pool="workers", id="r1")
+    runs = [house.run() for _ in range(4)]
+    house.cluster.change(key("b"), zone=None)
+    answers = [house.ask(action) for action in ("status", "plan", "validate")]
+    explained = house.ask("explain", pool="workers")
+    return [
+        [(run.written, run.conflicts, run.rejected, run.metrics()) for run in runs],
+        [(patch.plan.group.key.name, patch.bounds, patch.requested) for patch in house.cluster.applied],
+        house.bus.published,
+        house.decisions(),
+        answers,
+        sorted(explained["groups"]),
+    ]
+
+
+def test_other_words_change_nothing_that_a_stack_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = story()
+    monkeypatch.setattr(words, "WORDS", {rule: f"noise {rule.value}" for rule in words.WORDS})
+    monkeypatch.setattr(words, "WORDS_OF_PROBLEMS", {kind: f"noise {kind.value}" for kind in words.WORDS_OF_PROBLEMS})
+    after = story()
+    assert len(before[1]) > 2
+    assert "noise fence" in str(after)
+    assert without_words(after) == without_words(before)

@@ -101,7 +101,6 @@ def test_the_fence_alone_keeps_what_is_requested_until_machines_are_marked() -> 
     members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(3, 9), (0, 3), (0, 3)])
     first = pool_plan(members, numbers(0, 12), fenced=("a",)).groups[0]
     patch = fence_first(first)
-    assert patch is not None
     assert (patch.bounds, patch.requested) == (Bounds(0, 5), None)
 
 

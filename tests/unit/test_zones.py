@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,29 +18,17 @@ from evenkeel.application.errors import (
     StateUnavailableError,
 )
 from evenkeel.application.events import EventOutcome, Verdict, ZoneShift
-from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Remembered
 from evenkeel.application.words import sentences
-from evenkeel.application.zones import LONGEST, RecordZoneShift
+from evenkeel.application.zones import LONGEST
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.plans import GroupPlan
-from tests.builders import group
+from tests.builders import MINUTE, group
 from tests.crashing import BUSY, IDLE, Life, Scene
-from tests.fakes import (
-    NOW,
-    FakeClock,
-    FakeCluster,
-    FakeClusters,
-    FakeQueue,
-    InMemoryStore,
-    plenty,
-    record,
-    register,
-    register_again,
-)
+from tests.fakes import NOW, record, register, register_again
+from tests.house import House
 
-MINUTE = timedelta(minutes=1)
 ZONE_IDS = {"euc1-az1": "eu-central-1b", "euc1-az2": "eu-central-1c"}
 
 
@@ -50,48 +38,21 @@ def shift(zone: str = "euc1-az1", *, impaired: bool = True, minute: float = 0, *
     return ZoneShift(**{**given, "zone": zone, "impaired": impaired, "at": NOW + minute * MINUTE, **fields})
 
 
-class House:
-    """Table, queue and clock with the use cases in them."""
+class Zoned(House):
+    """A registered cluster that knows the ids of its zones."""
 
-    def __init__(self) -> None:
-        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock(NOW)
-        self.groups: list[NodeGroup] | Exception = []  # of cluster demo
-
-    def register(self, cluster: str = "demo", **fields: Any) -> None:
-        given = {"region": "eu-central-1", "zone_ids": ZONE_IDS}
-        register(self.store, cluster, **{**given, **fields})
+    def __init__(self, groups: Sequence[NodeGroup] = (), **fields: Any) -> None:
+        super().__init__(groups, **{"region": "eu-central-1", "zone_ids": ZONE_IDS, "pools": [], **fields})
 
     def hear(self, said: ZoneShift) -> EventOutcome:
-        return RecordZoneShift(store=self.store, queue=self.queue, clock=self.clock)(said)
+        return self.record_zone_shift(said)
 
-    def ask(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
-        demo = self.groups if isinstance(self.groups, Exception) else FakeCluster(self.groups)
-        operate = Operate(
-            store=self.store,
-            clusters=FakeClusters({"demo": demo}),
-            queue=self.queue,
-            clock=self.clock,
-            random_bytes=os.urandom,
-            dry_run=False,
-        )
-        if isinstance(until, datetime):
-            until = until.isoformat()
-        return operate({"action": "fence-zone", "cluster": cluster, "zone": zone, "until": until}, plenty)
+    def fence(self, zone: Any, until: Any, cluster: str = "demo") -> dict[str, Any]:
+        until = until.isoformat() if isinstance(until, datetime) else until
+        return self.ask("fence-zone", cluster, zone=zone, until=until)
 
     def until(self, zone: str, cluster: str = "demo") -> datetime | None:
         return self.store.load(cluster).state.zones.get(zone)
-
-    def status(self) -> dict[str, Any]:
-        clusters = FakeClusters({"demo": FakeCluster([group("eu-central-1b")])})
-        operate = Operate(
-            store=self.store,
-            clusters=clusters,
-            queue=self.queue,
-            clock=self.clock,
-            dry_run=False,
-            random_bytes=os.urandom,
-        )
-        return operate({"action": "status", "cluster": "demo"}, plenty)
 
     def impaired(self, zone: str) -> bool:
         until = self.until(zone)
@@ -99,43 +60,38 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def house() -> Zoned:
+    return Zoned()
 
 
 class TestWhatIsSaid:
-    def test_an_operators_fence_ends_at_the_moment_that_was_named(self, house: House) -> None:
-        house.register()
-        answer = house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_an_operators_fence_ends_at_the_moment_that_was_named(self, house: Zoned) -> None:
+        answer = house.fence("eu-central-1b", NOW + 90 * MINUTE)
         assert answer["ok"]
         assert "fenced until 2026-01-15T13:30:00Z" in answer["message"]
         assert house.until("eu-central-1b") == NOW + 90 * MINUTE
         assert house.queue.clusters == ["demo"], "it is looked at now"
 
-    def test_an_operator_may_fence_for_longer_than_a_day(self, house: House) -> None:
-        house.register()
-        house.ask("eu-central-1b", NOW + 3 * LONGEST)
+    def test_an_operator_may_fence_for_longer_than_a_day(self, house: Zoned) -> None:
+        house.fence("eu-central-1b", NOW + 3 * LONGEST)
         assert house.until("eu-central-1b") == NOW + 3 * LONGEST
 
-    def test_asked_again_with_another_moment_the_new_one_counts(self, house: House) -> None:
-        house.register()
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_asked_again_with_another_moment_the_new_one_counts(self, house: Zoned) -> None:
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         house.clock.at += MINUTE
-        house.ask("eu-central-1b", NOW + 30 * MINUTE)
+        house.fence("eu-central-1b", NOW + 30 * MINUTE)
         assert house.until("eu-central-1b") == NOW + 30 * MINUTE
 
-    def test_asked_again_with_a_moment_that_is_over_it_is_lifted_at_once(self, house: House) -> None:
-        house.register()
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_asked_again_with_a_moment_that_is_over_it_is_lifted_at_once(self, house: Zoned) -> None:
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         house.clock.at += MINUTE
-        answer = house.ask("eu-central-1b", NOW - MINUTE)
+        answer = house.fence("eu-central-1b", NOW - MINUTE)
         assert "no longer fenced" in answer["message"]
         assert not house.impaired("eu-central-1b")
         assert len(house.queue.requests) == 2, "looked at again, so that it comes home now"
 
-    def test_a_zones_id_is_its_name_where_the_record_knows_it(self, house: House) -> None:
-        house.register()
-        house.ask("euc1-az2", NOW + 90 * MINUTE)
+    def test_a_zones_id_is_its_name_where_the_record_knows_it(self, house: Zoned) -> None:
+        house.fence("euc1-az2", NOW + 90 * MINUTE)
         assert house.impaired("eu-central-1c")
 
     @pytest.mark.parametrize(
@@ -151,85 +107,76 @@ class TestWhatIsSaid:
             ("eu-central-1b", "2026-01-15T12:30:00"),
         ],
     )
-    def test_a_bad_word_changes_nothing(self, house: House, zone: Any, until: Any) -> None:
-        house.register()
+    def test_a_bad_word_changes_nothing(self, house: Zoned, zone: Any, until: Any) -> None:
         with pytest.raises((ConfigError, BadRequestError)):
-            house.ask(zone, until)
+            house.fence(zone, until)
         assert house.store.load("demo").zones == {}
 
-    def test_a_zone_that_the_cluster_does_not_have_is_refused_and_the_nearest_named(self, house: House) -> None:
-        house.register(zone_ids={})
-        house.groups = [group("eu-central-1a"), group("eu-central-1b"), group("nowhere", in_zone=None)]
+    def test_a_zone_that_the_cluster_does_not_have_is_refused_and_the_nearest_named(self) -> None:
+        groups = [group("eu-central-1a"), group("eu-central-1b"), group("nowhere", in_zone=None)]
+        house = Zoned(groups, zone_ids={})
         with pytest.raises(BadRequestError, match=r"'eu-centrl-1b': .* of demo .*, eu-central-1b; .* eu-central-1b\?$"):
-            house.ask("eu-centrl-1b", NOW + MINUTE)
+            house.fence("eu-centrl-1b", NOW + MINUTE)
         assert house.store.load("demo").zones == {}
         with pytest.raises(BadRequestError, match=r"its zones are eu-central-1a, eu-central-1b$"):
-            house.ask("westeurope-1", NOW + MINUTE)
+            house.fence("westeurope-1", NOW + MINUTE)
 
-    def test_a_zone_that_a_node_group_is_in_is_fenced_without_further_words(self, house: House) -> None:
-        house.register(zone_ids={})
-        house.groups = [group("eu-central-1a")]
-        assert house.ask("eu-central-1a", NOW + MINUTE)["message"].endswith("a moment that is over")
+    def test_a_zone_that_a_node_group_is_in_is_fenced_without_further_words(self) -> None:
+        house = Zoned([group("eu-central-1a")], zone_ids={})
+        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("a moment that is over")
         assert house.impaired("eu-central-1a")
 
-    def test_a_cluster_whose_groups_say_no_zone_has_none_to_fence(self, house: House) -> None:
-        house.register(zone_ids={})
-        house.groups = [group("a", in_zone=None)]
+    def test_a_cluster_whose_groups_say_no_zone_has_none_to_fence(self) -> None:
+        house = Zoned([group("a", in_zone=None)], zone_ids={})
         with pytest.raises(BadRequestError, match="none of its node groups says its zone"):
-            house.ask("eu-central-1b", NOW + MINUTE)
+            house.fence("eu-central-1b", NOW + MINUTE)
 
-    def test_a_cluster_that_cannot_be_looked_at_is_fenced_all_the_same_and_that_is_said(self, house: House) -> None:
-        house.register(zone_ids={})
-        house.groups = ClusterUnavailableError("demo: no answer")
-        assert house.ask("eu-central-1z", NOW + MINUTE)["message"].endswith("could not be seen: demo: no answer")
+    def test_a_cluster_that_cannot_be_looked_at_is_fenced_all_the_same_and_that_is_said(self) -> None:
+        house = Zoned([group("eu-central-1a")], zone_ids={})
+        house.cluster.unreadable = ClusterUnavailableError("demo: no answer")
+        assert house.fence("eu-central-1z", NOW + MINUTE)["message"].endswith("could not be seen: demo: no answer")
         assert house.impaired("eu-central-1z")
-        house.groups = [group("eu-central-1a")]
+        house.cluster.unreadable = None
         house.clock.at += MINUTE
-        assert house.ask("eu-central-1z", NOW)["ok"], "what was fenced once can be lifted"
+        assert house.fence("eu-central-1z", NOW)["ok"], "what was fenced once can be lifted"
 
-    def test_the_fence_of_one_cluster_is_no_other_clusters(self, house: House) -> None:
-        house.register()
-        house.register("other")
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_the_fence_of_one_cluster_is_no_other_clusters(self, house: Zoned) -> None:
+        register(house.store, "other", region="eu-central-1", zone_ids=ZONE_IDS)
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         assert house.until("eu-central-1b", "other") is None
 
 
 class TestWhatAwsSays:
-    def test_every_cluster_that_has_the_zone_is_told_and_no_other(self, house: House) -> None:
-        house.register("one")
-        house.register("two")
-        house.register("elsewhere", region="us-east-1")
-        house.register("without", zone_ids={})
+    def test_every_cluster_that_has_the_zone_is_told_and_no_other(self, house: Zoned) -> None:
+        register(house.store, "two", region="eu-central-1", zone_ids=ZONE_IDS)
+        register(house.store, "elsewhere", region="us-east-1", zone_ids=ZONE_IDS)
+        register(house.store, "without", region="eu-central-1")
         heard = house.hear(shift())
         assert heard.verdict is Verdict.RECORDED
-        assert "one, two" in heard.message
-        assert sorted(house.queue.clusters) == ["one", "two"]
+        assert "demo, two" in heard.message
+        assert sorted(house.queue.clusters) == ["demo", "two"]
         assert house.until("eu-central-1b", "elsewhere") is None
         assert house.store.load("without").zones == {}
 
-    def test_a_zone_that_nobody_has_is_explained_and_not_retried(self, house: House) -> None:
-        house.register()
+    def test_a_zone_that_nobody_has_is_explained_and_not_retried(self, house: Zoned) -> None:
         heard = house.hear(shift("euc1-az9"))
         assert heard.verdict is Verdict.IGNORED
         assert "zone_ids" in heard.message
         assert house.queue.clusters == []
 
-    def test_an_end_that_gets_lost_does_not_fence_a_zone_for_ever(self, house: House) -> None:
-        house.register()
+    def test_an_end_that_gets_lost_does_not_fence_a_zone_for_ever(self, house: Zoned) -> None:
         house.hear(shift())
         assert house.until("eu-central-1b") == NOW + LONGEST
 
-    def test_its_end_is_kept_and_no_end_is_further_than_a_day(self, house: House) -> None:
-        house.register()
+    def test_its_end_is_kept_and_no_end_is_further_than_a_day(self, house: Zoned) -> None:
         house.hear(shift(until=NOW + 10 * MINUTE))
         assert house.until("eu-central-1b") == NOW + 10 * MINUTE
         house.hear(shift(minute=1, until=NOW + 9 * LONGEST))
         assert house.until("eu-central-1b") == NOW + MINUTE + LONGEST
 
     @pytest.mark.parametrize("turned", [False, True])
-    def test_who_knows_the_end_of_a_shift_completes_who_does_not_in_any_order(self, house: House, turned: bool) -> None:
+    def test_who_knows_the_end_of_a_shift_completes_who_does_not_in_any_order(self, house: Zoned, turned: bool) -> None:
         told, called = shift(), shift(minute=-0.1, until=NOW + 10 * MINUTE)
-        house.register()
         for word in (called, told) if turned else (told, called):
             assert house.hear(word).verdict is Verdict.RECORDED
         assert house.until("eu-central-1b") == NOW + 10 * MINUTE
@@ -240,27 +187,23 @@ class TestWhatAwsSays:
         assert house.hear(called).verdict is Verdict.KNOWN
         assert not house.impaired("eu-central-1b")
 
-    def test_a_shift_that_is_prolonged_has_the_later_end(self, house: House) -> None:
-        house.register()
+    def test_a_shift_that_is_prolonged_has_the_later_end(self, house: Zoned) -> None:
         house.hear(shift(until=NOW + 10 * MINUTE))
         house.hear(shift(minute=5, until=NOW + 60 * MINUTE))
         assert house.until("eu-central-1b") == NOW + 60 * MINUTE
 
-    def test_completed_lifts_it(self, house: House) -> None:
-        house.register()
+    def test_completed_lifts_it(self, house: Zoned) -> None:
         house.hear(shift())
         house.clock.at += 20 * MINUTE
         house.hear(shift(minute=20, impaired=False))
         assert not house.impaired("eu-central-1b")
 
-    def test_a_repeat_is_known(self, house: House) -> None:
-        house.register()
+    def test_a_repeat_is_known(self, house: Zoned) -> None:
         house.hear(shift())
         assert house.hear(shift()).verdict is Verdict.KNOWN
         assert len(house.queue.requests) == 1
 
-    def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again(self, house: House) -> None:
-        house.register()
+    def test_a_look_that_could_not_be_asked_for_is_asked_for_when_the_event_is_tried_again(self, house: Zoned) -> None:
         house.queue.broken = QueueUnavailableError("away")
         with pytest.raises(QueueUnavailableError):
             house.hear(shift())
@@ -270,8 +213,7 @@ class TestWhatAwsSays:
         house.hear(shift())
         assert house.queue.clusters == ["demo"]
 
-    def test_an_older_word_that_comes_again_asks_for_no_look(self, house: House) -> None:
-        house.register()
+    def test_an_older_word_that_comes_again_asks_for_no_look(self, house: Zoned) -> None:
         house.hear(shift(minute=5))
         house.queue.requests.clear()
         house.hear(shift(minute=4, impaired=False))
@@ -285,24 +227,21 @@ class TestWhatAwsSays:
             shift(minute=10, until=NOW + 60 * MINUTE),
             shift(minute=11, until=NOW + 30 * MINUTE),
         ]
-        house = House()
-        house.register()
+        house = Zoned()
         house.clock.at = NOW + 12 * MINUTE
         for number in order:
             house.hear(words[number])
         assert house.until("eu-central-1b") == NOW + 30 * MINUTE
 
-    def test_a_record_that_cannot_be_read_keeps_nobody_else_from_hearing_it(self, house: House) -> None:
-        house.register("one")
+    def test_a_record_that_cannot_be_read_keeps_nobody_else_from_hearing_it(self, house: Zoned) -> None:
         house.store.plant("broken", '{"id": "broken"}')
         assert house.hear(shift()).verdict is Verdict.RECORDED
-        assert house.queue.clusters == ["one"]
+        assert house.queue.clusters == ["demo"]
 
     def test_a_state_that_cannot_be_read_keeps_nobody_else_from_hearing_it(
-        self, house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, house: Zoned, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        house.register("broken")
-        house.register("one")
+        register(house.store, "broken", region="eu-central-1", zone_ids=ZONE_IDS)
         load = house.store.load
 
         def read(cluster: str) -> Remembered:
@@ -312,11 +251,10 @@ class TestWhatAwsSays:
 
         monkeypatch.setattr(house.store, "load", read)
         assert house.hear(shift()).verdict is Verdict.RECORDED
-        assert house.queue.clusters == ["one"]
+        assert house.queue.clusters == ["demo"]
         assert "failures is -1" in caplog.text
 
-    def test_a_write_in_between_does_not_lose_the_word(self, house: House) -> None:
-        house.register()
+    def test_a_write_in_between_does_not_lose_the_word(self, house: Zoned) -> None:
 
         def another(key: str) -> None:
             house.hear(shift(minute=-5, impaired=False))
@@ -325,14 +263,12 @@ class TestWhatAwsSays:
         assert house.hear(shift()).verdict is Verdict.RECORDED
         assert house.impaired("eu-central-1b")
 
-    def test_without_the_table_the_event_comes_back(self, house: House) -> None:
-        house.register()
+    def test_without_the_table_the_event_comes_back(self, house: Zoned) -> None:
         house.store.away_from = house.store.calls
         with pytest.raises(StateUnavailableError):
             house.hear(shift())
 
-    def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(self, house: House) -> None:
-        house.register()
+    def test_endless_conflicts_end_in_an_error_so_that_the_event_comes_back(self, house: Zoned) -> None:
 
         def contended(key: str) -> None:
             house.store.before_write.append(contended)
@@ -346,26 +282,23 @@ class TestWhatAwsSays:
 class TestWhoSaysWhat:
     """Words are kept per source: the zone is fenced while any of them holds."""
 
-    def test_a_shift_that_ends_leaves_an_operators_fence_as_it_is(self, house: House) -> None:
-        house.register()
-        house.ask("eu-central-1b", NOW + LONGEST)
+    def test_a_shift_that_ends_leaves_an_operators_fence_as_it_is(self, house: Zoned) -> None:
+        house.fence("eu-central-1b", NOW + LONGEST)
         house.hear(shift(minute=1))
         house.clock.at += 30 * MINUTE
         assert house.hear(shift(minute=30, impaired=False)).verdict is Verdict.RECORDED
         assert house.until("eu-central-1b") == NOW + LONGEST
 
-    def test_an_operator_who_lifts_a_fence_leaves_a_shift_as_it_is_and_is_told(self, house: House) -> None:
-        house.register()
+    def test_an_operator_who_lifts_a_fence_leaves_a_shift_as_it_is_and_is_told(self, house: Zoned) -> None:
         house.hear(shift(by="ARC autoshift"))
         house.clock.at += MINUTE
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         house.clock.at += MINUTE
-        answer = house.ask("eu-central-1b", NOW)
+        answer = house.fence("eu-central-1b", NOW)
         assert house.until("eu-central-1b") == NOW + LONGEST
         assert "still impaired, says ARC autoshift" in answer["message"]
 
-    def test_an_autoshift_and_a_zonal_shift_are_two_words(self, house: House) -> None:
-        house.register()
+    def test_an_autoshift_and_a_zonal_shift_are_two_words(self, house: Zoned) -> None:
         house.hear(shift(by="ARC autoshift"))
         house.hear(shift(minute=1, by="ARC zonal shift", until=NOW + 20 * MINUTE))
         house.hear(shift(minute=5, by="ARC autoshift", impaired=False))
@@ -384,8 +317,7 @@ class TestWhoSaysWhat:
             shift(by="one", minute=5, impaired=False),
             shift(by="two", minute=6, until=NOW + 50 * MINUTE),
         ]
-        house = House()
-        house.register()
+        house = Zoned()
         house.clock.at = NOW + 10 * MINUTE
         for number in order:
             house.hear(words[number])
@@ -393,21 +325,19 @@ class TestWhoSaysWhat:
         record = house.store.load("demo").zones["eu-central-1b"]
         assert set(record.holding(house.clock.at)) == {"two"}
 
-    def test_status_says_who_fences_a_zone_and_who_did(self, house: House) -> None:
-        house.register()
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_status_says_who_fences_a_zone_and_who_did(self, house: Zoned) -> None:
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         house.hear(shift(minute=1, by="ARC autoshift"))
         house.clock.at += 10 * MINUTE
         house.hear(shift(minute=10, by="ARC autoshift", impaired=False))
-        zone = house.status()["zones"]["eu-central-1b"]
+        zone = house.ask("status")["zones"]["eu-central-1b"]
         assert (zone["impaired"], zone["impairedUntil"], zone["by"]) == (True, "2026-01-15T13:30:00Z", "operator")
         assert [(word["by"], word["holds"], word["saidAt"]) for word in zone["words"]] == [
             ("ARC autoshift", False, "2026-01-15T12:10:00Z"),
             ("operator", True, "2026-01-15T12:00:00Z"),
         ]
 
-    def test_a_word_that_was_stored_before_words_had_sources_still_holds_and_is_kept(self, house: House) -> None:
-        house.register()
+    def test_a_word_that_was_stored_before_words_had_sources_still_holds_and_is_kept(self, house: Zoned) -> None:
         stored = {"impaired_until": (NOW + 90 * MINUTE).isoformat(), "said_at": NOW.isoformat(), "by": "operator"}
         house.store.plant("demo", json.dumps(stored), "ZONE#eu-central-1/eu-central-1b")
         assert house.until("eu-central-1b") == NOW + 90 * MINUTE
@@ -415,26 +345,26 @@ class TestWhoSaysWhat:
         house.hear(shift(minute=2, impaired=False))
         assert house.until("eu-central-1b") == NOW + 90 * MINUTE
         house.clock.at += 3 * MINUTE
-        house.ask("eu-central-1b", NOW)
+        house.fence("eu-central-1b", NOW)
         assert not house.impaired("eu-central-1b")
 
 
 class TestTwoItemsForOneZone:
     """A record that has got its region since: what was said before stands under another key."""
 
-    def test_the_newest_counts(self, house: House) -> None:
-        house.register(region="")
-        house.ask("eu-central-1b", NOW + 90 * MINUTE)
+    def test_the_newest_counts(self) -> None:
+        house = Zoned(region="")
+        house.fence("eu-central-1b", NOW + 90 * MINUTE)
         register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
         house.clock.at += MINUTE
-        house.ask("eu-central-1b", NOW - MINUTE)
+        house.fence("eu-central-1b", NOW - MINUTE)
         assert not house.impaired("eu-central-1b")
         house.clock.at += MINUTE
-        house.ask("eu-central-1b", NOW + 30 * MINUTE)
+        house.fence("eu-central-1b", NOW + 30 * MINUTE)
         assert house.until("eu-central-1b") == NOW + 30 * MINUTE
 
-    def test_an_old_word_does_not_count_under_the_new_key_either(self, house: House) -> None:
-        house.register(region="")
+    def test_an_old_word_does_not_count_under_the_new_key_either(self) -> None:
+        house = Zoned(region="")
         house.clock.at += 10 * MINUTE
         house.hear(shift(minute=5, impaired=False, region=""))
         register_again(house.store, record(region="eu-central-1", zone_ids=ZONE_IDS))
@@ -456,10 +386,8 @@ class Fenced:
         self.requested = sum(self.scene.replicas().values())
 
     def fence(self, until: datetime) -> None:
-        house = House()
-        house.store, house.clock = self.scene.memory, self.scene.clock
-        house.groups = [group(BUSY)]
-        assert house.ask(BUSY, until)["ok"]
+        house = House([group(BUSY)], store=self.scene.memory, clock=self.scene.clock)
+        assert house.ask("fence-zone", zone=BUSY, until=until.isoformat())["ok"]
 
     def planned(self) -> GroupPlan:
         """The fenced zone's group, after a run."""

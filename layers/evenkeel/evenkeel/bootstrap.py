@@ -40,11 +40,9 @@ class SystemClock:
     """:class:`evenkeel.application.ports.Clock` on this machine's clock."""
 
     def now(self) -> datetime:
-        """In UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Waits that many real seconds."""
         sleep(seconds)
 
 
@@ -138,22 +136,18 @@ class Container:
 
     @cached_property
     def scan(self) -> Scan:
-        """For functions/scan."""
         return Scan(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
     def recheck_inbox(self) -> Inbox:
-        """For functions/scan."""
         return Inbox(queue=self._queue)
 
     @cached_property
     def rebalance_inbox(self) -> Inbox:
-        """For functions/rebalance."""
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
     def rebalance(self) -> Rebalance:
-        """For functions/rebalance."""
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
@@ -172,7 +166,6 @@ class Container:
 
     @cached_property
     def receive_event(self) -> ReceiveEvent:
-        """For functions/provisioning_failure."""
         return ReceiveEvent(
             record_failure=self.record_failure,
             record_zone_shift=RecordZoneShift(store=self.store, queue=self._queue, clock=self.clock),

@@ -121,16 +121,8 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         hint = near(name, _fields_at(model, parents))
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
-    choices = choices or problem.partition("choose one of ")[2].split(", ")
+    choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
-
-
-def _strategy(value: object) -> object:
-    return value if isinstance(value, Strategy) else read_strategy(value)
-
-
-def _on_failure(value: object) -> object:
-    return value if isinstance(value, OnFailure) else OnFailure.read(value)
 
 
 def _flavour(value: str) -> str:
@@ -158,10 +150,10 @@ Moment = Annotated[
 Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)]
 StrategyName = Annotated[
     InstanceOf[Strategy],
-    BeforeValidator(_strategy, json_schema_input_type=str),
+    BeforeValidator(read_strategy, json_schema_input_type=str),
     PlainSerializer(lambda strategy: strategy.name, return_type=str),
 ]
-OnFailureName = Annotated[OnFailure, BeforeValidator(_on_failure)]
+OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
@@ -218,12 +210,16 @@ class KubeconfigAccess(Strict):
     context: str | None = None
 
 
+def _seconds(length: timedelta) -> int:
+    return int(length.total_seconds())
+
+
 class BackoffEntry(Strict):
     """Durations of the backoff, in seconds. The defaults are Cluster Autoscaler's."""
 
-    initial: int = Field(default=300, ge=30, le=3600)
-    longest: int = Field(default=1800, ge=30, le=21600)
-    forget_after: int = Field(default=10800, ge=300, le=86400)
+    initial: int = Field(default=_seconds(BackoffPolicy.initial), ge=30, le=3600)
+    longest: int = Field(default=_seconds(BackoffPolicy.longest), ge=30, le=21600)
+    forget_after: int = Field(default=_seconds(BackoffPolicy.forget_after), ge=300, le=86400)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -232,7 +228,6 @@ class BackoffEntry(Strict):
         return self
 
     def policy(self) -> BackoffPolicy:
-        """The same in the domain's words."""
         return BackoffPolicy(
             initial=timedelta(seconds=self.initial),
             longest=timedelta(seconds=self.longest),
@@ -260,7 +255,6 @@ class PoolEntry(Strict):
         return self
 
     def rule(self) -> PoolRule:
-        """The same in the domain's words."""
         timeout = None if self.provision_timeout is None else timedelta(seconds=self.provision_timeout)
         backoff = self.backoff.policy() if self.backoff else None
         return PoolRule(**{**dict(self), "backoff": backoff, "provision_timeout": timeout})
@@ -283,7 +277,6 @@ class DiscoveredPools(Strict):
         return self
 
     def similarity(self) -> Similarity:
-        """The same in the domain's words."""
         usual = GARDENER if self.ratios == "gardener" else Similarity()
         return replace(usual, ignored_labels=frozenset(self.ignored_labels), labels=self.labels)
 
@@ -315,7 +308,6 @@ class ClusterPolicy(Strict):
 
     @property
     def discoveries(self) -> tuple[Discovery, ...]:
-        """The discovery strings, read."""
         return tuple(Discovery.read(text) for text in self.discovery)
 
     @property
@@ -329,7 +321,6 @@ class ClusterPolicy(Strict):
         return self.pools if isinstance(self.pools, DiscoveredPools) else None
 
     def policy(self) -> Policy:
-        """The same in the domain's words."""
         return Policy(
             strategy=self.strategy,
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
@@ -434,21 +425,20 @@ class Registration(ClusterRecord, _Controls):
 
     @property
     def record(self) -> ClusterRecord:
-        """What a person registered."""
         return ClusterRecord(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
 
     def control(self, before: ControlRecord | None = None) -> ControlRecord:
         """``before``, but for what is named here."""
         before = before or ControlRecord()
-        named = self.model_fields_set
-        pause = self if named & {"paused", "paused_until"} else before
+        given_fields = self.model_fields_set
+        pause = self if given_fields & {"paused", "paused_until"} else before
         return ControlRecord(
             paused=pause.paused,
             paused_until=pause.paused_until,
-            restoring=self.leaving if "leaving" in named else before.restoring,
-            paused_pools=self.paused_pools if "paused_pools" in named else before.paused_pools,
-            restoring_pools=self.leaving_pools if "leaving_pools" in named else before.restoring_pools,
-            fixes=self.mending if "mending" in named else before.fixes,
+            restoring=self.leaving if "leaving" in given_fields else before.restoring,
+            paused_pools=self.paused_pools if "paused_pools" in given_fields else before.paused_pools,
+            restoring_pools=self.leaving_pools if "leaving_pools" in given_fields else before.restoring_pools,
+            fixes=self.mending if "mending" in given_fields else before.fixes,
         )
 
 
@@ -473,7 +463,7 @@ class ImpairedZone(Strict):
     by: str = ""
 
 
-class ZoneWord(Strict):
+class ZoneStatement(Strict):
     """What one source last said about a zone."""
 
     until: Moment  # impaired until then; where that was over when it was said, the zone is well again
@@ -486,7 +476,7 @@ class ZoneRecord(Strict):
     The zone is impaired while any of the words holds. Releases before this one stored a single word.
     """
 
-    words: dict[str, ZoneWord] = Field(min_length=1)
+    words: dict[str, ZoneStatement] = Field(min_length=1)
 
     @model_validator(mode="before")
     @classmethod
@@ -500,24 +490,24 @@ class ZoneRecord(Strict):
     @property
     def impaired_until(self) -> datetime:
         """The latest end of all words; a past one: the zone is well."""
-        return max(word.until for word in self.words.values())
+        return max(statement.until for statement in self.words.values())
 
-    def holding(self, now: datetime) -> dict[str, ZoneWord]:
+    def holding(self, now: datetime) -> dict[str, ZoneStatement]:
         """The words that fence the zone now, by source."""
-        return {source: word for source, word in self.words.items() if now < word.until}
+        return {source: statement for source, statement in self.words.items() if now < statement.until}
 
     def since(self, now: datetime) -> datetime | None:
         """When the first of the words was said that fence the zone now."""
-        return min((word.said_at for word in self.holding(now).values() if word.said_at), default=None)
+        return min((statement.said_at for statement in self.holding(now).values() if statement.said_at), default=None)
 
     def merged(self, other: Self) -> Self:
         """The words of both; of each source the later one."""
-        words = dict(self.words)
-        for source, word in other.words.items():
-            known = words.get(source)
-            if known is None or (word.said_at or _LONG_AGO) > (known.said_at or _LONG_AGO):
-                words[source] = word
-        return self.model_copy(update={"words": words})
+        statements = dict(self.words)
+        for source, statement in other.words.items():
+            earlier = statements.get(source)
+            if earlier is None or (statement.said_at or _LONG_AGO) > (earlier.said_at or _LONG_AGO):
+                statements[source] = statement
+        return self.model_copy(update={"words": statements})
 
 
 class EventLookRecord(Strict):
@@ -549,7 +539,6 @@ class ScaleRequestRecord(Strict):
         return self
 
     def scale_request(self) -> ScaleRequest:
-        """The same in the domain's words."""
         return ScaleRequest(
             id=self.id, nodes=self.nodes, at=self.at, pool=self.pool, group=self.group, only=frozenset(self.only)
         )

@@ -31,55 +31,52 @@ def read_documents(text: str) -> list[Any]:
             return [json.loads(text)]  # what kubectl prints, read ten times as fast
         except (ValueError, RecursionError):
             pass  # YAML's flow style, or several documents
-    wrong = _wrong(text)
-    if wrong is None:
+    fault = _fault(text)
+    if fault is None:
         try:
             return list(yaml.load_all(text, Loader=_Loader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            wrong = _place(error)
+            fault = _place(error)
     # Raised out here, where no other error hangs on it: those of the libraries carry the text along.
-    raise UnreadableError(wrong)
+    raise UnreadableError(fault)
 
 
-def _wrong(text: str) -> str | None:
+def _fault(text: str) -> str | None:
     """What is wrong with a text before any of its values is made; None where nothing is."""
-    weights: dict[str, int] = {}  # what an anchor stands for
-    whole: list[tuple[str | None, int]] = [(None, 0)]  # collections that are open, the outermost first
+    weights: dict[str | None, int] = {}  # what an anchor stands for
+    open_: list[tuple[str | None, int]] = [(None, 0)]  # collections, the outermost first, each with what is in it
     repeated = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
+            anchor, weight = getattr(event, "anchor", None), 1
             if isinstance(event, yaml.AliasEvent):
-                if event.anchor not in weights:
+                if anchor not in weights:
                     return f"an alias leads nowhere or to what it stands in{_at(event.start_mark)}"
-                repeated += weights[event.anchor]
+                weight = weights[anchor]
+                repeated += weight
                 if repeated > _MOST_REPEATED:
                     return f"its aliases stand for more than {_MOST_REPEATED} values: write them out"
-                whole[-1] = (whole[-1][0], whole[-1][1] + weights[event.anchor])
-            elif isinstance(event, yaml.ScalarEvent):
-                whole[-1] = (whole[-1][0], whole[-1][1] + 1)
-                if event.anchor is not None:
-                    weights[event.anchor] = 1
             elif isinstance(event, yaml.CollectionStartEvent):
-                if len(whole) > _DEEPEST:
+                if len(open_) > _DEEPEST:
                     return f"not YAML or JSON: nested more than {_DEEPEST} levels deep"
-                if event.anchor is not None:
-                    weights.pop(event.anchor, None)  # until it is whole, it stands for itself
-                whole.append((event.anchor, 1))
+                weights.pop(anchor, None)  # until it is whole, it stands for itself
+                open_.append((anchor, 1))
+                continue
             elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, weight = whole.pop()
-                whole[-1] = (whole[-1][0], whole[-1][1] + weight)
-                if anchor is not None:
-                    weights[anchor] = weight
-            elif isinstance(event, yaml.DocumentStartEvent):
-                weights.clear()
+                anchor, weight = open_.pop()
+            elif not isinstance(event, yaml.ScalarEvent):
+                weights.clear()  # a document begins or ends
+                continue
+            open_[-1] = (open_[-1][0], open_[-1][1] + weight)
+            if anchor is not None:
+                weights[anchor] = weight
     except (yaml.YAMLError, ValueError) as error:
         return _place(error)
     return None
 
 
 def _place(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f"not YAML or JSON{_at(mark)}"
+    return f"not YAML or JSON{_at(getattr(error, 'problem_mark', None))}"
 
 
 def _at(mark: Any) -> str:

@@ -54,13 +54,13 @@ def keep_unknown(text: str, unknown: Unknown, before: str) -> str:
     """
     data, old = json.loads(text), json.loads(before)
     for path, value in unknown:
-        parent, was = data, old
+        parent, old_parent = data, old
         try:
             for part in path[:-1]:
-                parent, was = parent[part], was[part]
+                parent, old_parent = parent[part], old_parent[part]
         except (LookupError, TypeError):
             continue
-        if isinstance(parent, dict) and all(parent.get(name) == was.get(name) for name in ("kind", "name")):
+        if isinstance(parent, dict) and all(parent.get(name) == old_parent.get(name) for name in ("kind", "name")):
             parent.setdefault(str(path[-1]), value)
     return json.dumps(data, ensure_ascii=False)
 
@@ -110,13 +110,10 @@ class GroupRecord(Strict):
 
     @classmethod
     def of(cls, state: GroupState) -> Self:
-        """The record of a state."""
-        return cls(**{name: getattr(state, name) for name in state.__dataclass_fields__})
+        return cls(**vars(state))
 
 
 class BoundsRecord(Strict):
-    """Bounds as they are stored."""
-
     min: Count
     max: Count
 
@@ -137,9 +134,7 @@ class MoveRecord(Strict):
     only: tuple[str, ...] = ()
 
     def move(self) -> Move:
-        """The same in the domain's words."""
-        only = frozenset(self.only)
-        return Move(id=self.id, unplaced=self.unplaced, steps=self.steps, request=self.request, only=only)
+        return Move(**{**dict(self), "only": frozenset(self.only)})
 
 
 class SightingRecord(Strict):
@@ -174,9 +169,8 @@ class PoolRecord(Strict):
     in_trouble: tuple[str, ...] = ()
 
     def state(self) -> PoolState:
-        """The same in the domain's words."""
         return PoolState(
-            adopted={key: Bounds(b.min, b.max) if b else None for key, b in self.adopted.items()},
+            adopted={key: Bounds(**dict(bounds)) if bounds else None for key, bounds in self.adopted.items()},
             digest=self.digest,
             move=self.move.move() if self.move else None,
             seen=Sighting(**dict(self.seen)) if self.seen else None,
@@ -186,17 +180,14 @@ class PoolRecord(Strict):
 
     @classmethod
     def of(cls, state: PoolState) -> Self:
-        """The record of a state."""
-        return cls(
-            adopted={key: BoundsRecord(min=b.min, max=b.max) if b else None for key, b in state.adopted.items()},
-            digest=state.digest,
-            move=MoveRecord(**{**_fields_of(state.move), "only": tuple(sorted(state.move.only))})
-            if state.move
-            else None,
-            seen=SightingRecord(**_fields_of(state.seen)) if state.seen else None,
-            published=PublicationRecord(**_fields_of(state.published)) if state.published else None,
-            in_trouble=state.in_trouble,
-        )
+        move = state.move
+        fields = {
+            "adopted": {key: BoundsRecord(**vars(bounds)) if bounds else None for key, bounds in state.adopted.items()},
+            "move": MoveRecord(**{**vars(move), "only": tuple(sorted(move.only))}) if move else None,
+            "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
+            "published": PublicationRecord(**vars(state.published)) if state.published else None,
+        }
+        return cls(**{**vars(state), **fields})
 
 
 class TimerRecord(Strict):
@@ -207,12 +198,7 @@ class TimerRecord(Strict):
     doubted: Moment | None = None
 
     def timer(self) -> Timer:
-        """The same in the domain's words."""
-        return Timer(due=self.due, step=self.step, doubted=self.doubted)
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+        return Timer(**dict(self))
 
 
 class StateFile(Strict):
@@ -237,7 +223,6 @@ class StateFile(Strict):
         return self
 
     def state(self) -> ClusterState:
-        """The same in the domain's words."""
         return ClusterState(
             groups={GroupKey.read(key): record.state() for key, record in self.groups.items()},
             pools={PoolId.read(key): record.state() for key, record in self.pools.items()},
@@ -250,6 +235,6 @@ class StateFile(Strict):
         pools = {pool.id: closed(pool, opened(pool, id)) for pool in planned.pools}
         former = {str(pool.known_as) for pool in planned.pools if pool.known_as is not None}
         groups = {str(key): GroupRecord.of(state) for key, state in planned.states.items()}
-        kept = {id: record for id, record in self.pools.items() if id not in former}
-        kept |= {str(id): PoolRecord.of(state) for id, state in pools.items() if state != PoolState()}
-        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": kept})
+        records = {id: record for id, record in self.pools.items() if id not in former}
+        records |= {str(id): PoolRecord.of(state) for id, state in pools.items() if state != PoolState()}
+        return self.model_copy(update={"groups": {**self.groups, **groups}, "pools": records})

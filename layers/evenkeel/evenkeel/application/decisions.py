@@ -17,7 +17,7 @@ from evenkeel.application.plan_documents import (
     document_json,
 )
 from evenkeel.application.words import outcome_words, problem_words, rfc3339, sentence, sentences
-from evenkeel.domain.model.groups import Bounds, GroupKey, State
+from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import Problem
@@ -53,9 +53,7 @@ def outcome_json(outcome: Outcome) -> dict[str, str]:
 
 
 def _group(plan: GroupPlan) -> GroupDocument:
-    old: Bounds | None = plan.group.bounds
-    new = plan.bounds
-    key = plan.group.key
+    key, old, new = plan.group.key, plan.group.bounds, plan.bounds
     return GroupDocument(
         flavour=key.flavour,
         namespace=key.namespace,
@@ -90,17 +88,14 @@ def _pool(pool: PoolPlan) -> PoolDocument:
 
 
 def group_json(plan: GroupPlan) -> dict[str, Any]:
-    """One group of a plan."""
     return document_json(_group(plan))
 
 
 def pool_json(pool: PoolPlan) -> dict[str, Any]:
-    """One pool of a plan."""
     return document_json(_pool(pool))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """A whole plan."""
     document = PlanDocument(
         now=plan.now,
         pools=tuple(_pool(pool) for pool in plan.pools),
@@ -114,8 +109,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return document_json(document)
 
 
-# Seven arguments: what is known of a decision besides its plan, and each of them is named by its only caller.
-def decision_json(
+def decision_json(  # noqa: PLR0913  what is known of a decision besides its plan, each named by its only caller
     pool: PoolPlan,
     *,
     id: str,
@@ -149,7 +143,7 @@ def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping
     lists = {name: value for name, value in decision.items() if isinstance(value, list)}
     facts = {name: value for name, value in pool.items() if isinstance(value, list) and name != "groups"}
     share = largest // 4
-    cut = {
+    excerpt = {
         **decision,
         **{name: _some(value, range(len(value)), share // len(lists)) for name, value in lists.items()},
         "pool": {
@@ -160,8 +154,8 @@ def fit(decision: Mapping[str, Any], largest: int = LARGEST_DECISION) -> Mapping
         "truncated": len(groups),
     }
     first = sorted(range(len(groups)), key=lambda number: _is_well(groups[number]))
-    kept = _some(groups, first, largest - _bytes(cut))
-    return {**cut, "pool": {**cut["pool"], "groups": kept}, "truncated": len(groups) - len(kept)}
+    fitting = _some(groups, first, largest - _bytes(excerpt))
+    return {**excerpt, "pool": {**excerpt["pool"], "groups": fitting}, "truncated": len(groups) - len(fitting)}
 
 
 def _is_well(group: Mapping[str, Any]) -> bool:
@@ -172,13 +166,13 @@ def _is_well(group: Mapping[str, Any]) -> bool:
 
 def _some(values: list[Any], order: Iterable[int], room: int) -> list[Any]:
     """As many of the values as there is room for, those first that come first in ``order``, in their own order."""
-    kept = set()
+    fitting = set()
     for number in order:
         size = _bytes(values[number]) + 2  # a comma and a blank
         if size <= room:
             room -= size
-            kept.add(number)
-    return [value for number, value in enumerate(values) if number in kept]
+            fitting.add(number)
+    return [value for number, value in enumerate(values) if number in fitting]
 
 
 def _bytes(value: object) -> int:

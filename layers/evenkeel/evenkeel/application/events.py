@@ -119,14 +119,13 @@ class EventOutcome:
     kind: str = "event"
 
     def answer(self) -> dict[str, str]:
-        """As JSON."""
         return {"verdict": self.verdict.value, "message": self.message, "kind": self.kind}
 
 
-def foreign_account(what: str, cluster: str, sender: Sender) -> EventOutcome:
+def foreign_account(subject: str, cluster: str, sender: Sender) -> EventOutcome:
     """The verdict on an event from an account that the cluster's record does not name."""
     message = (
-        f"{what} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
+        f"{subject} for cluster {shown(cluster)} ignored: account {shown(sender.account)} is not among event_accounts "
         f"of its record (none named: {sender.stack} alone)"
     )
     _log.warning(message, extra={"cluster": cluster})

@@ -20,19 +20,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import ceil
 
-from evenkeel.application.errors import (
-    BadRequestError,
-    QueueUnavailableError,
-    StateConflictError,
-    UnknownClusterError,
-)
+from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
 from evenkeel.application.events import EventOutcome, Failure, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
 from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.groups import GroupKey
-from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import shown
 
@@ -125,7 +119,7 @@ class RecordFailure:
         at = min(failure.occurred_at, now)
         recorded, is_news = "", False
         for key in groups:
-            backoff = backoff_of(key, remembered)
+            backoff = remembered.backoff_of(key)
             if at < now - backoff.forget_after:
                 continue
             before = remembered.state.groups.get(key, GroupState())
@@ -201,9 +195,9 @@ def _groups(failure: Failure, remembered: Remembered) -> list[GroupKey]:
     flavours = [flavour for flavour in remembered.record.flavours if failure.flavour in (None, flavour)]
     if not flavours:
         raise BadRequestError(f"flavours of the cluster's record does not list {failure.flavour}")
-    named = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
+    keys = [GroupKey(flavour, failure.namespace, failure.name) for flavour in flavours]
     members = {key for pool in remembered.state.pools.values() for key in pool.members}
-    return [key for key in named if key in remembered.state.groups or str(key) in members]
+    return [key for key in keys if key in remembered.state.groups or str(key) in members]
 
 
 def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
@@ -213,15 +207,3 @@ def _adds_nothing(before: GroupState, after: GroupState, at: datetime) -> bool:
     """
     without_report = replace(after, reports=before.reports, last_failure=before.last_failure, message=before.message)
     return without_report == before and sum(abs(at - report) < _NEAR for report in before.reports) >= _ENOUGH_REPORTS
-
-
-def backoff_of(key: GroupKey, remembered: Remembered) -> BackoffPolicy:
-    """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
-    policy = remembered.record.policy()
-    for pool, state in remembered.state.pools.items():
-        if str(key) in state.members:
-            rules = [
-                rule for rule in policy.pools if rule.name == pool.name and rule.namespace in (None, pool.namespace)
-            ]
-            return (rules[0].backoff if rules else None) or policy.backoff
-    return policy.backoff

@@ -21,7 +21,6 @@ class Fixes:
 
     @property
     def written(self) -> int:
-        """How many patches were written."""
         return sum(outcome.result is Result.WRITTEN for _, outcome in self.outcomes)
 
 

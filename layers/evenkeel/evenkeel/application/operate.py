@@ -45,8 +45,8 @@ class Operate:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
         if writes(event):
             action = ACTIONS[event["action"]]
-            what = action.name if action.right is Right.WRITE else f"{action.name} with {action.writes_with}"
-            raise BadRequestError(f"action {what} writes: this function only reads; ask the operator function")
+            form = action.name if action.right is Right.WRITE else f"{action.name} with {action.writes_with}"
+            raise BadRequestError(f"action {form} writes: this function only reads; ask the operator function")
         return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:

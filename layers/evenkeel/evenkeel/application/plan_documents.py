@@ -21,8 +21,6 @@ from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.values import LARGEST_COUNT
 
 _READ = ConfigDict(extra="ignore")
-
-
 Number = Annotated[int, Field(ge=-LARGEST_COUNT, le=LARGEST_COUNT, strict=True)]
 _Facts = Annotated[dict[str, Any], Field(json_schema_extra={"required": ["rule"]})]
 Timestamp = Annotated[Moment, PlainSerializer(rfc3339, return_type=str)]

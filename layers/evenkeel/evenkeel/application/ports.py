@@ -5,18 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
+from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.policy import BackoffPolicy, Policy
+from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch
@@ -27,11 +21,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """An aware datetime in UTC."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
 
 Remaining = Callable[[], float]
@@ -54,9 +46,8 @@ class Remembered:
     control: ControlRecord
     state: ClusterState
     zones: Mapping[str, ZoneRecord]  # who said what about a zone; the plan needs only state.zones
-    scale_requests: Mapping[
-        str, ScaleRequestRecord
-    ]  # by id, those that are done too; the plan needs only state.growths
+    # By id, those that are done too; the plan needs only state.scale_requests.
+    scale_requests: Mapping[str, ScaleRequestRecord]
     versions: Versions
     fencing_token: int  # of the lease
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
@@ -68,10 +59,18 @@ class Remembered:
         """What plans are made from: what the record says, with what is paused and what is being restored."""
         return self.control.applied_to(self.record.policy())
 
+    def backoff_of(self, key: GroupKey) -> BackoffPolicy:
+        """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
+        policy, name = self.record.policy(), str(key)
+        pools = self.state.pools.items()
+        pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
+        rule = None if pool is None else rule_of(pool, policy)
+        return (rule.backoff if rule else None) or policy.backoff
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to write to a cluster until ``expires``. Every new lease has a higher fence."""
+    """The right to write to a cluster until ``expires``. Every new lease has a higher fencing token."""
 
     owner: str
     fencing_token: int
@@ -86,43 +85,33 @@ class RunStore(Protocol):
 
     def load(self, cluster: str) -> Remembered:
         """One consistent query. Raises UnknownClusterError; ConfigError where a record has a bad value."""
-        ...
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         """Both or neither. Raises StateConflictError where one has been written since."""
-        ...
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         """Raises StateConflictError."""
-        ...
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         """Raises StateConflictError."""
-        ...
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Raises StateConflictError; without versions: it is known already."""
-        ...
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Raises StateConflictError."""
-        ...
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
-        ...
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
-        """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_fence``."""
-        ...
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+        """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_token``."""
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
         """Let it end now. Not having it any more is no error."""
-        ...
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Decisions are only ever added; one that is too large for an item is cut."""
-        ...
 
 
 class Store(RunStore, Protocol):
@@ -130,30 +119,24 @@ class Store(RunStore, Protocol):
 
     def due(self) -> Sequence[tuple[str, Registration | str]]:
         """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
-        ...
 
     def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
         """What registering a cluster again has to go on from, also where its record cannot be read.
 
         None: it is not registered.
         """
-        ...
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
         """Raises StateConflictError."""
-        ...
 
     def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
-        ...
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """A page of decisions with a higher id, the oldest first, and whether there are more."""
-        ...
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         """The newest first."""
-        ...
 
 
 class Cluster(Protocol):
@@ -164,11 +147,9 @@ class Cluster(Protocol):
 
         ``closely``: groups whose machines are listed in any case; those of others only where a node is missing.
         """
-        ...
 
     def object_of(self, key: GroupKey) -> str:
         """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""
-        ...
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """Names of the machines that are to go with this patch: failed ones, late ones, others without a node.
@@ -177,7 +158,6 @@ class Cluster(Protocol):
 
         A machine with a node is named only where the plan gives nodes back on request. Raises ClusterUnavailableError.
         """
-        ...
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Give these machines the flavour's delete mark, so that they go first, and take ours off all others.
@@ -186,32 +166,27 @@ class Cluster(Protocol):
         ``ours``: machines that we are remembered to have marked, for flavours whose mark does not say whose it is.
         Raises ConflictError where a machine has changed since the look, RejectedError, ClusterUnavailableError.
         """
-        ...
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Take our mark off those of the machines that stay. False: they are still going, look again later.
 
         Raises as ``mark``.
         """
-        ...
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One merge patch that carries the resourceVersion of the last look; ``move`` marks a step of that move.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """
-        ...
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Annotation ``evenkeel.dev/pool-max`` of a group, in a patch with the resourceVersion of the last look.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """
-        ...
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
-        ...
 
 
 class Together(Protocol):
@@ -219,7 +194,6 @@ class Together(Protocol):
 
     def __call__(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Returns when all have ended; raises what one of them has raised, after all have ended."""
-        ...
 
 
 def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
@@ -233,7 +207,6 @@ class Clusters(Protocol):
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         """Raises AccessError."""
-        ...
 
 
 class Queue(Protocol):
@@ -241,11 +214,9 @@ class Queue(Protocol):
 
     def request(self, cluster: str, reason: str, deduplication: str) -> None:
         """Ask for a look at a cluster. Requests with one deduplication id within five minutes are one."""
-        ...
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Ask for a look after a delay."""
-        ...
 
 
 class Bus(Protocol):
@@ -253,7 +224,6 @@ class Bus(Protocol):
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
         """Best effort: the decision record is the truth."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,5 +237,4 @@ class RunPorts:
     together: Together = in_turn
 
     def new_id(self) -> str:
-        """A ULID of this moment."""
         return ulid(self.clock.now(), self.random_bytes(10))

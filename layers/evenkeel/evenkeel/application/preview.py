@@ -10,7 +10,7 @@ from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
-from evenkeel.domain.membership.pausing import hold
+from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
@@ -35,16 +35,18 @@ class Preview:
         pools, _ = find_pools(observation.groups, policy, remembered.state.pools)
         ids = {pool.id for pool in pools}
         pools += [_pool_without_members(pool, policy) for pool in plan.pools if pool.id not in ids]
-        return cls(remembered=remembered, plan=plan, pools=tuple(hold(pool, policy.paused, plan.now) for pool in pools))
+        return cls(
+            remembered=remembered,
+            plan=plan,
+            pools=tuple(freeze_paused(pool, policy.paused, plan.now) for pool in pools),
+        )
 
     @property
     def now(self) -> datetime:
-        """The moment that is planned for."""
         return self.plan.now
 
     @property
     def record(self) -> ClusterRecord:
-        """What an operator has registered."""
         return self.remembered.record
 
     def state_of(self, key: GroupKey) -> GroupState | None:
@@ -144,12 +146,12 @@ def check_pool(clusters: Clusters, remembered: Remembered, name: str, now: datet
         find_pool(preview, name)
 
 
-def _unclear(what: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
+def _unclear(kind: str, name: str, preview: Preview, matches: list[str], names: list[str]) -> str:
     if matches:
         count = f"{preview.record.id} has {len(matches)} of that name"
-        return f"{what} is {shown(name)}: {count}: name one of {', '.join(matches)}"
-    there = f"it has {', '.join(names[:20])}" if names else "it has none"
-    return f"{what} is {shown(name)}: {preview.record.id} has no such {what}: {there}{near(name, names)}"
+        return f"{kind} is {shown(name)}: {count}: name one of {', '.join(matches)}"
+    choices = f"it has {', '.join(names[:20])}" if names else "it has none"
+    return f"{kind} is {shown(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"
 
 
 def ago(length: timedelta) -> str:

@@ -45,10 +45,10 @@ class Recorder:
         """Tell everybody what came of a pool's plan. ``state`` is what is remembered of what was told before."""
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
-        written = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
-        for detail_type in _detail_types(pool, state, wrote=bool(written)):
+        written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
+        for detail_type in _detail_types(pool, state, wrote=bool(written_groups)):
             self.ports.bus.publish(detail_type.value, decision)
-        for group in written:
+        for group in written_groups:
             self.api.emit_event(group, decision["id"])
 
     def fixed(self, pool: PoolPlan, changes: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:

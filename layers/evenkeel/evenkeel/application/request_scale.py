@@ -13,7 +13,6 @@ from evenkeel.application.ports import Clock, Queue, Store
 from evenkeel.application.words import counted
 from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.model.values import shown
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT
 
 # Clocks differ by seconds. A request from the future would be kept for longer than it may.
 CLOCK_SKEW = timedelta(minutes=2)
@@ -44,7 +43,7 @@ class RequestScale:
         cluster, record, now = event.cluster, event.record, self.clock.now()
         if record.at > now + CLOCK_SKEW:
             raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
-        if now - record.at > SCALE_REQUEST_KEPT:
+        if record.scale_request().is_over(now):
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
         remembered = self.store.load(cluster)
         if event.sender is not None and not event.sender.may_speak_of(remembered.record):
@@ -63,8 +62,8 @@ class RequestScale:
         # Also for one that is known: whoever wrote it down may have died before asking for the look.
         self.queue.request(cluster, f"growth {record.id}", f"growth-{cluster}-{record.id}")
         control = remembered.control
-        held = "being left" if control.restoring else "paused" if control.is_paused(now) else None
-        next_step = f"{held}: it waits, for an hour at most" if held else "looked at now"
+        obstacle = "being restored" if control.restoring else "paused" if control.is_paused(now) else None
+        next_step = f"{obstacle}: it waits, for an hour at most" if obstacle else "looked at now"
         message = f"request {record.id}: {_what(record)}: {cluster} is {next_step}"
         return EventOutcome(verdict=Verdict.RECORDED, message=message)
 

@@ -67,7 +67,6 @@ class Run:
 
     @property
     def record(self) -> ClusterRecord:
-        """The cluster's record."""
         return self.remembered.record
 
     def carry_out(self) -> bool:
@@ -173,13 +172,13 @@ class Run:
         """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""
         outcomes = self._outcomes(pool)
         state = self.run_state.pools.get(pool.id, PoolState())
-        done = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
+        complete = all(outcome.result in (Result.WRITTEN, Result.PLANNED) for outcome in outcomes.values())
         digest, is_news = self._digest(pool, state)
-        answered = done and self._end_scale_request(pool)
+        is_answered = complete and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if is_news or answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
+        if is_news or is_answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
             self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
-        if done and not self._is_dry(pool):
+        if complete and not self._is_dry(pool):
             state = closed(pool, state)
         self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=in_trouble(pool, state)))
 
@@ -213,10 +212,10 @@ class Run:
         dry_run = self._is_dry(pool)
         # Before its journal is closed: what is in neither would be carried out again. A dry run closes none.
         request = self.remembered.scale_requests.get(pool.scale_request.id)
-        answered = request is None or request.done
-        if request is not None and not answered:
+        was_answered = request is None or request.done
+        if request is not None and not was_answered:
             self.run_state.end_scale_request(request, _answer(pool, request, dry_run=dry_run))
-        return not (answered and dry_run)
+        return not (was_answered and dry_run)
 
     def _refuse(self, refusal: Refusal) -> None:
         if not refusal.waits:
@@ -252,5 +251,5 @@ def _answer(pool: PoolPlan, request: ScaleRequestRecord, *, dry_run: bool) -> st
     """What became of a whole request, also where it took several runs, for people who ask for the status."""
     unplaced = "could not be placed" if request.nodes > 0 else "have to stay"
     missing = f", {pool.missing} more {unplaced}" if pool.missing else ""
-    done = counted(abs(request.nodes) - pool.missing)
-    return f"{'dry run: ' if dry_run else ''}{done} in pool {pool.id}{missing}"
+    placed = counted(abs(request.nodes) - pool.missing)
+    return f"{'dry run: ' if dry_run else ''}{placed} in pool {pool.id}{missing}"

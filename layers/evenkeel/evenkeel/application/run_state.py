@@ -40,9 +40,8 @@ class RunState:
         self.pools[id] = state
 
     def end_scale_request(self, record: ScaleRequestRecord, result: str) -> None:
-        """A request is answered."""
-        done = record.model_copy(update={"done": True, "result": result[:1000]})
-        self.store.save_scale_request(self.remembered.record.id, done, self.remembered.versions)
+        answered = record.model_copy(update={"done": True, "result": result[:1000]})
+        self.store.save_scale_request(self.remembered.record.id, answered, self.remembered.versions)
 
 
 def mark(api: Cluster, patch: Patch, run_state: RunState) -> None:

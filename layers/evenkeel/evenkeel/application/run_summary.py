@@ -24,7 +24,6 @@ class RunSummary:
 
     @property
     def written(self) -> int:
-        """How many patches were written."""
         return len(self.writes)
 
     @property

@@ -66,10 +66,10 @@ class Scan:
         Unknown names are reported as broken, nothing is sent for them.
         """
         registered = dict(self.store.due())
-        wanted = list(clusters) or list(registered)
+        names = list(clusters) or list(registered)
         at = self.clock.now()
         requested, broken = [], []
-        for cluster in wanted:
+        for cluster in names:
             record = registered.get(cluster, f"cluster {cluster!r} is not registered")
             if isinstance(record, str):
                 broken.append(record)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from evenkeel.domain.bounds import strategies
-from evenkeel.domain.membership.numbers import POOL_MAX, Change, Fix, Origin, Unfixable
+from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -24,9 +24,9 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def counted(nodes: int) -> str:
-    """So many nodes."""
-    return "1 node" if abs(nodes) == 1 else f"{abs(nodes)} nodes"
+def counted(number: int, noun: str = "node") -> str:
+    """So many of something; how many nodes are added or given back is said without the sign."""
+    return f"{abs(number)} {noun}{'' if abs(number) == 1 else 's'}"
 
 
 def _request(facts: Facts) -> str:
@@ -44,7 +44,6 @@ def _of_request(template: str) -> Words:
 
 
 def _quoted(fact: Fact) -> str:
-    """Names as somebody has written them."""
     return ", ".join(shown(name) for name in fact) if isinstance(fact, tuple) else shown(fact)
 
 
@@ -215,18 +214,15 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
 
 
 def sentence(reason: Reason) -> str:
-    """A reason in words."""
-    return _said(WORDS[reason.rule], reason.facts)
+    return _in_words(WORDS[reason.rule], reason.facts)
 
 
 def sentences(reasons: Iterable[Reason]) -> list[str]:
-    """Each in words, in their order."""
     return [sentence(reason) for reason in reasons]
 
 
 def problem_words(problem: Problem) -> str:
-    """A problem in words."""
-    return _said(WORDS_OF_PROBLEMS[problem.kind], problem.facts)
+    return _in_words(WORDS_OF_PROBLEMS[problem.kind], problem.facts)
 
 
 def outcome_words(outcome: Outcome) -> str:
@@ -234,7 +230,7 @@ def outcome_words(outcome: Outcome) -> str:
     return f"{outcome.result.value}: {outcome.detail}" if outcome.detail else outcome.result.value
 
 
-def _said(words: Words, facts: Facts) -> str:
+def _in_words(words: Words, facts: Facts) -> str:
     return _filled(words, facts) if isinstance(words, str) else words(facts)
 
 
@@ -261,12 +257,11 @@ def origin_words(origin: Origin) -> str:
     if origin.groups:
         return f"annotation {origin.field} on {', '.join(object_words(group) for group in origin.groups)}"
     if origin.rule is not None:
-        return f"the record's {origin.field[-3:]} for pool {origin.rule.name}"
+        return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     return "the sum of its members' bounds as they were at adoption"
 
 
 def object_words(group: NodeGroup) -> str:
-    """The Kubernetes object of a group."""
     return f"{group.kind} {group.key.namespace}/{group.key.name}"
 
 
@@ -276,8 +271,8 @@ def diff(change: Change) -> tuple[str, ...]:
         place, line = object_words(change.group), f'{POOL_MAX}: "{{}}"'
     else:
         place, line = f"record, pool {change.rule.name if change.rule else ''}", "max: {}"
-    gone = () if change.before is None else (f"-{line.format(change.before)}",)
-    return (f"--- {place}", f"+++ {place}", *gone, f"+{line.format(change.after)}")
+    old_lines = () if change.before is None else (f"-{line.format(change.before)}",)
+    return (f"--- {place}", f"+++ {place}", *old_lines, f"+{line.format(change.after)}")
 
 
 def unfixable_words(fix: Fix) -> str:

@@ -15,8 +15,8 @@ from evenkeel.application.ports import Clock, Cluster, Together, in_turn
 from evenkeel.application.run_state import RunState, mark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.words import sentences
-from evenkeel.domain.annotations import write_adopted, write_decision
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.annotations import write_adopted, write_published
+from evenkeel.domain.model.groups import GroupKey, PublishedBounds
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.states import PoolState
@@ -41,7 +41,6 @@ class Writer:
     outcomes: dict[GroupKey, Outcome] = field(default_factory=dict)
 
     def has(self, result: Result, group: GroupPlan) -> bool:
-        """Whether the group's writes ended so."""
         outcome = self.outcomes.get(group.group.key)
         return outcome is not None and outcome.result is result
 
@@ -118,14 +117,14 @@ class Writer:
         plan, group = patch.plan, patch.plan.group
         is_last = patch.requested is not None or (patch.bounds is not None and patch.bounds == plan.bounds)
         requested = plan.requested if is_last else group.requested
-        decision = write_decision(
-            plan.offer,
-            self.clock.now(),
-            "; ".join(sentences(plan.reasons)),
-            patch.bounds or group.bounds,
+        published = PublishedBounds(
+            at=self.clock.now(),
+            bounds=patch.bounds or group.bounds,
+            state=plan.state,
             requested=requested,
             before=group.requested if requested != group.requested else None,
         )
+        decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons)))
         move = self.run_state.pools.get(pool.id, PoolState()).move
         is_step = move is not None and plan.journal_delta and patch.requested is not None
         self.api.apply(

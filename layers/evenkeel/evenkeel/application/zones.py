@@ -9,14 +9,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError, StateConflictError
 from evenkeel.application.events import EventOutcome, Verdict, ZoneShift, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneWord
+from evenkeel.config import ClusterRecord, ConfigError, ZoneRecord, ZoneStatement
 from evenkeel.domain.model.groups import Observation
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import near, shown
 
 _log = logging.getLogger("evenkeel.zones")
 OPERATOR = "operator"
@@ -60,9 +59,10 @@ class RecordZoneShift:
             return EventOutcome(verdict=Verdict.IGNORED, message=message)
         if not clusters:
             return EventOutcome(verdict=Verdict.KNOWN, message=f"zone {shift.zone}: known already, it changes nothing")
-        what = "impaired" if shift.impaired else "well again"
+        condition = "impaired" if shift.impaired else "well again"
         return EventOutcome(
-            verdict=Verdict.RECORDED, message=f"zone {shift.zone} is {what} for {', '.join(clusters)}, says {shift.by}"
+            verdict=Verdict.RECORDED,
+            message=f"zone {shift.zone} is {condition} for {', '.join(clusters)}, says {shift.by}",
         )
 
     def record(self, cluster: str, zone: str, shift: ZoneShift) -> bool:
@@ -74,15 +74,15 @@ class RecordZoneShift:
             zone = remembered.record.zone_ids.get(zone, zone)
             record = remembered.zones.get(zone)
             latest = record.words.get(shift.by) if record else None
-            word = _newer_word(latest, ZoneWord(until=until, said_at=shift.at), shift.by)
-            if word is None:
+            statement = _newer_statement(latest, ZoneStatement(until=until, said_at=shift.at), shift.by)
+            if statement is None:
                 return False
-            is_news = word != latest
+            is_news = statement != latest
             region = remembered.record.region or "-"  # the record's alone: one zone, one item
             try:
                 if is_news:
-                    words = {**(record.words if record else {}), shift.by: word}
-                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=words), remembered.versions)
+                    statements = {**(record.words if record else {}), shift.by: statement}
+                    self.store.save_zone(cluster, region, zone, ZoneRecord(words=statements), remembered.versions)
                 break
             except StateConflictError:
                 if attempt == _TRIES - 1:
@@ -98,19 +98,19 @@ class RecordZoneShift:
         return tuple(sorted(record.holding(self.clock.now()))) if record else ()
 
 
-def _newer_word(latest: ZoneWord | None, word: ZoneWord, source: str) -> ZoneWord | None:
+def _newer_statement(latest: ZoneStatement | None, statement: ZoneStatement, source: str) -> ZoneStatement | None:
     """What to remember after another word of a source: the newer one. None: the latest so far is newer.
 
     ARC's event and CloudTrail's tell one shift twice, in any order, and only CloudTrail's says when it expires.
     """
-    if latest is None or latest.said_at is None or word.said_at is None:
-        return word
-    begins = latest.until > latest.said_at and word.until > word.said_at
-    if begins and source != OPERATOR and abs(latest.said_at - word.said_at) < _ONE_SHIFT:
-        return ZoneWord(until=min(latest.until, word.until), said_at=max(latest.said_at, word.said_at))
-    if latest.said_at >= word.said_at:
-        return latest if latest == word else None
-    return word
+    if latest is None or latest.said_at is None or statement.said_at is None:
+        return statement
+    begins = latest.until > latest.said_at and statement.until > statement.said_at
+    if begins and source != OPERATOR and abs(latest.said_at - statement.said_at) < _ONE_SHIFT:
+        return ZoneStatement(until=min(latest.until, statement.until), said_at=max(latest.said_at, statement.said_at))
+    if latest.said_at >= statement.said_at:
+        return latest if latest == statement else None
+    return statement
 
 
 def check_zone(remembered: Remembered, zone: str, observe: Callable[[], Observation]) -> str:
@@ -132,10 +132,11 @@ def check_zone(remembered: Remembered, zone: str, observe: Callable[[], Observat
     names = sorted({group.zone for group in groups if group.zone})
     if zone in names:
         return ""
-    nearest = get_close_matches(zone, [*names, *ids], n=1)
-    guess = f"; did you mean {nearest[0]}?" if nearest else ""
-    where = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
-    raise BadRequestError(f"zone is {shown(zone)}: no node group of {remembered.record.id} is there; {where}{guess}")
+    known_zones = f"its zones are {', '.join(names[:20])}" if names else "none of its node groups says its zone"
+    raise BadRequestError(
+        f"zone is {shown(zone)}: no node group of {remembered.record.id} is there; {known_zones}"
+        f"{near(zone, [*names, *ids])}"
+    )
 
 
 def _zone_of(record: ClusterRecord, shift: ZoneShift) -> str | None:

@@ -13,10 +13,10 @@ import typer
 from pydantic.fields import FieldInfo
 
 from evenkeel.application.actions.table import ACTIONS, Action
+from evenkeel.application.words import counted
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.remote import CannotAskError, ask
-from evenkeel.cli.table import counted
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 
@@ -28,7 +28,7 @@ _OutputForm = Annotated[Output, typer.Option("-o", "--output")]
 
 def plan_of_stack(stack: str, cluster: str, output: Output) -> None:
     """`evenkeel plan --stack`: as the stack would plan now; the JSON is that of every plan."""
-    answer = _ask_or_fail("plan", stack, cluster)
+    answer = ask_or_fail("plan", stack, cluster)
     _print(answer, answer["plan"], output)
     _leave_for_invalid_pools(answer["plan"])
 
@@ -57,7 +57,7 @@ def _record_command(
     entries: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        page = _ask_or_fail("record", stack, cluster, {"since": since, "after": after})
+        page = ask_or_fail("record", stack, cluster, {"since": since, "after": after})
         entries += page["decisions"]
         after = page["next"]
         if after is None:
@@ -83,10 +83,10 @@ _BY_HAND: Mapping[str, Callable[..., None]] = {"register": _register_command, "r
 
 def commands() -> dict[str, Callable[..., None]]:
     """A command for every action but `plan`, which also plans without a stack; its help is the action's summary."""
-    made = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
-    for name, command in made.items():
+    by_name = {name: _BY_HAND.get(name) or _command(action) for name, action in ACTIONS.items() if name != "plan"}
+    for name, command in by_name.items():
         command.__doc__ = ACTIONS[name].summary
-    return made
+    return by_name
 
 
 def _command(action: Action) -> Callable[..., None]:
@@ -95,10 +95,10 @@ def _command(action: Action) -> Callable[..., None]:
     def command(stack: str, cluster: str, output: Output, **fields: Any) -> None:
         _act(action.name, stack, cluster, output, fields)
 
-    whose = {"annotation": _ClusterIdOrAll, "default": "*"} if action.of_all else {"annotation": _ClusterId}
+    cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"} if action.of_all else {"annotation": _ClusterId}
     parameters = [
         _parameter("stack", annotation=_StackName),
-        _parameter("cluster", **whose),
+        _parameter("cluster", **cluster_option),
         *(_option(name, field) for name, field in action.fields.model_fields.items()),
         _parameter("output", annotation=_OutputForm, default=Output.TABLE),
     ]
@@ -126,7 +126,7 @@ def _parameter(name: str, **rest: Any) -> Parameter:
 
 def _act(action: str, stack: str, cluster: str, output: Output, fields: Mapping[str, Any]) -> None:
     """Ask, print, and leave with the exit code that the answer stands for."""
-    answer = _ask_or_fail(action, stack, cluster, fields)
+    answer = ask_or_fail(action, stack, cluster, fields)
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
     if not all(answer.get("ok") for answer in answers):
@@ -135,10 +135,11 @@ def _act(action: str, stack: str, cluster: str, output: Output, fields: Mapping[
         _leave_for_invalid_pools(*answers)
 
 
-def _ask_or_fail(action: str, stack: str, cluster: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    given = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
+def ask_or_fail(action: str, stack: str, cluster: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The stack's answer; where there is none, or it says that something went wrong, the command ends here."""
+    values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     try:
-        answer = ask(stack, {"action": action, "cluster": cluster, **given})
+        answer = ask(stack, {"action": action, "cluster": cluster, **values})
     except CannotAskError as error:
         fail([str(error)], error.code)
     if not answer.get("ok"):

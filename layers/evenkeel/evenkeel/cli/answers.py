@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -40,7 +41,8 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
             case "plan":
                 _plan(console, of_cluster["plan"])
             case "explain":
-                for sentence in (*of_cluster["sentences"], *_of_groups(of_cluster), *of_cluster["history"]):
+                of_groups = chain.from_iterable(of_cluster["groups"].values())
+                for sentence in (*of_cluster["sentences"], *of_groups, *of_cluster["history"]):
                     _line(console, sentence)
             case "validate":
                 _findings(console, of_cluster)
@@ -52,11 +54,11 @@ def _status(console: Console, answer: _Json) -> None:
         _pool(console, pool, now=now)
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
-        what = "; ".join(_came_of(decision)) or "nothing changed"
-        _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {what} ({decision.cause})", "dim")
+        changes = "; ".join(_came_of(decision)) or "nothing changed"
+        _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
     for action in answer["actions"]:
-        age, by = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
-        _line(console, f"{action['at']} ({age}) {action['cause']} by {by}: {action['what']}", "dim")
+        age, asker = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
+        _line(console, f"{action['at']} ({age}) {action['cause']} by {asker}: {action['what']}", "dim")
 
 
 def _came_of(decision: DecisionDocument) -> Iterator[str]:
@@ -113,10 +115,6 @@ def _findings(console: Console, answer: _Json) -> None:
             _line(console, f"  not proposed: {pool['left']}")
     for line in answer["diff"]:
         _line(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
-
-
-def _of_groups(answer: _Json) -> list[str]:
-    return [sentence for sentences in answer["groups"].values() for sentence in sentences]
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

@@ -58,10 +58,10 @@ def read_moment(text: str | None) -> datetime:
 
 def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> list[ScaleRequest]:
     """``pool=K`` or ``pool=K,only=group,group``, each a request of its own. Raises ConfigError."""
-    found = []
+    requests = []
     for number, text in enumerate(texts, 1):
-        wanted, comma, rest = text.partition(",")
-        pool, _, nodes = wanted.rpartition("=")
+        pair, comma, rest = text.partition(",")
+        pool, _, nodes = pair.rpartition("=")
         only = [name.removeprefix("only=") for name in rest.split(",")] if comma else []
         if not pool or (comma and not rest.startswith("only=")) or not all(only):
             raise ConfigError([f"{option} is {shown(text)}: write pool=K, or pool=K,only=group,group"])
@@ -72,5 +72,5 @@ def read_growths(option: str, texts: list[str], sign: int, now: datetime) -> lis
         if not count:
             raise ConfigError([f"{option} is {shown(text)}: K is 0: ask for one node or more"])
         id = f"{option}-{number}" if len(texts) > 1 else option
-        found.append(ScaleRequest(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
-    return found
+        requests.append(ScaleRequest(id=id, nodes=sign * count, at=now, pool=pool, only=frozenset(only)))
+    return requests

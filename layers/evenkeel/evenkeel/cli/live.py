@@ -46,10 +46,10 @@ def _configuration(kubeconfig: str | None, context: str | None, where: str) -> C
             config_file=kubeconfig, context=context, client_configuration=configuration
         )
     except (ConfigException, OSError) as error:
-        what = " ".join(str(error).split())[:300]
+        problem = " ".join(str(error).split())[:300]
     except Exception as error:  # whatever a plug-in or a strange file can bring about
-        what = f"not a kubeconfig that can be used ({type(error).__name__})"
+        problem = f"not a kubeconfig that can be used ({type(error).__name__})"
     else:
         configuration.retries = False
         return configuration
-    raise ConfigError([f"{where}: {what}"])
+    raise ConfigError([f"{where}: {problem}"])

@@ -40,7 +40,6 @@ app.command("report")(report_command)
 
 
 def main() -> None:
-    """The console script."""
     try:
         app()
     except BrokenPipeError:

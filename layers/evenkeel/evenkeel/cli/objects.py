@@ -9,7 +9,7 @@ from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
-from evenkeel.adapters.kubernetes.node_templates import Looked, described, is_template, running_nodes
+from evenkeel.adapters.kubernetes.node_templates import NodeSources, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.config import ClusterPolicy, ConfigError
@@ -91,22 +91,19 @@ def _complete(
     machines = objects.machines.get(flavour.name)
     if machines is not None:
         owned = by_scalable(flavour, machines)
-        groups = [_with_machines(member, flavour, owned.get(scalable_of(member.group), ()), now) for member in groups]
+        for number, member in enumerate(groups):
+            items = owned.get(scalable_of(member.group), ())
+            group = with_machines(member.group, [read_machine(flavour, item, now) for item in items])
+            groups[number] = replace(member, group=group)
     running = running_nodes(flavour, groups, machines or (), objects.nodes) if by_node else {}
-    looked = Looked(templates=objects.templates, nodes=running)
-    return [described(member, flavour, looked).group for member in groups]
-
-
-def _with_machines(
-    member: GroupObjects, flavour: Flavour, machines: Iterable[Mapping[str, Any]], now: datetime
-) -> GroupObjects:
-    return replace(member, group=with_machines(member.group, [read_machine(flavour, item, now) for item in machines]))
+    sources = NodeSources(templates=objects.templates, nodes=running)
+    return [described(member, flavour, sources).group for member in groups]
 
 
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     return is_template(flavour, group, version, kind) or any(
-        (known.group, known.kind) == (group, kind) and version in known.versions
-        for known in (*flavour.kinds, flavour.machine)
+        (candidate.group, candidate.kind) == (group, kind) and version in candidate.versions
+        for candidate in (*flavour.kinds, flavour.machine)
     )
 
 

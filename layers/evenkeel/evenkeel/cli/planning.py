@@ -32,7 +32,7 @@ from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
 
-def plan_command(
+def plan_command(  # noqa: PLR0913  typer makes an option of each
     file: Annotated[
         list[str] | None,
         typer.Option("-f", "--file", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."),

@@ -101,8 +101,8 @@ def _why(error: Exception, stack: str, function: str, service: str, action: str)
         if code in _UNKNOWN_CALLER:
             return CannotAskError(f"AWS does not accept the credentials: {_message(error)}")
         if code == "ValidationError" and "does not exist" in text:
-            what = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
-            return CannotAskError(f"stack is {shown(stack)}: {what}: check name, region and account", BAD_INPUT)
+            problem = f"it has no {function}" if function in _message(error) else "no stack of that name is here"
+            return CannotAskError(f"stack is {shown(stack)}: {problem}: check name, region and account", BAD_INPUT)
         return CannotAskError(f"{service} refused: {code}: {_message(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return CannotAskError(f"no AWS credentials: {text}: log in, or name a profile in AWS_PROFILE")

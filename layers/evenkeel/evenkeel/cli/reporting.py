@@ -9,8 +9,8 @@ import typer
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_text
-from evenkeel.cli.remote import CannotAskError, ask
+from evenkeel.cli.acting import ask_or_fail
+from evenkeel.cli.inputs import fail, read_text
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
@@ -43,16 +43,7 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
     if simulation is not None:
         return page_of_simulation(read_text(simulation), simulation)
     assert stack is not None
-    return _live(stack, cluster or "*")
-
-
-def _live(stack: str, cluster: str) -> Page:
-    try:
-        answer = ask(stack, {"action": "status", "cluster": cluster})
-    except CannotAskError as error:
-        fail([str(error)], error.code)
-    if not answer.get("ok"):
-        fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
+    answer = ask_or_fail("status", stack, cluster or "*")
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))
 
 

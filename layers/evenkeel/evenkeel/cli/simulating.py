@@ -1,6 +1,5 @@
 """`evenkeel simulate`: what would happen to a pool, with each strategy, in virtual time. Nothing is read or written."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
-from evenkeel.config import ConfigError
+from evenkeel.config import ConfigError, parse_json
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.values import BadValueError, near, shown
 
@@ -64,39 +63,32 @@ def simulate_command(
 
 
 def _read(file: str) -> Scenario:
-    data = _read_json(file) if file.endswith(".json") else read_yaml(file)
+    # A long history is read many times as fast as JSON than as YAML.
+    data = parse_json(read_text(file), file) if file.endswith(".json") else read_yaml(file)
     return scenario_of(data, file) if is_history(data) else read_scenario(data, file)
 
 
-def _read_json(file: str) -> object:
-    text = read_text(file)
-    try:
-        return json.loads(text)  # a long history: many times as fast as YAML
-    except (ValueError, RecursionError) as error:
-        raise ConfigError([f"{file}: not JSON: {error}"]) from None
-
-
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
-    known = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE]
+    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE]
     try:
-        found = variants_of(scenario, strategy)
+        variants = variants_of(scenario, strategy)
     except BadValueError:
-        why = f"no such strategy: choose one of {', '.join(known)}{near(strategy, known)}"
+        why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
         raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
-    if not found:
+    if not variants:
         raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no autoscaler: leave --strategy out"])
-    return found
+    return variants
 
 
 def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record]:
-    with _progress(len(variants) * scenario.duration) as tell:
-        for done, variant in enumerate(variants):
-            before = done * scenario.duration
+    with _progress(len(variants) * scenario.duration) as report:
+        for index, variant in enumerate(variants):
+            before = index * scenario.duration
 
-            def tell_all(second: int, before: int = before) -> None:
-                tell(before + second)
+            def report_all(second: int, before: int = before) -> None:
+                report(before + second)
 
-            yield Run(scenario, variant)(tell_all)
+            yield Run(scenario, variant)(report_all)
 
 
 @contextmanager
@@ -107,13 +99,13 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("simulating", total=total)
 
-    def tell(second: int) -> None:
+    def report(second: int) -> None:
         if time.monotonic() - started > _PATIENCE_SECONDS:
             bar.start()
             bar.update(task, completed=second)
 
     try:
-        yield tell
+        yield report
     finally:
         bar.stop()
 
@@ -140,15 +132,15 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
         console.print(line, style="dim", soft_wrap=True)
 
 
-def _cells(found: Measures) -> list[Text]:
+def _cells(measures: Measures) -> list[Text]:
     """The numbers of a row. What should not be is in red."""
-    never = f"{found.unmet} never"
-    within = "-" if found.worst_seconds is None else write_duration(found.worst_seconds)
-    over = f"{found.over_requested} {found.over_running}"
+    never = f"{measures.unmet} never"
+    within = "-" if measures.worst_seconds is None else write_duration(measures.worst_seconds)
+    over = f"{measures.over_requested} {measures.over_running}"
     return [
-        Text(never, style="bold red") if found.unmet else Text(within),
-        Text(f"{found.waiting_node_hours:.2f}"),
-        Text(over, style="bold red" if found.over_requested or found.over_running else ""),
-        Text(f"{found.skew_mean:.2f} {found.skew_worst}"),
-        *(Text(text) for text in (str(found.failed_launches), f"{found.node_hours:.1f}", str(found.patches))),
+        Text(never, style="bold red") if measures.unmet else Text(within),
+        Text(f"{measures.waiting_node_hours:.2f}"),
+        Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
+        Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
+        *(Text(text) for text in (str(measures.failed_launches), f"{measures.node_hours:.1f}", str(measures.patches))),
     ]

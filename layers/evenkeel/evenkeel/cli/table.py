@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.application.words import problem_words, sentence, sentences
+from evenkeel.application.words import counted, problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.plans import GroupPlan, Plan
@@ -56,8 +56,3 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         console.print("no pools found")
     else:
         console.print(f"{counted(len(plan.pools), 'pool')}, {counted(len(plan.changes), 'node group')} would change")
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -28,6 +28,6 @@ def say_json(value: Any, indent: int | None = None) -> None:
     typer.echo(_BEYOND_ASCII.sub(_as_json, text))
 
 
-def _as_json(found: re.Match[str]) -> str:
-    character = found[0]
+def _as_json(match: re.Match[str]) -> str:
+    character = match[0]
     return character if character.isprintable() else json.dumps(character)[1:-1]

@@ -7,38 +7,28 @@ a group that has grown to the max it was offered is *at its bound*. `kubectl get
 import json
 from datetime import datetime
 
-from evenkeel.domain.model.groups import Bounds, Offer, Publication, State
+from evenkeel.domain.model.groups import Bounds, PublishedBounds, State
 from evenkeel.domain.model.values import BadValueError, read_count
 
 
-def write_decision(
-    offer: Offer,
-    at: datetime,
-    why: str,
-    bounds: Bounds | None = None,
-    *,
-    requested: int | None = None,
-    before: int | None = None,
-) -> str:
+def write_published(published: PublishedBounds, target: int, why: str) -> str:
     """The annotation's text: one JSON object.
 
     Args:
-        offer: What is published.
-        at: When.
+        published: What stands on the object after the same patch.
+        target: What the group should request.
         why: The plan's reasons, for people.
-        bounds: Those that stand on the object after the same patch.
-        requested: The replicas that stand there then; None: they are not said.
-        before: The replicas before, where they have been changed.
     """
+    bounds = published.bounds
     return json.dumps(
         {
             **({} if bounds is None else {"min": bounds.min}),
-            **({} if requested is None else {"requested": requested}),
-            **({} if before is None else {"before": before}),
-            "at": at.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            "state": offer.state.value,
-            "target": offer.target,
-            "max": offer.max if bounds is None else bounds.max,
+            **({} if published.requested is None else {"requested": published.requested}),
+            **({} if published.before is None else {"before": published.before}),
+            "at": published.at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "state": published.state.value,
+            "target": target,
+            **({} if bounds is None else {"max": bounds.max}),
             "why": why[:1024],
         },
         ensure_ascii=False,
@@ -67,29 +57,19 @@ def read_adopted(text: str) -> Bounds | None:
     return Bounds(minimum, maximum)
 
 
-def read_publication(text: str | None) -> Publication | None:
-    """What we published and when, from the same annotation; None where it does not say."""
+def read_published(text: str | None) -> PublishedBounds | None:
+    """What we published and when; None where there is no such annotation, or somebody has edited it beyond reading.
+
+    An unreadable one is not an error: without it, the group is as if we had never written it.
+    """
     try:
         found = json.loads(text or "")
         at = datetime.fromisoformat(found["at"])
-        bounds = Bounds(read_count(found["min"]), read_count(found["max"]))
+        bounds = Bounds(read_count(found["min"]), read_count(found["max"])) if "min" in found else None
         requested, before = (read_count(found[name]) if name in found else None for name in ("requested", "before"))
+        state = State(found["state"])
     except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
         return None
     if at.tzinfo is None or not 2000 < at.year < 2199:
         return None  # no moment that we wrote, nor one that a record could hold
-    return Publication(at=at, bounds=bounds, requested=requested, before=before)
-
-
-def read_offer(text: str | None) -> Offer | None:
-    """The offer in an annotation, or None where there is none or somebody has edited it beyond reading.
-
-    An unreadable one is not an error: without it, the group's own bounds stand in for what was published.
-    """
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-        return Offer(max=read_count(found["max"]), target=read_count(found["target"]), state=State(found["state"]))
-    except (ValueError, TypeError, KeyError, RecursionError, BadValueError):
-        return None
+    return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before)

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.safety import publish, size
-from evenkeel.domain.health.observed import see
+from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.health.states import assess
-from evenkeel.domain.membership.pausing import hold
+from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
 from evenkeel.domain.model.choices import Strategy
@@ -33,7 +33,7 @@ from evenkeel.domain.replicas.raising import (
     wait_for_standstill,
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
-from evenkeel.domain.replicas.requests import SCALE_REQUEST_KEPT, begin_request, carry_out_request, share_out
+from evenkeel.domain.replicas.requests import begin_request, carry_out_request, share_out
 from evenkeel.domain.restore import is_restored, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
@@ -51,10 +51,10 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is.
     """
-    found, in_none = find_pools(observation.groups, policy, state.pools)
+    known_pools, left_out = find_pools(observation.groups, policy, state.pools)
     # Paused or not: whoever asks to restore asks for writes.
-    pools = [pool if is_restored(pool.id, policy) else hold(pool, policy.paused, now) for pool in found]
-    news = _observe_health(pools, state, now)
+    pools = [pool if is_restored(pool.id, policy) else freeze_paused(pool, policy.paused, now) for pool in known_pools]
+    news = _health_changes(pools, state, now)
     remembered = replace(state, groups={**state.groups, **news}) if news else state
     requests, refusals = _requests(pools, state, policy, now)
     planned, moments = [], []
@@ -65,7 +65,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     return Plan(
         now=now,
         pools=with_left_groups(planned, observation, state, policy),
-        skipped=observation.skipped + tuple(in_none),
+        skipped=observation.skipped + tuple(left_out),
         states={} if policy.restoring else news,
         refusals=tuple(refusals),
         pool_states={
@@ -101,14 +101,14 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
     )
 
 
-def _observe_health(pools: list[AnyPool], state: ClusterState, now: datetime) -> dict[GroupKey, GroupState]:
+def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) -> dict[GroupKey, GroupState]:
     """The states that this look has changed."""
     news: dict[GroupKey, GroupState] = {}
     for pool in pools:
         for group in pool.groups:
             before = state.groups.get(group.key)
-            timeout = group.provision_timeout or pool.provision_timeout
-            after = see(group, before, now, pool.backoff, timeout, _of_sets(group, state))
+            timeout = pool.timeout_of(group)
+            after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
             if after is not None and after is not before:
                 news[group.key] = after
     return news
@@ -145,12 +145,12 @@ def _plan_pool(
     if (few := few_members(pool, now)) is not None:
         waiting = replace(pool, state=replace(pool.state, seen=few))
         return _left_alone(waiting, Rule.FEW_MEMBERS, state, now), [(few.few_since or now) + FEW_LAST]
-    seen, others_changed, grower = sight(pool, now)
+    sighting, others_changed, grower = sight(pool, now)
     draft = PoolDraft(
         pool=pool,
         now=now,
         groups=assess(pool, state, now),
-        seen=seen,
+        sighting=sighting,
         grower=grower,
         request=request,
         look_at=[now + SECOND_LOOK] if others_changed else [],
@@ -173,8 +173,6 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
         max=pool.max,
         valid=isinstance(pool, Pool),
         problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
-        starved=0,
-        overcommitted=False,
         groups=tuple([_group_plan(draft) for draft in drafts]),
         remembered=pool.state,
         known_as=pool.known_as,
@@ -216,7 +214,7 @@ def report(pool: PoolDraft) -> None:
     if (waiting := pool.request_waits) is not None:
         pool.problem(ProblemKind.REQUEST_BEHIND_MOVE, request=waiting.id, nodes=waiting.nodes)
     if (request := pool.request) is not None and pool.unmet:
-        if pool.now - request.at > SCALE_REQUEST_KEPT:
+        if request.is_over(pool.now):
             pool.problem(ProblemKind.REQUEST_EXPIRED, request=request.id, nodes=request.nodes)
         else:
             pool.problem(ProblemKind.REQUEST_UNMET, request=request.id, nodes=request.nodes, unmet=pool.unmet)
@@ -225,10 +223,10 @@ def report(pool: PoolDraft) -> None:
 def remember(pool: PoolDraft) -> None:
     """What is wanted now and since when, and when to look again."""
     planned = {draft.key: draft.requested for draft in pool.groups if draft.requested != draft.group.requested}
-    since = pool.now if planned and planned != pool.seen.planned else pool.seen.since
-    pool.seen = replace(pool.seen, planned=planned, since=since)
+    since = pool.now if planned and planned != pool.sighting.planned else pool.sighting.since
+    pool.sighting = replace(pool.sighting, planned=planned, since=since)
     if pool.stood_since is not None and not pool.raises and pool.requested < pool.pool.min:
-        pool.look_at.append(pool.stood_since + pool.pool.still)
+        pool.look_at.append(pool.stood_since + pool.pool.standstill)
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
@@ -245,6 +243,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         journal_delta=draft.journal_delta,
         may_remove_running=draft.may_remove_running,
         failed_at=draft.failed_at,
+        provision_timeout=draft.provision_timeout,
     )
 
 
@@ -260,7 +259,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         starved=starved(draft),
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.seen, published=draft.publication),
+        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,

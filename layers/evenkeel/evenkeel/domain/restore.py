@@ -57,8 +57,8 @@ def with_left_groups(
     """
     plans = {pool.id: pool for pool in pools}
     planned = {plan.group.key for pool in plans.values() for plan in pool.groups}
-    left = [group for group in observation.groups if group.key not in planned and carries_ours(group)]
-    for group in sorted(left, key=lambda group: group.key):
+    strays = [group for group in observation.groups if group.key not in planned and carries_ours(group)]
+    for group in sorted(strays, key=lambda group: group.key):
         pool = _former_pool(group, observation, state, policy)
         pool = plans.get(pool.id, pool)
         plan = GroupPlan(group=group, state=State.HEALTHY, requested=group.requested, bounds=group.bounds, reasons=())
@@ -78,9 +78,6 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
         min=None,
         max=None,
         valid=True,
-        problems=(),
-        starved=0,
-        overcommitted=False,
         groups=(),
         remembered=pool,
         unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
@@ -89,7 +86,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 def carries_ours(group: NodeGroup) -> bool:
     """Whether anything that we wrote is still on the group."""
-    return group.has_adopted or group.offer is not None or group.move is not None
+    return group.has_adopted or group.published is not None or group.move is not None
 
 
 def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:

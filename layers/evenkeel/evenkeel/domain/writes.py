@@ -34,20 +34,23 @@ def in_safe_order(changes: Iterable[GroupPlan]) -> list[GroupPlan]:
     between, a move may owe replicas, which the next plan places; it must never have ordered them twice.
     """
 
-    def scale_request(plan: GroupPlan) -> tuple[bool, int, int, str]:
+    def order(plan: GroupPlan) -> tuple[bool, int, int, str]:
         group = plan.group
-        old = group.bounds.max if group.bounds else 0
-        new = plan.bounds.max if plan.bounds else old
-        return (plan.journal_delta >= 0, new - old, plan.requested - group.requested, str(group.key))
+        return (plan.journal_delta >= 0, _added_room(plan), plan.requested - group.requested, str(group.key))
 
-    return sorted(changes, key=scale_request)
+    return sorted(changes, key=order)
+
+
+def _added_room(plan: GroupPlan) -> int:
+    """By how much max rises; negative where it falls."""
+    old = plan.group.bounds.max if plan.group.bounds else 0
+    return plan.bounds.max - old if plan.bounds else 0
 
 
 def grows(plan: GroupPlan) -> bool:
     """Whether a group's room or replicas grow: then it is written after all of its pool that shrink."""
-    old = plan.group.bounds.max if plan.group.bounds else 0
-    new = plan.bounds.max if plan.bounds else old
-    return not plan.leaves and plan.journal_delta >= 0 and (new > old or plan.requested > plan.group.requested)
+    more = _added_room(plan) > 0 or plan.requested > plan.group.requested
+    return not plan.leaves and plan.journal_delta >= 0 and more
 
 
 def fence_first(plan: GroupPlan) -> Patch | None:
@@ -96,5 +99,5 @@ def patches(plan: GroupPlan) -> list[Patch]:
 
 def is_complete(plan: GroupPlan) -> bool:
     """Whether :func:`patches` leads all the way; else an owner's controller has to copy bounds before."""
-    left = patches(plan)
-    return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in left)
+    steps = patches(plan)
+    return plan.requested == plan.group.requested or plan.leaves or any(patch.requested is not None for patch in steps)

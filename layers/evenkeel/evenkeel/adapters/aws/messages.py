@@ -67,7 +67,6 @@ class SqsQueue:
     """:class:`evenkeel.application.ports.Queue` on two SQS queues."""
 
     def __init__(self, client: Any, *, rebalance: str, recheck: str, dead_letters: str) -> None:
-        """The queues' URLs."""
         self._client = client
         self._rebalance = rebalance
         self._recheck = recheck

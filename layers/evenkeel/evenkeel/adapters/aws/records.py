@@ -77,7 +77,6 @@ class Entry:
 
     @property
     def next_version(self) -> int:
-        """The version after it is written."""
         return (self.version or 0) + 1
 
     def note(self, versions: Versions | None) -> None:
@@ -92,7 +91,7 @@ class Records:
     def __init__(self) -> None:
         self._unknown: dict[tuple[str, str], tuple[int | None, Unknown, str]] = {}
 
-    def remembered(self, cluster: str, items: Mapping[str, Stored], fence: int, now: datetime) -> Remembered:
+    def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
         """A cluster's items by sort key, but its lease and decisions, in our words.
 
         What has expired counts no more, also where it has not been deleted yet; its version does, for the next write.
@@ -105,19 +104,19 @@ class Records:
             raise UnknownClusterError(f"cluster {cluster!r} is not registered")
         live = {key: item for key, item in items.items() if item.expires is None or now < item.expires}
 
-        def read(model: type[_Model], wanted: str) -> dict[str, _Model]:
+        def read(model: type[_Model], sort_key: str) -> dict[str, _Model]:
             """Of one sort key, or of all that begin with one that ends in "#"."""
-            keys = [key for key in live if key == wanted or (wanted.endswith("#") and key.startswith(wanted))]
+            keys = [key for key in live if key == sort_key or (sort_key.endswith("#") and key.startswith(sort_key))]
             return {key: self._read(model, cluster, key, live[key]) for key in keys}
 
         groups = {_group_key(cluster, key): record.state() for key, record in read(GroupRecord, "GROUP#").items()}
         pools = {record.id: record.state() for record in read(_PoolRecord, "POOL#").values()}
         scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
         zones: dict[str, ZoneRecord] = {}
-        for key, said in read(ZoneRecord, "ZONE#").items():
+        for key, record in read(ZoneRecord, "ZONE#").items():
             # A record that has got a region since may have two items of a zone: of each source the later word.
             zone = key.rpartition("/")[2]
-            zones[zone] = zones[zone].merged(said) if zone in zones else said
+            zones[zone] = zones[zone].merged(record) if zone in zones else record
         timer = read(TimerRecord, TIMER).get(TIMER)
         registration = self._read(Registration, cluster, META, items[META])
         versions = _versions(items)
@@ -138,7 +137,7 @@ class Records:
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
             versions=versions,
             expired=[key for key in items if key not in live and key in versions and key != TIMER],
-            fencing_token=fence,
+            fencing_token=fencing_token,
         )
 
     def registration(self, cluster: str, text: str) -> Registration | str:
@@ -193,8 +192,7 @@ class Records:
 
     def pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> Entry:
         """Never expires: the adopted bounds are what ``restore`` puts back."""
-        id = {name: getattr(pool, name) for name in pool.__dataclass_fields__}
-        record = _PoolRecord(**{**dict(PoolRecord.of(state)), **id})
+        record = _PoolRecord(**{**dict(PoolRecord.of(state)), **vars(pool)})
         return self._of(cluster, f"POOL#{pool}", record.model_dump_json(by_alias=True, exclude_defaults=True), versions)
 
     def zone(
@@ -217,8 +215,9 @@ class Records:
 
     def timer(self, cluster: str, timer: Timer, versions: Versions | None, now: datetime) -> Entry:
         """Kept while it may still keep a look from being asked for twice."""
-        record = TimerRecord(due=timer.due, step=timer.step, doubted=timer.doubted)
-        return self._of(cluster, TIMER, record.model_dump_json(), versions, max(now, timer.due) + _KEPT)
+        return self._of(
+            cluster, TIMER, TimerRecord(**vars(timer)).model_dump_json(), versions, max(now, timer.due) + _KEPT
+        )
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
         record, unknown = read_stored(model, item.text, _name(cluster, key))
@@ -234,12 +233,12 @@ class Records:
         return self._entry(cluster, key, text, None if versions is None else versions.get(key), expires)
 
     def _entry(self, cluster: str, key: str, text: str, version: int | None, expires: datetime | None = None) -> Entry:
-        known = self._unknown.get((cluster, key))
-        if known is not None and known[0] == version:
-            text = keep_unknown(text, known[1], known[2])
+        unknown = self._unknown.get((cluster, key))
+        if unknown is not None and unknown[0] == version:
+            text = keep_unknown(text, unknown[1], unknown[2])
         entry = Entry(sort_key=key, text=text, version=version, expires=expires)
-        if known is not None and known[0] == version:
-            self._unknown[cluster, key] = (entry.next_version, known[1], known[2])  # it may be written again
+        if unknown is not None and unknown[0] == version:
+            self._unknown[cluster, key] = (entry.next_version, unknown[1], unknown[2])  # it may be written again
         return entry
 
 

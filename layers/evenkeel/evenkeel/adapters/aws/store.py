@@ -5,7 +5,7 @@
                        GROUP#<flavour>/<ns>/<name>     backoff of a node group
                        GROWTH#<id>                     nodes asked for on request
                        HEARD                           the last look that an event has asked for
-                       LEASE                           owner, fence, expiry; never deleted
+                       LEASE                           owner, fencing token, expiry; never deleted
                        LOOK                            when the cluster is looked at besides its scans
                        META                            what a person registered; the sparse index `due` is on this
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
@@ -29,14 +29,7 @@ from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Lease, Remembered, Versions
-from evenkeel.config import (
-    ClusterRecord,
-    ControlRecord,
-    EventLookRecord,
-    Registration,
-    ScaleRequestRecord,
-    ZoneRecord,
-)
+from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -78,20 +71,20 @@ class DynamoStore:
             ConsistentRead=True,
         )
         lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
-        fence = int(lease["fence"]["N"]) if lease else 0
-        return self._records.remembered(cluster, _by_key(items), fence, self._now())
+        fencing_token = int(lease["fence"]["N"]) if lease else 0
+        return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
     def due(self) -> Sequence[tuple[str, Registration | str]]:
         """Every cluster in the sparse index. A bad record is told, not raised: the other clusters go on."""
-        found: list[tuple[str, Registration | str]] = []
+        registrations: list[tuple[str, Registration | str]] = []
         for item in self._query(
             IndexName="due",
             KeyConditionExpression="due = :due",
             ExpressionAttributeValues={":due": {"S": _DUE}},
         ):
             cluster = item["pk"]["S"].removeprefix("CLUSTER#")
-            found.append((cluster, self._records.registration(cluster, _text(item))))
-        return found
+            registrations.append((cluster, self._records.registration(cluster, _text(item))))
+        return registrations
 
     def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
         """One consistent query of the cluster's own items."""
@@ -113,7 +106,6 @@ class DynamoStore:
         meta.note(versions)
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        """Whole."""
         self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
@@ -121,19 +113,15 @@ class DynamoStore:
         self._update(cluster, self._records.group(cluster, key, state, versions, self._now()), versions)
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
-        """The same."""
         self._update(cluster, self._records.zone(cluster, region, zone, record, versions, self._now()), versions)
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
-        """The same."""
         self._update(cluster, self._records.scale_request(cluster, record, versions, self._now()), versions)
 
     def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
-        """The same."""
         self._update(cluster, self._records.event_look(cluster, record, versions, self._now()), versions)
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
-        """Whole."""
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
@@ -147,14 +135,14 @@ class DynamoStore:
             )
         )
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
-        """Take the lease if it is over and nobody has had it since ``seen_fence``.
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+        """Take the lease if it is over and nobody has had it since ``seen_token``.
 
             seen          another run         now
-        -----*---------------[fence + 1)--------*-----> the fence has moved: what was planned is stale
+        -----*---------------[token + 1)--------*-----> the token has moved: what was planned is stale
         -----*-----------------------[==========*=====> still running: held
         """
-        fence = seen_fence + 1
+        fencing_token = seen_token + 1
         try:
             self._ask(
                 lambda: self._client.put_item(
@@ -163,12 +151,12 @@ class DynamoStore:
                         "pk": {"S": _pk(cluster)},
                         "sk": {"S": "LEASE"},
                         "owner": {"S": owner},
-                        "fence": {"N": str(fence)},
+                        "fence": {"N": str(fencing_token)},
                         "ends": {"N": repr(expires.timestamp())},
                     },
                     ConditionExpression="attribute_not_exists(pk) OR (fence = :seen AND ends <= :now)",
                     ExpressionAttributeValues={
-                        ":seen": {"N": str(seen_fence)},
+                        ":seen": {"N": str(seen_token)},
                         ":now": {"N": repr(now.timestamp())},
                     },
                 )
@@ -179,10 +167,10 @@ class DynamoStore:
             if float(answer.get("Item", {}).get("ends", {"N": "0"})["N"]) > now.timestamp():
                 raise LeaseHeldError(f"cluster {cluster!r} is being written by another run") from None
             raise
-        return Lease(owner=owner, fencing_token=fence, expires=expires)
+        return Lease(owner=owner, fencing_token=fencing_token, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
-        """End it now, if it is still ours. The item stays, so that fences only ever rise."""
+        """End it now, if it is still ours. The item stays, so that fencing tokens only ever rise."""
         try:
             self._ask(
                 lambda: self._client.update_item(
@@ -202,12 +190,10 @@ class DynamoStore:
             return
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
-        """Added, never changed."""
         text = json.dumps(fit(decision), ensure_ascii=False)
         self._put(cluster, Entry(sort_key=f"DECISION#{ulid}", text=text, expires=expires), None)
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """The newest first."""
         answer = self._ask(
             lambda: self._client.query(
                 TableName=self._table,
@@ -232,16 +218,16 @@ class DynamoStore:
                 },
             )
         )
-        found = [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
-        return found, "LastEvaluatedKey" in answer
+        decisions = [json.loads(_text(item)) for item in answer["Items"] if not self._over(item)]
+        return decisions, "LastEvaluatedKey" in answer
 
     def _over(self, item: Item) -> bool:
         """Whether an item has expired. DynamoDB deletes late, within days."""
         return "expires_at" in item and moment(item["expires_at"]["N"]) <= self._now()
 
     def _put(self, cluster: str, entry: Entry, versions: Versions | None) -> None:
-        put = {**self._put_of(cluster, entry), **_condition("version", entry)}
-        self._ask(lambda: self._client.put_item(**put))
+        request = {**self._put_of(cluster, entry), **_condition("version", entry)}
+        self._ask(lambda: self._client.put_item(**request))
         entry.note(versions)
 
     def _put_of(self, cluster: str, entry: Entry, **extra: Any) -> dict[str, Any]:

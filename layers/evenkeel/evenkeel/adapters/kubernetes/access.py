@@ -80,10 +80,10 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     name = context or config.get("current-context")
     if not name:
         raise AccessError(f"{where}: current-context is missing, and the record names no context")
-    named = f"of the name {shown(context)}" if context else "of the name in current-context"
-    chosen = _entry(config, "contexts", "context", name, named, where)
-    cluster = _entry(config, "clusters", "cluster", chosen.get("cluster"), "that the context names", where)
-    user = _entry(config, "users", "user", chosen.get("user"), "that the context names", where)
+    description = f"of the name {shown(context)}" if context else "of the name in current-context"
+    context_entry = _entry(config, "contexts", "context", name, description, where)
+    cluster = _entry(config, "clusters", "cluster", context_entry.get("cluster"), "that the context names", where)
+    user = _entry(config, "users", "user", context_entry.get("user"), "that the context names", where)
     for part, fields in (("cluster", cluster), ("user", user)):
         for refused, why in _REFUSED.items():
             if fields.get(refused):
@@ -111,7 +111,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     )
 
 
-def read_token(given: object, where: str) -> str | None:
+def read_token(value: object, where: str) -> str | None:
     """A bearer token as a header can carry it; None where there is none.
 
     The newline at the end that comes along from a file is taken off; whatever else is not visible is a mistake.
@@ -119,11 +119,11 @@ def read_token(given: object, where: str) -> str | None:
     Raises:
         AccessError: says what is wrong with it, never what it is.
     """
-    if given is None or given == "":
+    if value is None or value == "":
         return None
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         raise AccessError(f"{where} is no text: put it in quotes")
-    token = given.removesuffix("\n").removesuffix("\r")
+    token = value.removesuffix("\n").removesuffix("\r")
     if len(token) > _LONGEST_TOKEN:
         raise AccessError(f"{where} has {len(token)} characters: no token has more than {_LONGEST_TOKEN}")
     for place, character in enumerate(token, 1):
@@ -145,14 +145,14 @@ def _document(text: str, where: str) -> Any:
 
 
 def _entry(
-    config: Mapping[str, Any], plural: str, singular: str, name: object, named: str, where: str
+    config: Mapping[str, Any], plural: str, singular: str, name: object, description: str, where: str
 ) -> Mapping[str, Any]:
     entries = config.get(plural)
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(singular), Mapping):
-            found: Mapping[str, Any] = entry[singular]
-            return found
-    raise AccessError(f"{where}: {plural} has no entry {named}")
+            fields: Mapping[str, Any] = entry[singular]
+            return fields
+    raise AccessError(f"{where}: {plural} has no entry {description}")
 
 
 def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
@@ -185,7 +185,7 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
-    what = f"{where}: EKS cluster {access.name} in {access.region}"
+    name = f"{where}: EKS cluster {access.name} in {access.region}"
     try:
         cluster = client.describe_cluster(name=access.name)["cluster"]
         problem = ""
@@ -198,15 +198,15 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     except BotoCoreError as error:
         cluster, problem = {}, f"eks:DescribeCluster was not answered: {type(error).__name__}"
     if problem:
-        raise AccessError(f"{what}: {problem}")
+        raise AccessError(f"{name}: {problem}")
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
     if not server or not authority.get("data"):
-        raise AccessError(f"{what}: it has no endpoint yet: its status is {cluster.get('status')}")
+        raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")
     if not _SERVER.fullmatch(str(server)):
-        raise AccessError(f"{what}: its endpoint is no https:// address")
+        raise AccessError(f"{name}: its endpoint is no https:// address")
     return Connection(
         server=str(server).rstrip("/"),
-        ca=_pem(_data(authority, "data", what) or b"", f"{what}: certificateAuthority.data"),
+        ca=_pem(_data(authority, "data", name) or b"", f"{name}: certificateAuthority.data"),
     )
 
 
@@ -218,13 +218,13 @@ class EksCredential:
         self._access = access
         self._session = session
         self._now = now
-        self._kept: tuple[str, datetime] | None = None
+        self._cached: tuple[str, datetime] | None = None
 
     def token(self, *, fresh: bool) -> str | None:
         """``k8s-aws-v1.`` and the URL in base64. Raises AccessError where the function has no AWS credentials."""
-        if fresh or self._kept is None or self._now() >= self._kept[1]:
-            self._kept = (self._presign(), self._now() + _EKS_TOKEN_KEPT)
-        return self._kept[0]
+        if fresh or self._cached is None or self._now() >= self._cached[1]:
+            self._cached = (self._presign(), self._now() + _EKS_TOKEN_KEPT)
+        return self._cached[0]
 
     def _presign(self) -> str:
         from botocore.exceptions import BotoCoreError
@@ -257,16 +257,16 @@ class EksCredential:
         raise AccessError(f"the EKS token cannot be signed: {kind}")
 
 
-class _Given:
+class _KubeconfigCredential:
     """A token that is simply there; a fresh one is read again from where it came from."""
 
-    def __init__(self, token: str | None, again: Callable[[], str | None]) -> None:
+    def __init__(self, token: str | None, read: Callable[[], str | None]) -> None:
         self._token = token
-        self._again = again
+        self._read = read
 
     def token(self, *, fresh: bool) -> str | None:
         if fresh:
-            self._token = self._again()
+            self._token = self._read()
         return self._token
 
 
@@ -292,7 +292,7 @@ class RecordedClusters:
         self._secret = secret
         self._clock = clock
         self._allow_loopback = allow_loopback
-        self._kept: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
+        self._opened: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
         self._eks: dict[str, Any] = {}  # clients by region
         self._making = threading.Lock()  # a botocore session makes one client at a time
 
@@ -301,12 +301,12 @@ class RecordedClusters:
         access = record.access
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
         text = self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
-        kept = self._kept.get(record.id)
+        opened = self._opened.get(record.id)
         # An EKS cluster that does not answer may have been made anew under its name.
-        stale = kept is not None and isinstance(access, EksAccess) and not kept[2].reached
-        if kept is None or stale or kept[:2] != (access, text):
-            kept = self._kept[record.id] = (access, text, self._api(record, text))
-        return KubernetesCluster(kept[2], record, remaining)
+        stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
+        if opened is None or stale or opened[:2] != (access, text):
+            opened = self._opened[record.id] = (access, text, self._api(record, text))
+        return KubernetesCluster(opened[2], record, remaining)
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
@@ -317,7 +317,7 @@ class RecordedClusters:
             credential = EksCredential(access, self._session(), self._clock.now)
         else:
             connection = self._kubeconfig(record.id, access, text)
-            credential = _Given(
+            credential = _KubeconfigCredential(
                 connection.token,
                 lambda: self._kubeconfig(record.id, access, self._secret(access.secret, True)).token,
             )

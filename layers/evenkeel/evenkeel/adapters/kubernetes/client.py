@@ -40,7 +40,6 @@ _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
 
-
 # An escape of one half of a character beyond the first plane; most come in pairs, which do no harm.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # Sixteen writers side by side may each have renewed theirs.
@@ -52,7 +51,6 @@ class Credential(Protocol):
 
     def token(self, *, fresh: bool) -> str | None:
         """The token, a new one if ``fresh``; None where a client certificate is used. Raises AccessError."""
-        ...
 
 
 class KubernetesApi:
@@ -66,7 +64,7 @@ class KubernetesApi:
         self._sleep = clock.sleep
         self.now = clock.now
         self._served: dict[str, list[str]] = {}
-        self._sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
+        self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
 
     def list_all(
@@ -77,7 +75,7 @@ class KubernetesApi:
         Raises:
             ClusterUnavailableError: any page failed. Half a list is never returned.
         """
-        found: list[dict[str, Any]] = []
+        objects: list[dict[str, Any]] = []
         query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         allowance = Allowance()  # pages without end end here, if not with the time
         while True:
@@ -89,20 +87,20 @@ class KubernetesApi:
             if status == 403 and optional and "continue" not in query:
                 return None
             if status != 200:
-                raise ClusterUnavailableError(self._says("GET", path, status, body))
+                raise ClusterUnavailableError(self._describe("GET", path, status, body))
             items, metadata = body.get("items"), body.get("metadata", {})
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                 raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no list of objects")
-            token = metadata.get("continue") or "" if isinstance(metadata, dict) else None
-            if not isinstance(token, str) or (token and token == query.get("continue")):
+            continuation = metadata.get("continue") or "" if isinstance(metadata, dict) else None
+            if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
                 # The same page for ever would be no list either.
                 raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
             kind, version = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
             # Items of a list carry no kind of their own in some API versions.
-            found += [{"apiVersion": version, "kind": kind, **item} for item in items]
-            if not token:
-                return found
-            query["continue"] = token
+            objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
+            if not continuation:
+                return objects
+            query["continue"] = continuation
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
         """The versions of an API group that are served; none where the group is not. Asked once per connection."""
@@ -117,7 +115,7 @@ class KubernetesApi:
         if status == 404:
             return []
         if status != 200:
-            raise ClusterUnavailableError(self._says("GET", path, status, body))
+            raise ClusterUnavailableError(self._describe("GET", path, status, body))
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
@@ -135,12 +133,12 @@ class KubernetesApi:
         status, answer = self._call("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
         if status == 200:
             return answer
-        says = self._says("PATCH", path, status, answer)
+        message = self._describe("PATCH", path, status, answer)
         if status in (404, 409):  # gone, or changed, since it was read
-            raise ConflictError(says)
+            raise ConflictError(message)
         if 400 <= status < 500:
-            raise RejectedError(says)
-        raise ClusterUnavailableError(says)
+            raise RejectedError(message)
+        raise ClusterUnavailableError(message)
 
     def get(self, path: str, remaining: Remaining) -> dict[str, Any] | None:
         """One object; None where it is not there or may not be read. Raises ClusterUnavailableError."""
@@ -149,29 +147,29 @@ class KubernetesApi:
             return answer
         if status in (403, 404):
             return None
-        raise ClusterUnavailableError(self._says("GET", path, status, answer))
+        raise ClusterUnavailableError(self._describe("GET", path, status, answer))
 
     def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> None:
         """One new object. Raises RejectedError, also where one of that name is there, or ClusterUnavailableError."""
         status, answer = self._call("POST", f"{path}?fieldManager=evenkeel", remaining, body)
         if 400 <= status < 500:
-            raise RejectedError(self._says("POST", path, status, answer))
+            raise RejectedError(self._describe("POST", path, status, answer))
         if status not in (200, 201, 202):
-            raise ClusterUnavailableError(self._says("POST", path, status, answer))
+            raise ClusterUnavailableError(self._describe("POST", path, status, answer))
 
-    def _says(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
+    def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
         hint = ""
         if status == 403:
             hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
-        message = self._told(str(body.get("message", "")))
+        message = self._redacted(str(body.get("message", "")))
         return f"{method} {path} of {self.name}: {status} {message}{hint}"
 
-    def _told(self, text: str) -> str:
+    def _redacted(self, text: str) -> str:
         """What a server or a library says, on one short line; unless it says some of the token, as some proxies do."""
         line = " ".join(text.split())[:300]
-        for token in self._sent:
+        for token in self._tokens_sent:
             size = min(_PART, len(token))
             parts = {token[start : start + size] for start in range(len(token) - size + 1)}
             if any(line[start : start + size] in parts for start in range(len(line))):
@@ -202,7 +200,7 @@ class KubernetesApi:
                     _log.info("%s asks to wait %s s", self.name, wait)
                     self._sleep(wait)
                     continue
-                raise ClusterUnavailableError(self._says(method, path.partition("?")[0], status, answer))
+                raise ClusterUnavailableError(self._describe(method, path.partition("?")[0], status, answer))
             return status, answer
 
     def _send(
@@ -238,16 +236,16 @@ class KubernetesApi:
             failed = ClusterUnavailableError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except ApiException as error:  # of TLS
             reason = str(error.reason).partition("\n")[2]
-            failed = ClusterUnavailableError(f"{self.name}: {self._told(reason)}")
+            failed = ClusterUnavailableError(f"{self.name}: {self._redacted(reason)}")
         except (urllib3.exceptions.HTTPError, OSError) as error:
             # Where the time is over while the request is being sent, the library wraps the timeout.
             late = any(
                 isinstance(cause, TimeoutError | urllib3.exceptions.TimeoutError) for cause in (error, *error.args)
             )
-            what = self._told(f"{type(error).__name__}: {error}")
+            description = self._redacted(f"{type(error).__name__}: {error}")
             if late:
-                what = f"not within {seconds:.0f} s ({type(error).__name__})"
-            failed = ClusterUnavailableError(f"{self.name} does not answer: {what}")
+                description = f"not within {seconds:.0f} s ({type(error).__name__})"
+            failed = ClusterUnavailableError(f"{self.name} does not answer: {description}")
         else:
             self.reached = True
             return response.status, dict(response.getheaders() or {}), self._read(method, plain, response.status, text)
@@ -269,8 +267,8 @@ class KubernetesApi:
         else:
             value = self._client.configuration.get_api_key_with_prefix("BearerToken")
             token = None if value is None else value.removeprefix("Bearer ")
-        if token and token not in self._sent:
-            self._sent = (*self._sent, token)[-_TOKENS_KEPT:]
+        if token and token not in self._tokens_sent:
+            self._tokens_sent = (*self._tokens_sent, token)[-_TOKENS_KEPT:]
         if token is not None and not _TOKEN.fullmatch(token):
             raise AccessError(f"{self.name}: the token is not of visible ASCII characters alone: it is not sent")
         return value
@@ -301,8 +299,8 @@ def _whole(value: Any) -> Any:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     """Seconds to wait; one where the server names none (or a date, which no API server does)."""
-    named = {key.lower(): value for key, value in headers.items()}.get("retry-after", "1")
+    seconds = {key.lower(): value for key, value in headers.items()}.get("retry-after", "1")
     try:
-        return max(0.0, float(named))
+        return max(0.0, float(seconds))
     except ValueError:
         return 1.0

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -14,15 +13,15 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
-    Looked,
+    NodeSources,
     described,
     is_empty,
-    needs_a_look,
+    needs_template,
     running_nodes,
     template_of,
 )
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
-from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, as_observation, read_groups
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
@@ -37,8 +36,6 @@ from evenkeel.domain.writes import Patch
 _NAMES_PER_SELECTOR = 50
 # Events are for people; the patches of the pools to come need the last seconds of an invocation more.
 _SPARE_SECONDS = 30
-
-
 _log = logging.getLogger("evenkeel.kubernetes")
 _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
@@ -80,12 +77,12 @@ class KubernetesCluster:
             members, others = read_groups(listing, self._policy.discoveries)
             skipped += others
             members = with_autoscaler_status(members, flavour, status)
-            members = self._describe(flavour, self._count_machines(flavour, members, frozenset(closely)))
+            members = self._with_templates(flavour, self._count_machines(flavour, members, frozenset(closely)))
             self._members |= {member.group.key: member for member in members}
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
-        return as_observation(self._members.values(), skipped)
+        return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
 
     def _autoscaler_status(self) -> str:
         """What Cluster Autoscaler says of its groups; empty where the record names no place, or it cannot be read."""
@@ -170,8 +167,8 @@ class KubernetesCluster:
         for member in members:
             if member.group.key in unsettled:
                 mine = self._machines[member.group.key] = machines.get(scalable_of(member.group), [])
-                read = [read_machine(flavour, item, now) for item in mine]
-                counted.append(replace(member, group=with_machines(member.group, read)))
+                group_machines = [read_machine(flavour, item, now) for item in mine]
+                counted.append(replace(member, group=with_machines(member.group, group_machines)))
             else:
                 counted.append(member)
         return counted
@@ -180,39 +177,41 @@ class KubernetesCluster:
         """Whether a label or a rule of the record puts the group into a pool."""
         return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
 
-    def _describe(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
+    def _with_templates(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
         """The groups with what is known of their nodes, for those that are empty or compared.
 
         Other objects are read only where an empty group does not say cpu and memory itself, or groups are compared.
         """
         similar = self._policy.discovered_pools
 
-        def with_templates(looked: Looked) -> list[GroupObjects]:
-            return [described(member, flavour, looked) if similar or is_empty(member) else member for member in members]
+        def with_templates(sources: NodeSources) -> list[GroupObjects]:
+            return [
+                described(member, flavour, sources) if similar or is_empty(member) else member for member in members
+            ]
 
-        members = with_templates(Looked())
+        members = with_templates(NodeSources())
         compared = [member for member in members if not self._has_pool(member.group)] if similar else []
-        unknown = [member for member in members if needs_a_look(member) and self._has_pool(member.group)]
+        unknown = [member for member in members if needs_template(member) and self._has_pool(member.group)]
         templates, kinds = self._list_templates(flavour, [*compared, *unknown])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
         if not kinds and not nodes:
             return members
-        return with_templates(Looked(templates=templates, kinds=kinds, nodes=nodes))
+        return with_templates(NodeSources(templates=templates, kinds=kinds, nodes=nodes))
 
     def _list_templates(
         self, flavour: Flavour, groups: Iterable[GroupObjects]
     ) -> tuple[dict[tuple[str, str, str, str], Object], set[tuple[str, str]]]:
         """The templates of these groups, and the kinds that could be read: one LIST per kind."""
         references = [template_of(flavour, member.scalable) for member in groups]
-        kinds = {(wanted.kind.group, wanted.kind.kind): wanted.kind for wanted in references if wanted is not None}
+        kinds = {(ref.kind.group, ref.kind.kind): ref.kind for ref in references if ref is not None}
         templates: dict[tuple[str, str, str, str], Object] = {}
-        read = set()
+        kinds_read = set()
         for key, kind in kinds.items():
             items = self._list_if_allowed(kind)
             if items is not None:
-                read.add(key)
+                kinds_read.add(key)
                 templates |= {(*key, *name_of(item)): item for item in items}
-        return templates, read
+        return templates, kinds_read
 
     def _list_if_allowed(self, kind: Kind) -> list[Object] | None:
         """All objects of a kind, in the first served version that has it; None where there is none, or no right."""
@@ -237,11 +236,11 @@ class KubernetesCluster:
 
     def _list_machines(self, flavour: Flavour, groups: Iterable[GroupObjects]) -> list[Object]:
         """One list per namespace and kind of scalable, by the label that names the scalable."""
-        wanted: dict[tuple[str, str], list[str]] = {}
+        names_by_kind: dict[tuple[str, str], list[str]] = {}
         for member in groups:
-            wanted.setdefault((member.group.key.namespace, member.group.kind), []).append(member.group.key.name)
+            names_by_kind.setdefault((member.group.key.namespace, member.group.kind), []).append(member.group.key.name)
         machines: list[Object] = []
-        for (namespace, kind), names in wanted.items():
+        for (namespace, kind), names in names_by_kind.items():
             label = flavour.machine_labels.get(kind)
             chunks: list[str | None] = [
                 f"{label} in ({','.join(names[i : i + _NAMES_PER_SELECTOR])})"
@@ -267,15 +266,9 @@ class KubernetesCluster:
             [machine for machine, _ in self._staying(group)],
             patch.requested or 0,
             may_remove_running=patch.plan.may_remove_running,
-            provision_timeout=self._provision_timeout(group),
+            provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
-
-    def _provision_timeout(self, group: NodeGroup) -> timedelta:
-        """How long a machine of the group may take to become a node, as far as it or the record says."""
-        rules = [rule for rule in self._rules if rule.name == group.pool_label or rule.selects(group)]
-        named = (group.provision_timeout, *(rule.provision_timeout for rule in rules))
-        return next((timeout for timeout in named if timeout is not None), self._patience)
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
@@ -293,11 +286,11 @@ class KubernetesCluster:
             is_ours = flavour.mark_is_ours or machine.name in ours
             if machine.name not in names and is_ours and _mark_of(flavour, item) == value:
                 self._set_mark(group, item, None)
-        named = [(machine, item) for machine, item in staying if machine.name in names]
-        marked = [machine for machine, item in named if _mark_of(flavour, item) == value]
+        targets = [(machine, item) for machine, item in staying if machine.name in names]
+        marked = [machine for machine, item in targets if _mark_of(flavour, item) == value]
         if marked:
             self._check_unchanged(group, marked)
-        for _, item in named:
+        for _, item in targets:
             if _mark_of(flavour, item) != value:
                 self._set_mark(group, item, value)
 
@@ -309,8 +302,8 @@ class KubernetesCluster:
         for machine in machines:
             newer = newest.get(machine.name)
             if newer is None or newer.has_node != machine.has_node:
-                what = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
-                raise ConflictError(f"machine {machine.name} of {group.key} {what} since it was read")
+                change = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
+                raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
         """Take our mark off those of the machines that stay, once none of them is about to go any more."""
@@ -434,9 +427,9 @@ def _mark_of(flavour: Flavour, machine: Object) -> Any:
 
 
 def _path(kind: Kind, version: str, namespace: str | None) -> str:
-    where = f"/namespaces/{quote(namespace)}" if namespace else ""
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
     root = f"/apis/{quote(kind.group)}" if kind.group else "/api"
-    return f"{root}/{quote(version)}{where}/{quote(kind.plural)}"
+    return f"{root}/{quote(version)}{scope}/{quote(kind.plural)}"
 
 
 def _identity(item: Object) -> str:

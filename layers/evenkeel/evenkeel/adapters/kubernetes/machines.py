@@ -67,5 +67,5 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     never be given up because it was not seen.
     """
     listed = tuple(machines)
-    seen = sum(machine.has_node and not machine.deleting for machine in listed)
-    return replace(group, machines=listed, running=max(seen, min(group.running, group.requested)))
+    running = sum(machine.has_node and not machine.deleting for machine in listed)
+    return replace(group, machines=listed, running=max(running, min(group.running, group.requested)))

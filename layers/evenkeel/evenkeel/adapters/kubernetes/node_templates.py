@@ -17,15 +17,7 @@ from typing import Any
 from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces, read_resources
 from evenkeel.adapters.kubernetes.flavours.base import ARCH_LABEL, OS_LABEL, Flavour, Reference
 from evenkeel.adapters.kubernetes.machines import ScalableId, scalable_of, scalables_of
-from evenkeel.adapters.kubernetes.objects import (
-    Object,
-    Reading,
-    entries_of,
-    get_path,
-    mapping,
-    name_of,
-    string_map,
-)
+from evenkeel.adapters.kubernetes.objects import Object, Reading, entries_of, get_path, mapping, name_of, string_map
 from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey
@@ -50,7 +42,7 @@ _PASSING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class NodeSources:
     """What was read beside the scalables and their machines. Empty: nothing was."""
 
     # By API group, kind, namespace and name.
@@ -70,7 +62,7 @@ def template_of(flavour: Flavour, scalable: Object) -> Reference | None:
     return None if source is None else source.reference(get_path(scalable, source.path))
 
 
-def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupObjects:
+def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> GroupObjects:
     """The group with its node template, and with what keeps it closed where it has no nodes."""
     reading = Reading(name=f"{member.group.kind} {member.group.key.namespace}/{member.group.key.name}")
     template = _annotated(member.scalable, flavour, reading)
@@ -79,8 +71,11 @@ def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupOb
     group = replace(member.group, notes=tuple(dict.fromkeys((*member.group.notes, *reading.notes))))
     member = replace(member, group=group)
     reference = template_of(flavour, member.scalable)
-    source = looked.templates.get(_key(reference, member)) if reference else None
-    node = looked.nodes.get(group.key)
+    source = None
+    if reference is not None:
+        key = (reference.kind.group, reference.kind.kind, group.key.namespace, reference.name)
+        source = sources.templates.get(key)
+    node = sources.nodes.get(group.key)
     if node is not None:
         template = merged(template, _of_node(node, reading))
     else:
@@ -93,7 +88,7 @@ def described(member: GroupObjects, flavour: Flavour, looked: Looked) -> GroupOb
         return member
     # Nobody else has anything to say: there is no other object, or it was read, or it would have been found.
     stated = get_path(member.scalable, flavour.node_template.path) if flavour.node_template else None
-    listed = reference is not None and (reference.kind.group, reference.kind.kind) in looked.kinds
+    listed = reference is not None and (reference.kind.group, reference.kind.kind) in sources.kinds
     settled = stated is None or source is not None or listed
     unseen = closed and flavour.discovers_groups and (blind or settled)
     why = _why_closed(template, reading.faults, unseen, None if settled else reference) if closed else None
@@ -127,7 +122,7 @@ def is_empty(member: GroupObjects) -> bool:
     return member.group.requested == 0 and member.group.running == 0
 
 
-def needs_a_look(member: GroupObjects) -> bool:
+def needs_template(member: GroupObjects) -> bool:
     """Whether only another object can say if the group, which has no nodes, is seen by Cluster Autoscaler."""
     group = member.group
     complete = group.template is not None and group.template.complete
@@ -163,10 +158,6 @@ def running_nodes(
 def _is_ready(node: Object) -> bool:
     conditions = entries_of(node, ("status", "conditions"))
     return any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
-
-
-def _key(reference: Reference, member: GroupObjects) -> tuple[str, str, str, str]:
-    return (reference.kind.group, reference.kind.kind, member.group.key.namespace, reference.name)
 
 
 def _text(value: object) -> str:

@@ -78,11 +78,7 @@ def controller_of(object: Object) -> tuple[str, str] | None:
 
 def condition_of(object: Any, path: Path, type: str) -> Mapping[str, Any] | None:
     """The first condition of that type in the list at a path."""
-    conditions = get_path(object, path)
-    for condition in conditions if isinstance(conditions, list) else ():
-        if isinstance(condition, Mapping) and condition.get("type") == type:
-            return condition
-    return None
+    return next((condition for condition in entries_of(object, path) if condition.get("type") == type), None)
 
 
 def moment_of(value: object) -> datetime | None:
@@ -124,7 +120,7 @@ class Reading:
         namespace, name = name_of(item)
         return Reading(name=f"{kind} {namespace}/{name}".replace(" /", " "), faults=self.faults, notes=self.notes)
 
-    def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], what: str) -> None:
+    def unknown_names(self, entries: Mapping[str, Any], readable: Collection[str], kind: str) -> None:
         """A name in our own domain that nobody reads here is a fault: it would be a wish without any effect."""
         for name in entries:
             if not str(name).startswith(OWN) or name in readable:
@@ -136,7 +132,7 @@ class Reading:
             else:
                 # The prefix alone would make any two names of ours alike.
                 nearest = near(name.removeprefix(OWN), [candidate.removeprefix(OWN) for candidate in readable])
-                problem = f"no {what} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
+                problem = f"no {kind} that Evenkeel reads{nearest.replace('mean ', f'mean {OWN}')}"
             self.faults.append(Fault(object=self.name, field=name, value=shown(entries[name]), problem=problem))
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from evenkeel.adapters.kubernetes.annotations import (
     ADOPTED,
@@ -30,22 +30,13 @@ from evenkeel.adapters.kubernetes.objects import (
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
-from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.groups import (
-    Bounds,
-    GroupKey,
-    NodeGroup,
-    Observation,
-    Offer,
-    Publication,
-    Rolling,
-    Skipped,
-)
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
@@ -71,7 +62,6 @@ class Listing:
     objects: dict[str, list[Object]] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Object]:
-        """All objects of a kind."""
         return self.objects.get(kind, [])
 
 
@@ -163,13 +153,13 @@ class _GroupReader:
             requested=requested or 0,
             running=_running(item),
             bounds=bounds,
-            **_beside_bounds(flavour, scalable, claim, reading),
+            **_ownership(flavour, scalable, claim, reading),
             replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
             worker_range=self._range(scalable.namespace, pool, zone),
             provision_timeout=_provision_timeout(flavour, annotations, reading),
             frozen_because=self._frozen(scalable),
-            **_wishes(annotations, reading),
+            **_settings(annotations, reading),
             rolling=_rolling(item, reading),
             # Read last: these are complete only now.
             faults=tuple(reading.faults),
@@ -211,27 +201,14 @@ class _GroupReader:
         ]
 
 
-class _BesideBounds(TypedDict):
+def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> dict[str, Any]:
     """Fields of a node group that stand where its bounds stand, or are about them."""
-
-    adopted: Bounds | None
-    has_adopted: bool
-    offer: Offer | None
-    publication: Publication | None
-    bounds_by: str
-    owner_min_max: int
-    two_objects: bool
-    copied: Bounds | None
-
-
-def _beside_bounds(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> _BesideBounds:
     adopted = reading.read(ADOPTED, claim.annotations.get(ADOPTED), lambda text: (read_adopted(str(text)),))
     decision = text if isinstance(text := claim.annotations.get(DECISION), str) else None
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
-        "offer": read_offer(decision),
-        "publication": read_publication(decision),
+        "published": read_published(decision),
         "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
         "two_objects": claim.object is not None,
@@ -239,19 +216,9 @@ def _beside_bounds(flavour: Flavour, scalable: Scalable, claim: Claim, reading: 
     }
 
 
-class _Wishes(TypedDict):
+def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     """Fields of a node group that people set by annotations of ours."""
 
-    fencing_enabled: bool
-    weight: int
-    zone_max: int | None
-    pool_min: int | None
-    pool_max: int | None
-    strategy: Strategy | None
-    on_failure: OnFailure | None
-
-
-def _wishes(annotations: Mapping[str, Any], reading: Reading) -> _Wishes:
     def read(name: str, reader: Callable[[Any], _Value]) -> _Value | None:
         return reading.read(name, annotations[name], reader) if name in annotations else None
 
@@ -359,8 +326,3 @@ def _rolling(item: Object, reading: Reading) -> Rolling | None:
             unavailable = reading.read("maxUnavailable", update["maxUnavailable"], read_int_or_percent)
             return None if surge is None or unavailable is None else Rolling(surge, unavailable)
     return None
-
-
-def as_observation(groups: Iterable[GroupObjects], skipped: Iterable[Skipped]) -> Observation:
-    """What plans are made from."""
-    return Observation(groups=tuple(member.group for member in groups), skipped=tuple(skipped))

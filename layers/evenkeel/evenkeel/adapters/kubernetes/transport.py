@@ -41,7 +41,7 @@ _NEVER = {
     "fe80::/10": "link-local",
     "ff00::/8": "multicast",
 }
-_FORBIDDEN = [(ipaddress.ip_network(network), what) for network, what in _NEVER.items()]
+_FORBIDDEN = [(ipaddress.ip_network(network), purpose) for network, purpose in _NEVER.items()]
 _LOOPBACK = ("loopback",)
 # Addresses of IPv4 written as such of IPv6: compatible and mapped ones, NAT64, 6to4. Bits that follow it.
 _EMBEDDED = [
@@ -229,11 +229,11 @@ def _resolve(host: str, port: int, seconds: float) -> list[Any]:
 
 def check_address(host: str, address: str, *, allow_loopback: bool) -> None:
     """Raises ForbiddenAddressError where no cluster can be at this address. Private networks are where clusters are."""
-    given = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
-    for candidate in (given, *_within(given)):
-        for network, what in _FORBIDDEN:
-            if candidate in network and not (allow_loopback and what in _LOOPBACK):
-                raise ForbiddenAddressError(f"{host} leads to {address} ({what}): no cluster is there")
+    parsed = ipaddress.ip_address(address.partition("%")[0])  # without the zone of a link-local one
+    for candidate in (parsed, *_within(parsed)):
+        for network, purpose in _FORBIDDEN:
+            if candidate in network and not (allow_loopback and purpose in _LOOPBACK):
+                raise ForbiddenAddressError(f"{host} leads to {address} ({purpose}): no cluster is there")
 
 
 def _within(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:

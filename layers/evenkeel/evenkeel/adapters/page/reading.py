@@ -9,17 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.view import (
-    Decision,
-    Fence,
-    GroupView,
-    History,
-    Lane,
-    Page,
-    PoolView,
-    Section,
-    Span,
-)
+from evenkeel.adapters.page.view import Decision, Fence, GroupView, History, Lane, Page, PoolView, Section, Span
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
     BoundChange,
@@ -95,6 +85,7 @@ class _Status(_Read):
     ok: bool = True
     cluster: str = ""
     message: str
+    headline: str = ""  # the message, without why nothing was read
     unread: str = ""
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
@@ -233,18 +224,13 @@ def _group_view(group: _Group) -> GroupView:
 
 
 def _pool_view(pool: _Pool) -> PoolView:
-    problems = list(pool.problems)
-    if pool.starved:
-        problems.append(f"starved: {pool.starved} of the requested nodes find no zone that may take them")
-    if pool.overcommitted:
-        problems.append("over-committed: more is requested than PoolMaximum, so that no zone may grow")
     return PoolView(
         name=pool.name,
         strategy=pool.strategy,
         min=pool.min,
         max=pool.max,
         valid=pool.valid,
-        problems=tuple(problems),
+        problems=tuple(pool.problems),
         groups=tuple(_group_view(group) for group in pool.groups),
     )
 
@@ -287,7 +273,7 @@ def _status_section(cluster: _Status) -> Section:
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
     return Section(
         name=cluster.cluster or "Cluster",
-        message=cluster.message.removesuffix(f"; not read: {cluster.unread}"),
+        message=cluster.headline or cluster.message,
         unread=cluster.unread,
         pools=tuple(_pool_view(pool) for pool in cluster.pools),
         remembered=groups,
@@ -339,9 +325,9 @@ def _lanes(samples: Iterable[tuple[float, str, int | None, State]]) -> tuple[Lan
     states: dict[str, dict[float, State]] = {}
     worst = list(State)[::-1]
     for at, zone, count, state in samples:
-        counts, shown = nodes.setdefault(zone, {}), states.setdefault(zone, {})
+        counts, zone_states = nodes.setdefault(zone, {}), states.setdefault(zone, {})
         counts[at] = counts.get(at, 0) + max(0, count or 0)
-        shown[at] = min(shown.get(at, state), state, key=worst.index)
+        zone_states[at] = min(zone_states.get(at, state), state, key=worst.index)
     return tuple(Lane(zone=zone, nodes=_changes(nodes[zone]), states=_changes(states[zone])) for zone in sorted(nodes))
 
 

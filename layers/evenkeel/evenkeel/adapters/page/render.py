@@ -9,8 +9,8 @@ from evenkeel.adapters.page.html import Child, Html, el, joined
 from evenkeel.adapters.page.theme import Theme, stylesheet
 from evenkeel.adapters.page.timeline import timeline
 from evenkeel.adapters.page.view import Decision, GroupView, Page, PoolView, Section, Span
-from evenkeel.adapters.page.words import counted, duration, moment, when
-from evenkeel.application.words import rfc3339
+from evenkeel.adapters.page.words import duration, moment, when
+from evenkeel.application.words import counted, rfc3339
 from evenkeel.domain.model.groups import State
 
 # A shape beside the word, for those who see no colours; no two are alike in print either.
@@ -78,7 +78,8 @@ def _parts(page: Page) -> list[Html]:
         el("p", page.source, ", as of ", moment(page.at), class_="soft"),
         el("p", summary(page)),
     )
-    return [header, el("main", _comparison(page), *(_section(page, section) for section in page.sections)), _footer()]
+    main = el("main", _comparison(page), *(_section(page, section) for section in page.sections))
+    return [header, main, el("footer", "Evenkeel. Times are UTC. Nothing on this page changes anything.")]
 
 
 def summary(page: Page) -> str:
@@ -189,7 +190,8 @@ def _zones(page: Page, pool: PoolView) -> Html:
         return el("th", name, scope="col", role="columnheader", class_=class_)
 
     titles = [head("zone"), head("state"), head("nodes"), *(head(name, "number") for name in _COLUMNS)]
-    scale = max(1, *(number for group in pool.groups for number in _drawn(group)))
+    drawn = [(group.running, group.requested.after, group.max.after) for group in pool.groups]
+    scale = max(1, *(number or 0 for numbers in drawn for number in numbers))
     rows = [_total(pool)]
     for group in pool.groups:
         rows += _zone(page, group, scale)
@@ -200,10 +202,6 @@ def _zones(page: Page, pool: PoolView) -> Html:
         role="table",
         aria_label=f"zones of pool {pool.name}",
     )
-
-
-def _drawn(group: GroupView) -> list[int]:
-    return [number or 0 for number in (group.running, group.requested.after, group.max.after)]
 
 
 def _total(pool: PoolView) -> Html:
@@ -342,7 +340,3 @@ def _listed(title: str, lines: Sequence[str]) -> Html | None:
     return (
         el("section", el("h3", title), el("ul", *(el("li", line) for line in lines)), class_="card") if lines else None
     )
-
-
-def _footer() -> Html:
-    return el("footer", "Evenkeel. Times are UTC. Nothing on this page changes anything.")

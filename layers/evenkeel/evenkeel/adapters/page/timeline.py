@@ -147,12 +147,9 @@ def _legend(history: History) -> Html:
         entries.append(("demand", _key(el("line", class_="demand", **line))))
     if history.max is not None:
         entries.append(("PoolMaximum", _key(el("line", class_="pool-max", **line))))
-    entries += [(state.value, _key(_block(f"span-{state.value}"))) for state in states]
+    block = {"x": 0, "y": 1, "width": 18, "height": 10}
+    entries += [(state.value, _key(el("rect", class_=f"span-{state.value}", **block))) for state in states]
     return el("ul", *(el("li", mark, meaning) for meaning, mark in entries), class_="legend")
-
-
-def _block(class_: str) -> Html:
-    return el("rect", x=0, y=1, width=18, height=10, class_=class_)
 
 
 def _key(mark: Html) -> Html:

@@ -6,11 +6,6 @@ from evenkeel.adapters.page.html import Html, el
 from evenkeel.application.words import rfc3339
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def duration(seconds: float) -> str:
     """The two largest units: 45 s, 12 min, 2 h 05 min, 3 d 4 h."""
     minutes, rest = divmod(round(seconds), 60)

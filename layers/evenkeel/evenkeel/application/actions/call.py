@@ -91,15 +91,14 @@ class Call:
         return control
 
     def request_look(self, reason: str) -> None:
-        """Have the cluster looked at now."""
         self.queue.request(self.cluster, reason, f"{reason}-{self.cluster}-{self.now.timestamp()}")
 
     def still_held(self, control: ControlRecord) -> str:
         """What must not be overlooked when a cluster is switched on: that it, or pools of it, stay as they are."""
         paused = control.pools_paused(self.now)
         restoring = [name for name in control.restoring_pools if name not in paused]
-        words = "; it is still being restored" if control.restoring else ""
+        notes = "; it is still being restored" if control.restoring else ""
         if control.is_paused(self.now):
-            words = "; it is still paused"
-        words += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
-        return words + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")
+            notes = "; it is still paused"
+        notes += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
+        return notes + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")

@@ -178,10 +178,10 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
         message = " ".join(state.message.split()).rstrip(".") or state.failure_class.value
         age = ago(preview.now - state.last_failure)
         sentences.append(f"Its last failure was at {rfc3339(state.last_failure)} ({age}): {message}.")
-    if (publication := group.publication) is not None:
+    if (published := group.published) is not None and published.bounds is not None:
         sentences.append(
-            f"Its bounds were last written at {rfc3339(publication.at)} ({ago(preview.now - publication.at)}), "
-            f"to {publication.bounds.min} and {publication.bounds.max}."
+            f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
+            f"to {published.bounds.min} and {published.bounds.max}."
         )
     if group.has_adopted or str(group.key) in pool.remembered.adopted:
         adopted = pool.adopted.get(str(group.key))
@@ -223,23 +223,23 @@ def _changes(decision: DecisionDocument, keys: Collection[str], now: datetime) -
 def _growth(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> str:
     """How far the group may grow, by its max; where it may not, what would have to change."""
     group, top = plan.group, plan.bounds.max if plan.bounds else None
-    kept = [] if pool.valid else ["its pool is invalid"]
+    holds = [] if pool.valid else ["its pool is invalid"]
     if plan.state is State.FROZEN:
-        kept.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
+        holds.append("it is frozen: " + (sentence(group.frozen_because) if group.frozen_because else "resume ends it"))
     unseen = [] if group.closed_because is None else [sentence(group.closed_because)]
     closed = unseen if plan.requested == 0 else []
     obstacles = _obstacles(pool, plan, until) + ([] if closed else unseen)
     if top is None and any(fault.field.endswith(("size", "Replicas")) for fault in group.faults):
-        return f"Nobody can read its bounds: {'; '.join(kept)}."
+        return f"Nobody can read its bounds: {'; '.join(holds)}."
     if top is None and not closed:
         return "It can grow as far as whoever orders machines likes: it has no bounds."
     if top is not None and group.worker_range is not None:
         top = min(top, group.worker_range.max)
     more = 0 if top is None else top - plan.requested
     if more <= 0 or closed:
-        return f"It cannot grow now: {'; '.join(closed + kept + obstacles) or _spent(plan)}."
-    if kept:
-        return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(kept)}."
+        return f"It cannot grow now: {'; '.join(closed + holds + obstacles) or _spent(plan)}."
+    if holds:
+        return f"Its bounds leave room for {more} more, to {top}, and are left alone: {'; '.join(holds)}."
     probing = plan.state is State.PROBING and not plan.leaves
     probe = ", until a new node shows that the zone delivers" if probing else ""
     although = f", although {'; '.join(obstacles)}" if obstacles else ""
@@ -288,5 +288,5 @@ def _shown(number: int | None) -> str:
     return "unset" if number is None else str(number)
 
 
-def _because(what: str, reasons: list[str]) -> str:
-    return f"{what}: {'; '.join(reasons)}." if reasons else f"{what}."
+def _because(statement: str, reasons: list[str]) -> str:
+    return f"{statement}: {'; '.join(reasons)}." if reasons else f"{statement}."

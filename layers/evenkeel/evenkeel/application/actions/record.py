@@ -19,7 +19,6 @@ class RecordFields(Fields):
 
 
 def record(call: Call, fields: RecordFields) -> Answer:
-    """Decisions, the oldest first."""
     call.load()  # an unknown cluster is not one without decisions
     first = ulid(fields.since, bytes(10)) if fields.since else ""
     decisions, more = call.store.decisions_after(call.cluster, fields.after or first)

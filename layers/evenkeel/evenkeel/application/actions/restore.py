@@ -14,16 +14,16 @@ def restore(call: Call, fields: RestoreFields) -> Answer:
     remembered, pool = call.load(), fields.pool
     if pool is None:
         call.change_control(remembered, {"restoring": True, "paused": False, "paused_until": None})
-        what, then = "every group", "the cluster is paused"
+        scope, end = "every group", "the cluster is paused"
     else:
         check_pool(call.clusters, remembered, pool, call.now, call.remaining)
         restoring_pools = tuple(dict.fromkeys((*remembered.control.restoring_pools, pool)))
         call.change_control(remembered, {"restoring_pools": restoring_pools})
-        what, then = f"every group of pool {pool}", "the pool is paused for good"
+        scope, end = f"every group of pool {pool}", "the pool is paused for good"
     call.request_look("restore")
     waits = pool is not None and remembered.control.is_paused(call.now)
     return {
-        "message": f"{call.cluster}: {what} gets its bounds from before Evenkeel back and loses its annotations; "
-        f"then {then}. Ask for its status to see it done; asking twice does no harm"
+        "message": f"{call.cluster}: {scope} gets its bounds from before Evenkeel back and loses its annotations; "
+        f"then {end}. Ask for its status to see it done; asking twice does no harm"
         + (". The cluster is paused: that happens once it is resumed" if waits else "")
     }

@@ -1,7 +1,5 @@
 """End a pause, or a restore that is still under way; of the cluster also what stands contested."""
 
-from dataclasses import replace
-
 from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import check_pool
@@ -25,13 +23,12 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
         restoring_pools = tuple(name for name in before.restoring_pools if name != pool)
         control = call.change_control(remembered, {"paused_pools": paused_pools, "restoring_pools": restoring_pools})
     call.request_look("resumed")
-    what = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
-    return {"message": f"{what} is resumed and looked at now{call.still_held(control)}"}
+    subject = call.cluster if pool is None else f"pool {pool} of {call.cluster}"
+    return {"message": f"{subject} is resumed and looked at now{call.still_held(control)}"}
 
 
 def _end_contests(call: Call, remembered: Remembered) -> None:
     """Groups that somebody else kept writing are written again."""
     for key, group in remembered.state.groups.items():
         if group.contested_since is not None:
-            uncontested = replace(group, contested_since=None, contested_by="", reverts=())
-            call.store.save_group(call.cluster, key, uncontested, remembered.versions)
+            call.store.save_group(call.cluster, key, group.uncontested(), remembered.versions)

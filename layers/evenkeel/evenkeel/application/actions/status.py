@@ -14,8 +14,6 @@ from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
-from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.reasons import KEEPING, Topic
 from evenkeel.domain.model.states import GroupState
 
@@ -41,6 +39,9 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
+    headline = f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}{_last(decisions, call.now)}"
+    if control.restoring_pools:
+        headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
     return {
         "now": rfc3339(call.now),
         "dryRun": dry_run,
@@ -56,10 +57,8 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         **({} if unread is None else {"unread": unread}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
-        "message": f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}"
-        + _last(decisions, call.now)
-        + (f"; being restored: pool {', '.join(control.restoring_pools)}" if control.restoring_pools else "")
-        + ("" if unread is None else f"; not read: {unread}"),
+        "headline": headline,
+        "message": headline + ("" if unread is None else f"; not read: {unread}"),
     }
 
 
@@ -77,12 +76,11 @@ def _counted(states: Sequence[State]) -> str:
 
 def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:
     """Every group that something is remembered of; and the states of all that are known, remembered or planned."""
-    policy = remembered.record.policy()
     plans = preview.plan if preview else None
     planned = {plan.group.key: plan.state for pool in plans.pools for plan in pool.groups} if plans else {}
     groups = {**remembered.state.groups, **(plans.states if plans else {})}
     states = {
-        key: planned[key] if key in planned else _remembered_state(remembered, key, group, policy, now)
+        key: planned[key] if key in planned else _remembered_state(remembered, key, group, now)
         for key, group in groups.items()
     }
     answer = {
@@ -100,20 +98,20 @@ def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> t
     return answer, list(planned.values() if preview else states.values())
 
 
-def _zone(words: ZoneRecord, now: datetime) -> dict[str, Any]:
-    holding = words.holding(now)
+def _zone(record: ZoneRecord, now: datetime) -> dict[str, Any]:
+    holding = record.holding(now)
     return {
-        "impairedUntil": rfc3339(words.impaired_until),
-        "impaired": words.impaired_until > now,
-        "by": ", ".join(holding or words.words),
+        "impairedUntil": rfc3339(record.impaired_until),
+        "impaired": record.impaired_until > now,
+        "by": ", ".join(holding or record.words),
         "words": [
             {
                 "by": source,
-                "until": rfc3339(word.until),
-                "saidAt": _moment(word.said_at),
+                "until": rfc3339(statement.until),
+                "saidAt": _moment(statement.said_at),
                 "holds": source in holding,
             }
-            for source, word in sorted(words.words.items())
+            for source, statement in sorted(record.words.items())
         ],
     }
 
@@ -165,13 +163,11 @@ def _held(plan: GroupPlan) -> list[str]:
     return sentences(holding if closed is None else [*holding, closed])
 
 
-def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, policy: Policy, now: datetime) -> State:
+def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, now: datetime) -> State:
     """Without a look, from what is remembered: which pool a group is in, and which zone, is then often unknown."""
-    if group.contested_since is not None:
+    if group.is_frozen:
         return State.FROZEN
-    pool = next((id for id, state in remembered.state.pools.items() if str(key) in state.adopted), None)
-    rule = rule_of(pool, policy) if pool is not None else None
-    return state_at(group, now, None, (rule.backoff if rule else None) or policy.backoff)
+    return state_at(group, now, None, remembered.backoff_of(key))
 
 
 def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:

@@ -20,7 +20,7 @@ from evenkeel.application.actions.validate import ValidateFields, validate
 
 @dataclass(frozen=True)
 class Action:
-    """One row."""
+    """What an operator can ask for."""
 
     name: str
     summary: str  # the help of its command

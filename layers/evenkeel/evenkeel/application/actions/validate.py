@@ -93,9 +93,9 @@ def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
     dry_run = call.is_dry(preview.record)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
-    again = {(entry.pool, entry.group) for entry in entries}
+    replaced = {(entry.pool, entry.group) for entry in entries}
     control = preview.remembered.control
-    waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in again)
+    waiting = tuple(entry for entry in control.fixes if (entry.pool, entry.group) not in replaced)
     control = control.model_copy(update={"fixes": waiting + entries})
     call.store.save_record(record, control, preview.remembered.versions)
     call.request_look("validate")

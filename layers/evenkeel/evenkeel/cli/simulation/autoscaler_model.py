@@ -251,8 +251,8 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             nodes[group.zone] = nodes.get(group.zone, 0) + group.running + coming
         bound: dict[str, int] = {}
         free = 0
-        for zone, there in nodes.items():
-            spare = there - demand.get((pool, zone), 0)
+        for zone, available in nodes.items():
+            spare = available - demand.get((pool, zone), 0)
             if spare < 0:
                 bound[zone] = -spare
             else:
@@ -270,15 +270,15 @@ class ClusterAutoscaler(Generic[AnyGroup]):
                 continue
             able = [group for group in visible if group.pool == pool and self._may_grow(group, now)]
             for group in able:
-                here = bound.get(group.zone, 0)
+                zonal = bound.get(group.zone, 0)
                 # Similar are those that all the pods of the option fit.
-                similar = [other for other in able if not here or other.zone == group.zone]
-                if here + anywhere:
-                    options.append((group, similar, here + anywhere))
+                similar = [other for other in able if not zonal or other.zone == group.zone]
+                if zonal + anywhere:
+                    options.append((group, similar, zonal + anywhere))
         if not options or self._lacks_template(visible, now):
             return []
-        chosen, similar, pods = options[0] if len(options) == 1 else self._expander.choice(options)
-        return balance(similar if self._flags.balance else [chosen], pods)
+        best, similar, pods = options[0] if len(options) == 1 else self._expander.choice(options)
+        return balance(similar if self._flags.balance else [best], pods)
 
     def _lacks_template(self, visible: Sequence[AnyGroup], now: float) -> bool:
         """One group whose upcoming nodes nobody can imagine makes every scale-up fail."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, record_of
-from evenkeel.cli.simulation.scenario import GroupSpan, Scenario
+from evenkeel.cli.simulation.scenario import GroupSpan, Scenario, spans_where
 from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
 from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.model.choices import Strategy
@@ -27,7 +27,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupShot:
+class GroupSnapshot:
     """A node group at one moment."""
 
     name: str
@@ -41,14 +41,14 @@ class GroupShot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shot:
+class Snapshot:
     """The world from a moment on, until the next one."""
 
     at: int
     demand: Demands
-    groups: tuple[GroupShot, ...]
+    groups: tuple[GroupSnapshot, ...]
 
-    def of_pool(self, pool: str) -> list[GroupShot]:
+    def of_pool(self, pool: str) -> list[GroupSnapshot]:
         """The groups of one pool, in zone order."""
         return [group for group in self.groups if group.pool == pool]
 
@@ -63,24 +63,24 @@ class Record:
 
     scenario: Scenario
     variant: Variant
-    shots: tuple[Shot, ...]  # one per change
+    snapshots: tuple[Snapshot, ...]  # one per change
     decisions: tuple[Decision, ...]
     failed_launches: int
     patches: int
 
 
-def variants_of(scenario: Scenario, wanted: str) -> list[Variant]:
+def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     """The runs that ``--strategy`` asks for: ``own``, ``all``, or one by name. Raises BadValueError."""
     with_autoscaler = scenario.autoscaler.enabled
-    if wanted == "own":
+    if choice == "own":
         names = sorted({pool.strategy.name for pool in scenario.pools})
         return [Variant(name=" and ".join(names), autoscaler=with_autoscaler)]
     variants = [Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler) for strategy in STRATEGIES]
     if with_autoscaler:
         variants += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
-    if wanted == "all":
+    if choice == "all":
         return variants
-    name = wanted if wanted in (STATIC, ALONE) else read_strategy(wanted).name
+    name = choice if choice in (STATIC, ALONE) else read_strategy(choice).name
     return [variant for variant in variants if variant.name == name]
 
 
@@ -96,7 +96,7 @@ class Run:
         self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
         record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
         self.evenkeel = Evenkeel(self.world, record, self._look_in)
-        self.shots: list[Shot] = []
+        self.snapshots: list[Snapshot] = []
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """From the first second to the last; ``progress`` is told each second in which something happens."""
@@ -108,11 +108,11 @@ class Run:
                 self.agenda.take()()
             if self.world.changed:
                 self.world.changed = False
-                self._shoot()
+                self._take_snapshot()
         return Record(
             scenario=self.scenario,
             variant=self.variant,
-            shots=tuple(self.shots),
+            snapshots=tuple(self.snapshots),
             decisions=tuple(self.evenkeel.decisions),
             failed_launches=self.world.failed_launches,
             patches=self.evenkeel.patches,
@@ -176,23 +176,23 @@ class Run:
     def _refused(self, group: Group, failure: MachineFailure) -> None:
         if self.variant.evenkeel:
             latency = self.scenario.evenkeel.event_latency
-            self.agenda.enter(self.world.now + latency, Turn.EVENT, partial(self._hear, group, failure))
+            self.agenda.enter(self.world.now + latency, Turn.EVENT, partial(self._record_failure, group, failure))
 
-    def _hear(self, group: Group, failure: MachineFailure) -> None:
-        self.evenkeel.hear(group, failure)
+    def _record_failure(self, group: Group, failure: MachineFailure) -> None:
+        self.evenkeel.record_failure(group, failure)
         self._look_in(0)
 
     def look(self) -> None:
         """One look of Evenkeel; its patches take effect at once."""
         self.evenkeel.look()
 
-    def _shoot(self) -> None:
+    def _take_snapshot(self) -> None:
         world = self.world
-        shot = Shot(
+        snapshot = Snapshot(
             at=world.now,
             demand=dict(world.demand),
             groups=tuple(
-                GroupShot(
+                GroupSnapshot(
                     name=group.key.name,
                     pool=group.pool,
                     zone=group.zone,
@@ -205,25 +205,24 @@ class Run:
                 for group in world.groups
             ),
         )
-        last = self.shots[-1] if self.shots else None
-        if last is None or (last.demand, last.groups) != (shot.demand, shot.groups):
-            self.shots.append(shot)
+        last = self.snapshots[-1] if self.snapshots else None
+        if last is None or (last.demand, last.groups) != (snapshot.demand, snapshot.groups):
+            self.snapshots.append(snapshot)
 
 
 def fenced_spans(record: Record, pools: Sequence[str]) -> list[tuple[str, int, int]]:
     """(zone, from, until) in seconds wherever a group of one of these pools was fenced."""
     spans: list[tuple[str, int, int]] = []
     for zone in record.scenario.zones:
-        since: int | None = None
-        for shot in record.shots:
-            fenced = any(
-                group.zone == zone.name and group.pool in pools and group.state is State.FENCED for group in shot.groups
+        samples = (
+            (
+                snapshot.at,
+                any(
+                    group.zone == zone.name and group.pool in pools and group.state is State.FENCED
+                    for group in snapshot.groups
+                ),
             )
-            if fenced and since is None:
-                since = shot.at
-            elif not fenced and since is not None:
-                spans.append((zone.name, since, shot.at))
-                since = None
-        if since is not None:
-            spans.append((zone.name, since, record.scenario.duration))
+            for snapshot in record.snapshots
+        )
+        spans += [(zone.name, *span) for span in spans_where(samples, record.scenario.duration)]
     return spans

@@ -17,7 +17,7 @@ from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
@@ -104,8 +104,8 @@ class _Table:
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """There is nothing to forget."""
 
-    def take_lease(self, cluster: str, owner: str, seen_fence: int, now: datetime, expires: datetime) -> Lease:
-        return Lease(owner=owner, fencing_token=seen_fence + 1, expires=expires)
+    def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
+        return Lease(owner=owner, fencing_token=seen_token + 1, expires=expires)
 
     def give_back_lease(self, cluster: str, lease: Lease, now: datetime) -> None:
         """Nobody waits for it."""
@@ -183,17 +183,20 @@ class Evenkeel:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Every decision so far."""
         return self._table.decisions
 
-    def hear(self, group: Group, failure: MachineFailure) -> None:
+    def record_failure(self, group: Group, failure: MachineFailure) -> None:
         """A failure event has arrived; a look follows it."""
         if failure.at is None:
             return
         state = self._table.groups.get(group.key, GroupState())
-        kind = classify(failure.code, failure.message)
         self._table.groups[group.key] = record_failure(
-            state, failure.at, kind, f"{failure.code}: {failure.message}", self._backoff, now=self._world.time
+            state,
+            failure.at,
+            class_of(failure),
+            f"{failure.code}: {failure.message}",
+            self._backoff,
+            now=self._world.time,
         )
 
     def fence_zone(self, zone: str, until: int) -> None:
@@ -215,21 +218,18 @@ class Evenkeel:
     # Ports
 
     def now(self) -> datetime:
-        """The clock."""
         return self._world.time
 
     def sleep(self, seconds: float) -> None:
         """Nothing waits within a run."""
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> _Cluster:
-        """The cluster."""
         return _Cluster(self._world, self._groups)
 
     def request(self, cluster: str, reason: str, deduplication: str) -> None:
         """A run asks for looks with a delay only."""
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """The queue."""
         self._look_again(seconds)
 
     def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from evenkeel.application.plan_documents import DecisionDocument, GroupDocument, StoredDecision
-from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
+from evenkeel.cli.simulation.scenario import Scenario, read_scenario, spans_where, write_duration
 from evenkeel.config import ConfigError, Moment, read_model
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import State
@@ -172,16 +172,7 @@ def _failing(looks: _Looks, end: int) -> list[tuple[int, int]]:
 
 def _impaired(looks: _Looks, end: int) -> list[tuple[int, int]]:
     """When the whole zone was fenced by an operator or by AWS."""
-    spans: list[tuple[int, int]] = []
-    since: int | None = None
-    for at, group in looks:
-        if group.facts(Rule.ZONE_IMPAIRED) is not None:
-            since = at if since is None else since
-        elif since is not None:
-            spans.append((since, at))
-            since = None
-    if since is not None:
-        spans.append((since, end))
+    spans = spans_where(((at, group.facts(Rule.ZONE_IMPAIRED) is not None) for at, group in looks), end)
     return [(start, until) for start, until in spans if start < until]
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evenkeel.application.words import rfc3339
-from evenkeel.cli.simulation.engine import GroupShot, Record, Shot, fenced_spans
+from evenkeel.cli.simulation.engine import GroupSnapshot, Record, Snapshot, fenced_spans
 
 _HOUR = 3600
 
@@ -43,20 +43,22 @@ def measure(record: Record) -> Measures:
     pools = record.scenario.pools
     spans = list(_spans(record))
     length = record.scenario.duration
-    skews = {pool.name: [(_skew(shot.of_pool(pool.name)), seconds) for shot, seconds in spans] for pool in pools}
+    skews = {
+        pool.name: [(_skew(snapshot.of_pool(pool.name)), seconds) for snapshot, seconds in spans] for pool in pools
+    }
     demand = tuple(_rises(record))
     times = [rise.seconds for rise in demand if rise.seconds is not None]
     return Measures(
         demand=demand,
         worst_seconds=max(times) if times and len(times) == len(demand) else None,
         unmet=len(demand) - len(times),
-        waiting_node_hours=_hours(sum(_waiting(shot) * seconds for shot, seconds in spans)),
-        over_requested=_over(record, [[g.requested for g in shot.groups] for shot in record.shots]),
-        over_running=_over(record, [[g.running for g in shot.groups] for shot in record.shots]),
+        waiting_node_hours=_hours(sum(_waiting(snapshot) * seconds for snapshot, seconds in spans)),
+        over_requested=_over(record, [[g.requested for g in snapshot.groups] for snapshot in record.snapshots]),
+        over_running=_over(record, [[g.running for g in snapshot.groups] for snapshot in record.snapshots]),
         skew_mean=round(max(sum(skew * s for skew, s in of_pool) / length for of_pool in skews.values()), 2),
         skew_worst=max(skew for of_pool in skews.values() for skew, _ in of_pool),
         failed_launches=record.failed_launches,
-        node_hours=_hours(sum(group.running * seconds for shot, seconds in spans for group in shot.groups)),
+        node_hours=_hours(sum(group.running * seconds for snapshot, seconds in spans for group in snapshot.groups)),
         patches=record.patches,
     )
 
@@ -65,15 +67,15 @@ def _hours(node_seconds: int) -> float:
     return round(node_seconds / _HOUR, 2)
 
 
-def _spans(record: Record) -> Iterator[tuple[Shot, int]]:
+def _spans(record: Record) -> Iterator[tuple[Snapshot, int]]:
     """Each shot with the seconds that it holds."""
-    ends = [shot.at for shot in record.shots[1:]] + [record.scenario.duration]
-    for shot, end in zip(record.shots, ends, strict=True):
-        yield shot, end - shot.at
+    ends = [snapshot.at for snapshot in record.snapshots[1:]] + [record.scenario.duration]
+    for snapshot, end in zip(record.snapshots, ends, strict=True):
+        yield snapshot, end - snapshot.at
 
 
 def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
-    pools = [group.pool for group in record.shots[0].groups]
+    pools = [group.pool for group in record.snapshots[0].groups]
     worst = 0
     for pool in record.scenario.pools:
         for numbers in counts:
@@ -81,22 +83,22 @@ def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
     return worst
 
 
-def _skew(groups: Sequence[GroupShot]) -> int:
+def _skew(groups: Sequence[GroupSnapshot]) -> int:
     running = [group.running for group in groups]
     return max(running) - min(running)
 
 
-def served(shot: Shot, pool: str, zone: str | None) -> int:
+def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:
     """Nodes of one demand that run: those that are bound to a zone come first there."""
-    running = {group.zone: group.running for group in shot.of_pool(pool)}
-    bound = {name: min(nodes, shot.demand.get((pool, name), 0)) for name, nodes in running.items()}
+    running = {group.zone: group.running for group in snapshot.of_pool(pool)}
+    bound = {name: min(nodes, snapshot.demand.get((pool, name), 0)) for name, nodes in running.items()}
     if zone is not None:
         return bound[zone]
-    return min(shot.demand.get((pool, None), 0), sum(running.values()) - sum(bound.values()))
+    return min(snapshot.demand.get((pool, None), 0), sum(running.values()) - sum(bound.values()))
 
 
-def _waiting(shot: Shot) -> int:
-    return sum(nodes - served(shot, pool, zone) for (pool, zone), nodes in shot.demand.items())
+def _waiting(snapshot: Snapshot) -> int:
+    return sum(nodes - served(snapshot, pool, zone) for (pool, zone), nodes in snapshot.demand.items())
 
 
 def _rises(record: Record) -> Iterator[DemandRise]:
@@ -109,10 +111,12 @@ def _rises(record: Record) -> Iterator[DemandRise]:
             if step.nodes > before:
                 # A later rise does not end it; a fall below it does.
                 end = next((later.at for later in steps[i:] if later.nodes < step.nodes), record.scenario.duration + 1)
-                shots = [shot for shot in record.shots if shot.at < end]
-                before_rise = [shot for shot in shots if shot.at <= step.at]
-                since_rise = before_rise[-1:] + [shot for shot in shots if shot.at > step.at]
-                met = next((shot.at for shot in since_rise if served(shot, pool, demand.zone) >= step.nodes), None)
+                snapshots = [snapshot for snapshot in record.snapshots if snapshot.at < end]
+                before_rise = [snapshot for snapshot in snapshots if snapshot.at <= step.at]
+                since_rise = before_rise[-1:] + [snapshot for snapshot in snapshots if snapshot.at > step.at]
+                met = next(
+                    (snapshot.at for snapshot in since_rise if served(snapshot, pool, demand.zone) >= step.nodes), None
+                )
                 seconds = None if met is None else max(0, met - step.at)
                 yield DemandRise(at=step.at, pool=pool, zone=demand.zone, nodes=step.nodes, seconds=seconds)
             before = step.nodes
@@ -128,9 +132,9 @@ def run_json(record: Record) -> dict[str, Any]:
         "pools": [{"name": pool.name, "min": pool.min, "max": pool.max} for pool in pools],
         "timeline": [
             {
-                "t": shot.at,
+                "t": snapshot.at,
                 "pool": pool.name,
-                "demand": shot.wanted(pool.name),
+                "demand": snapshot.wanted(pool.name),
                 "groups": [
                     {
                         "name": group.name,
@@ -141,10 +145,10 @@ def run_json(record: Record) -> dict[str, Any]:
                         "max": group.max,
                         "state": group.state.value,
                     }
-                    for group in shot.of_pool(pool.name)
+                    for group in snapshot.of_pool(pool.name)
                 ],
             }
-            for shot in record.shots
+            for snapshot in record.snapshots
             for pool in pools
         ],
         "decisions": [

@@ -53,16 +53,16 @@ def _unit(duration: int) -> tuple[int, str]:
 
 
 def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]) -> None:
-    scenario, shots = record.scenario, record.shots
+    scenario, snapshots = record.scenario, record.snapshots
     unit, _ = _unit(scenario.duration)
-    times = [shot.at / unit for shot in shots] + [scenario.duration / unit]
+    times = [snapshot.at / unit for snapshot in snapshots] + [scenario.duration / unit]
 
     def line(numbers: Sequence[int]) -> list[int]:
         return [*numbers, numbers[-1]]
 
-    names = [group.zone for group in shots[0].of_pool(pool.name)]
+    names = [group.zone for group in snapshots[0].of_pool(pool.name)]
     colours = {zone.name: _ZONES[i % len(_ZONES)] for i, zone in enumerate(scenario.zones)}
-    running = [line([shot.of_pool(pool.name)[i].running for shot in shots]) for i in range(len(names))]
+    running = [line([snapshot.of_pool(pool.name)[i].running for snapshot in snapshots]) for i in range(len(names))]
     panel.stackplot(
         times,
         running,
@@ -72,8 +72,8 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
         edgecolor="white",
         linewidth=0.4,
     )
-    requested = line([sum(group.requested for group in shot.of_pool(pool.name)) for shot in shots])
-    demand = line([shot.wanted(pool.name) for shot in shots])
+    requested = line([sum(group.requested for group in snapshot.of_pool(pool.name)) for snapshot in snapshots])
+    demand = line([snapshot.wanted(pool.name) for snapshot in snapshots])
     panel.step(times, requested, where="post", color="#555555", linewidth=1, linestyle=":", label="requested")
     panel.step(times, demand, where="post", color="black", linewidth=1.6, label="demand")
     panel.axhline(pool.max, color="#D55E00", linewidth=1, linestyle="--", label="PoolMaximum")

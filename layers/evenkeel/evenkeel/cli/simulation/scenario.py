@@ -4,7 +4,7 @@ Times count from the scenario's start, in whole seconds; people write them as ``
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Literal, Self
@@ -41,6 +41,19 @@ def write_duration(seconds: int) -> str:
             parts.append(f"{rest // size}{unit}")
             rest %= size
     return "".join(parts) or "0s"
+
+
+def spans_where(samples: Iterable[tuple[int, bool]], end: int) -> list[tuple[int, int]]:
+    """From each second on in which something holds until the one in which it no longer does, at last ``end``."""
+    spans: list[tuple[int, int]] = []
+    since: int | None = None
+    for at, holds in samples:
+        if holds and since is None:
+            since = at
+        elif not holds and since is not None:
+            spans.append((since, at))
+            since = None
+    return spans if since is None else [*spans, (since, end)]
 
 
 def _constant(value: object) -> object:

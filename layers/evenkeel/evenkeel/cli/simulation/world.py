@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 
 from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
-from evenkeel.domain.annotations import read_adopted, read_offer, read_publication
+from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.reasons import Rule, because
@@ -114,7 +114,7 @@ class World:
         self.changed = True
         self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
         self.zones = {zone.name: zone for zone in scenario.zones}
-        self._given = dict.fromkeys(self.zones, 0)
+        self._machines_given = dict.fromkeys(self.zones, 0)
         self._launches = dict.fromkeys(self.zones, 0)
         self._numbers = count(1)
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
@@ -134,7 +134,7 @@ class World:
             machine.launched = machine.node = True
             machine.created = -1  # older than whatever the first second brings
             group.running += 1
-            self._given[group.zone] += 1
+            self._machines_given[group.zone] += 1
         return group
 
     @property
@@ -153,7 +153,6 @@ class World:
     # What people and programs do to groups
 
     def order(self, group: Group, nodes: int) -> None:
-        """Raise replicas."""
         for _ in range(nodes):
             self._later(self.zones[group.zone].answer, partial(self._launch, group, self._machine(group)))
         self.changed = True
@@ -174,7 +173,7 @@ class World:
         """Take one machine away, and one replica with it."""
         group.machines.remove(machine)
         machine.gone = True
-        self._given[group.zone] -= machine.launched
+        self._machines_given[group.zone] -= machine.launched
         group.running -= machine.node
         self.changed = True
 
@@ -192,18 +191,18 @@ class World:
             self._refuse(group, machine, refusal)
             return
         machine.launched, machine.failure = True, None
-        self._given[zone.name] += 1
+        self._machines_given[zone.name] += 1
         self._launches[zone.name] += 1
         # The nth launch of a zone takes equally long whoever orders it, so that runs can be compared.
-        chance = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
-        self._later(zone.provision + chance.randint(0, zone.jitter), partial(self._join, group, machine))
+        rng = random.Random(f"{self.scenario.seed}/{zone.name}/{self._launches[zone.name]}")
+        self._later(zone.provision + rng.randint(0, zone.jitter), partial(self._join, group, machine))
 
     def _refusal(self, zone: Zone) -> Refusal | None:
         quota = limit_at(self.scenario.quota.nodes, self.now)
-        if quota is not None and sum(self._given.values()) >= quota:
+        if quota is not None and sum(self._machines_given.values()) >= quota:
             return self.scenario.quota.failure
         capacity = limit_at(zone.capacity, self.now)
-        return zone.failure if capacity is not None and self._given[zone.name] >= capacity else None
+        return zone.failure if capacity is not None and self._machines_given[zone.name] >= capacity else None
 
     def _refuse(self, group: Group, machine: SimulatedMachine, refusal: Refusal) -> None:
         self.failed_launches += 1
@@ -248,8 +247,7 @@ class World:
             faults=(fault,) if group.bad_bounds else (),
             adopted=None if group.adopted is None else read_adopted(group.adopted),
             has_adopted=group.adopted is not None,
-            offer=read_offer(group.decision),
-            publication=read_publication(group.decision),
+            published=read_published(group.decision),
             move=group.move,
             frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,

@@ -55,7 +55,7 @@ def _after_change(
     if not at_bound:
         deal.level_out(fresh.grower, 0)
         return fresh, None
-    still_until = pool.seen.since + pool.pool.still
+    still_until = pool.sighting.since + pool.pool.standstill
     if pool.now < still_until:
         deal.keep(last, because(Rule.HEADROOM_STANDS_GROWING))
         return replace(last, grower=fresh.grower), still_until
@@ -105,9 +105,9 @@ class _Deal:
         self._caps = [maximum if cap is None else cap - target for cap, target in zip(caps, self._targets, strict=True)]
         for i in self._live:
             if (short := drafts[i].group.owner_min_max - self._targets[i]) > 0:
-                taken = min(short, self._left)
-                self._extra[i] += taken
-                self._left -= taken
+                share = min(short, self._left)
+                self._extra[i] += share
+                self._left -= share
         self._healthy = [i for i in self._live if self._states[i] is State.HEALTHY and self._caps[i] > 0]
         self._smallest_first = sorted(self._live, key=lambda i: (self._targets[i], drafts[i].tie))
         # 2. A probe is one machine. (A fenced group gets nothing: its max is its target.)
@@ -115,7 +115,7 @@ class _Deal:
         self.is_scarce = 0 < self._left < len(self._healthy) + len(self._probing)
         if not self.is_scarce:
             for i in self._probing:
-                self._give(i, 1, because(Rule.HEADROOM_PROBE))
+                self._give(i, self._drafts[i].probe, because(Rule.HEADROOM_PROBE))
         self.basis = f"{maximum} " + " ".join(
             [_basis(draft, state, cap) for draft, state, cap in zip(drafts, self._states, caps, strict=True)]
         )
@@ -125,10 +125,10 @@ class _Deal:
         return probes and self._caps[i] > 0 and not self._extra[i]
 
     def _give(self, i: int, nodes: int, reason: Reason) -> None:
-        given = min(nodes, self._left, self._caps[i] - self._extra[i])
-        if given > 0:
-            self._extra[i] += given
-            self._left -= given
+        share = min(nodes, self._left, self._caps[i] - self._extra[i])
+        if share > 0:
+            self._extra[i] += share
+            self._left -= share
             self._steps[i].append(reason)
 
     def keep(self, last: Publication, reason: Reason) -> None:

@@ -67,16 +67,18 @@ def _adaptive(pool: PoolDraft) -> list[Size]:
         return [_last_bounds(pool, draft) for draft in drafts]
     others = _others(drafts)
     maxima = [maximum - elsewhere for elsewhere in others]
-    minima = _carried_minima(pool, open_zones)
-    cut = [max(0, min(low, high)) for low, high in zip(minima, maxima, strict=True)]
-    missing = sum(minima) - sum(cut)
-    buckets = [Bucket(level=cut[i], room=max(0, maxima[i] - cut[i]), tie=place) for place, i in enumerate(open_zones)]
+    shares = _carried_minima(pool, open_zones)
+    minima = [max(0, min(low, high)) for low, high in zip(shares, maxima, strict=True)]
+    missing = sum(shares) - sum(minima)
+    buckets = [
+        Bucket(level=minima[i], room=max(0, maxima[i] - minima[i]), tie=place) for place, i in enumerate(open_zones)
+    ]
     for i, more in zip(open_zones, water_fill(buckets, missing), strict=True):
-        cut[i] += more
+        minima[i] += more
     fenced = because(Rule.MIN_ZERO_WHILE_FENCED)
     return [
         Size(
-            cut[i],
+            minima[i],
             maxima[i],
             _why(pool, maximum=maximum, elsewhere=others[i], note=fenced if draft.state is State.FENCED else None),
         )
@@ -89,10 +91,10 @@ def _carried_minima(pool: PoolDraft, open_zones: Sequence[int]) -> list[int]:
     drafts = pool.groups
     shares = [distribute_over_zones(i, pool.pool.min, len(drafts)) for i in range(len(drafts))]
     fenced = set(range(len(drafts))) - set(open_zones)
-    carried = max(0, sum(shares[i] for i in fenced) - sum(drafts[i].group.running for i in fenced))
+    shortfall = max(0, sum(shares[i] for i in fenced) - sum(drafts[i].group.running for i in fenced))
     minima = [0] * len(drafts)
     for place, i in enumerate(open_zones):
-        minima[i] = shares[i] + distribute_over_zones(place, carried, len(open_zones))
+        minima[i] = shares[i] + distribute_over_zones(place, shortfall, len(open_zones))
     return minima
 
 

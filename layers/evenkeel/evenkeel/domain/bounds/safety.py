@@ -18,17 +18,17 @@ def size(pool: PoolDraft) -> None:
 
 def publish(pool: PoolDraft) -> None:
     """What the strategy says, less every cap on growth, and then made safe. A frozen group's bounds stay."""
-    for draft, said in zip(pool.groups, pool.sizes, strict=True):
+    for draft, proposal in zip(pool.groups, pool.sizes, strict=True):
         if draft.state is State.FROZEN:
             continue
-        maximum = _capped(pool, draft, said)
-        draft.bounds, reasons = safe_bounds(said.min, maximum, draft.group, draft.requested)
+        maximum = _capped(pool, draft, proposal)
+        draft.bounds, reasons = safe_bounds(proposal.min, maximum, draft.group, draft.requested)
         draft.reasons += reasons
 
 
-def _capped(pool: PoolDraft, draft: Draft, said: Size) -> int:
+def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     """The strategy's max, cut by whatever keeps the group from growing."""
-    group, maximum = draft.group, said.max
+    group, maximum = draft.group, proposal.max
     if draft.state is State.FENCED and group.fencing_enabled:
         maximum = draft.requested
         draft.because(Rule.FENCE, requested=draft.requested)
@@ -36,7 +36,7 @@ def _capped(pool: PoolDraft, draft: Draft, said: Size) -> int:
         maximum = draft.requested
         draft.because(Rule.MOVE_UNDER_WAY)
     else:
-        draft.reasons.append(said.why)
+        draft.reasons.append(proposal.why)
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
             maximum = draft.requested + draft.probe
             draft.because(Rule.PROBE, max=maximum)
@@ -58,7 +58,7 @@ def _has_moved_machines_coming(pool: PoolDraft, draft: Draft) -> bool:
     if draft.journal_delta > 0:
         return True
     waits = draft.state is State.HEALTHY and draft.group.waiting > 0
-    return waits and draft.group.is_ordered_by_us(pool.now, pool.pool.provision_timeout)
+    return waits and draft.group.is_ordered_by_us(pool.now, draft.provision_timeout)
 
 
 def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) -> tuple[Bounds, list[Reason]]:

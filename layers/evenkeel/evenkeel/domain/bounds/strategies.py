@@ -21,5 +21,4 @@ def read_strategy(value: object) -> Strategy:
     for strategy in STRATEGIES:
         if _folded(str(value)) in map(_folded, (strategy.name, *strategy.aliases)):
             return strategy
-    names = ", ".join(strategy.name for strategy in STRATEGIES)
-    raise BadValueError(f"no such strategy: choose one of {names}")
+    raise BadValueError("no such strategy", [strategy.name for strategy in STRATEGIES])

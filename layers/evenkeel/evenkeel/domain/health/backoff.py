@@ -27,12 +27,10 @@ from evenkeel.domain.model.states import GroupState
 
 # 3 h of backoffs of at least 5 min are 36, so this holds every start and plenty of reports between them.
 _KEPT = 64
-
-
 _AHEAD_KEPT = 16
 
 
-def record_failure(
+def record_failure(  # noqa: PLR0913  three facts of a failure, the state and policy that it meets, and who tells it when
     state: GroupState,
     at: datetime,
     failure_class: FailureClass,
@@ -53,29 +51,28 @@ def record_failure(
         return state
     if now is not None and at > now:
         ahead, at = (*ahead, at)[-_AHEAD_KEPT:], now
-    answered = max((moment for moment in (state.last_success, *state.ended[-1:]) if moment is not None), default=None)
-    if answered is not None and at <= answered:
-        return state if ahead == state.ahead else replace(state, ahead=ahead)
-    known = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
-    if at in known:
+    deliveries = [moment for moment in (state.last_success, *state.ended[-1:]) if moment is not None]
+    earlier = state.reports or ((state.last_failure,) if state.last_failure is not None else ())
+    if at in earlier or (deliveries and at <= max(deliveries)):
         return state if ahead == state.ahead else replace(state, ahead=ahead)
     # Failures that are counted but whose reports are not kept (too many, or a record written by hand) came before.
-    before = max(0, state.failures - _fold(known, 0, policy, state.ended)[0]) if known else 0
-    failures, until, reports = _fold({*known, at}, before, policy, state.ended)
+    unreported = max(0, state.failures - _fold(earlier, 0, policy, state.ended)[0]) if earlier else 0
+    failures, until, reports = _fold({*earlier, at}, unreported, policy, state.ended)
     if state.backoff_until is not None:
         until = max(until, state.backoff_until)  # a late report may begin an earlier backoff; it never shortens one
     newest = state.last_failure is None or at > state.last_failure
-    stays = not overrides and state.in_trouble and failure_class.is_vague and not state.failure_class.moves_elsewhere
+    reason = state.failure_class
+    keeps_reason = not overrides and state.in_trouble and failure_class.is_vague and not reason.moves_elsewhere
     # Heard late, the cloud's own reason still goes before a mere timeout.
-    explains = not newest and state.in_trouble and state.failure_class.is_vague and not failure_class.is_vague
-    said = (newest and not stays) or explains
+    adds_reason = not newest and state.in_trouble and reason.is_vague and not failure_class.is_vague
+    replaces_reason = (newest and not keeps_reason) or adds_reason
     return replace(
         state,
         failures=failures,
         backoff_until=until,
         last_failure=at if newest else state.last_failure,
-        failure_class=failure_class if said else state.failure_class,
-        message=message[:1024] if said else state.message,
+        failure_class=failure_class if replaces_reason else reason,
+        message=message[:1024] if replaces_reason else state.message,
         reports=reports,
         ahead=ahead,
     )
@@ -120,16 +117,16 @@ def observe_running(
     if state_at(state, now, None, policy) is State.HEALTHY:
         return state
     arrived = max(0, running - state.running_seen) if state.running_seen is not None else 0
-    seen = state if running == state.running_seen else replace(state, running_seen=running)
+    after = state if running == state.running_seen else replace(state, running_seen=running)
     if arrived:
-        seen = replace(seen, arrived_at=now)
+        after = replace(after, arrived_at=now)
     fenced = state_at(state, now, None, policy) is State.FENCED
     if fenced and fresh:
-        seen = replace(seen, ended=(*seen.ended, now)[-_KEPT:])
-        return replace(seen, last_success=now, running_seen=None, refused=()) if fresh > 1 else seen
+        after = replace(after, ended=(*after.ended, now)[-_KEPT:])
+        return replace(after, last_success=now, running_seen=None, refused=()) if fresh > 1 else after
     if not fenced and arrived and fresh != 0:
-        return replace(seen, last_success=now, running_seen=None, refused=())
-    return seen
+        return replace(after, last_success=now, running_seen=None, refused=())
+    return after
 
 
 def state_at(state: GroupState | None, now: datetime, impaired_until: datetime | None, policy: BackoffPolicy) -> State:

@@ -8,6 +8,7 @@ folds exhaustion of a zone, of a quota and of addresses into one code, ``Resourc
 import re
 
 from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import MachineFailure
 
 # In this order. Limits on calls come first: they pass by themselves and say nothing about a quota, although they are
 # worded like one. A message that names a limit is a quota, even where it also speaks of capacity; and who may not call
@@ -60,9 +61,7 @@ _PATTERNS = (
     ),
 )
 
-
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
-
 
 # OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
 # (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
@@ -89,6 +88,11 @@ def classify(code: str, message: str = "") -> FailureClass:
             if pattern.search(text):
                 return kind
     return FailureClass.UNKNOWN
+
+
+def class_of(failure: MachineFailure) -> FailureClass:
+    """The class of a failure that a machine's status tells, or the autoscaler's."""
+    return classify(failure.code, failure.message)
 
 
 # How a cloud provider of Cluster Autoscaler refuses an order beyond the bounds (clusterapi_unstructured.go, SetSize).

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.health.backoff import observe_running, record_failure, state_at
-from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure, NodeGroup, State
 from evenkeel.domain.model.policy import BackoffPolicy
@@ -18,16 +18,13 @@ from evenkeel.domain.model.states import GroupState
 
 # Three times within an hour is no edit but an owner: a GitOps tool, a controller.
 CONTEST_REVERTS = 3
-
-
 CONTEST_WITHIN = timedelta(hours=1)
-
 
 # Names of machines that have failed, per group: enough to know most of those that are launched again.
 _REFUSED_KEPT = 100
 
 
-def see(
+def observe_health(
     group: NodeGroup,
     state: GroupState | None,
     now: datetime,
@@ -39,7 +36,7 @@ def see(
 
     ``of_sets`` is what events told of MachineSets that are part of the group: their failures are the group's.
     """
-    put_back = _is_put_back(group)
+    put_back = _bounds_put_back(group) or _replicas_put_back(group)
     news = group.waiting or put_back or group.autoscaler_failure is not None or of_sets
     if group.frozen_because is not None:
         # Nor does its clock go on: what waits when a rolling update ends has not been waited for all that time.
@@ -57,7 +54,7 @@ def see(
     for failure, at in failures:
         if at >= now - backoff.forget_after:
             text = f"{failure.code}: {failure.message}"
-            after = record_failure(after, at, _class_of(failure), text, backoff, now=now)
+            after = record_failure(after, at, class_of(failure), text, backoff, now=now)
     for of_set in of_sets:
         for at in of_set.reports:
             if at >= now - backoff.forget_after:
@@ -72,10 +69,6 @@ def see(
 def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
     """The failures that machines without a node tell, each with the time of the machine's creation."""
     return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]
-
-
-def _class_of(failure: MachineFailure) -> FailureClass:
-    return classify(failure.code, failure.message)
 
 
 def _launched_since(group: NodeGroup, state: GroupState, now: datetime) -> int | None:
@@ -103,23 +96,20 @@ def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
     )
 
 
-def _is_put_back(group: NodeGroup) -> bool:
-    return group.publication is not None and (_bounds_put_back(group) or _replicas_put_back(group))
-
-
 def _bounds_put_back(group: NodeGroup) -> bool:
-    return group.publication is not None and group.bounds not in (None, group.publication.bounds)
+    published = group.published.bounds if group.published is not None else None
+    return published is not None and group.bounds not in (None, published)
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:
     """Whether the replicas are again what they were before we wrote them."""
-    wrote = group.publication
+    wrote = group.published
     return wrote is not None and wrote.before is not None and group.requested == wrote.before != wrote.requested
 
 
 def _put_back(group: NodeGroup, state: GroupState, now: datetime) -> GroupState:
     """The state after somebody wrote other values over ours. Each publication is counted once, however often seen."""
-    publication = group.publication
+    publication = group.published
     if publication is None or publication.at in state.reverts or state.contested_since is not None:
         return state
     reverts = (*(at for at in state.reverts if now - at < CONTEST_WITHIN), publication.at)
@@ -150,8 +140,8 @@ def _time_waited(
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
     for failure, _ in _machine_failures(group):
-        if not _class_of(failure).moves_elsewhere:
-            kind, message = _class_of(failure), f"{failure.code}: {failure.message}"
+        if not class_of(failure).moves_elsewhere:
+            kind, message = class_of(failure), f"{failure.code}: {failure.message}"
     late = record_failure(state, now, kind, message, backoff, overrides=True)
     return replace(late, waiting_since=now, waiting_running=group.running)
 

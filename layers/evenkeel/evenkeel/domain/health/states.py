@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from evenkeel.domain.health.backoff import state_at
-from evenkeel.domain.health.failures import classify
+from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.health.observed import CONTEST_REVERTS
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass
@@ -35,8 +35,8 @@ def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     healths = [_health(group, state, now) for group in pool.groups]
     states = _states(pool, healths, now)
     return [
-        _draft(pool, health, found, tie_of(name, health.group), now)
-        for health, found in zip(healths, states, strict=True)
+        _draft(pool, health, group_state, tie_of(name, health.group), now)
+        for health, group_state in zip(healths, states, strict=True)
     ]
 
 
@@ -60,8 +60,8 @@ def _states(pool: AnyPool, healths: Sequence[_Health], now: datetime) -> list[St
     if State.HEALTHY in states or State.FENCED not in states:
         return states
     return [
-        State.PROBING if found is State.FENCED and _may_be_tried(health) else found
-        for health, found in zip(healths, states, strict=True)
+        State.PROBING if state is State.FENCED and _may_be_tried(health) else state
+        for health, state in zip(healths, states, strict=True)
     ]
 
 
@@ -70,27 +70,28 @@ def _may_be_tried(health: _Health) -> bool:
     return delivers and health.group.running >= health.group.requested > 0
 
 
-def _draft(pool: AnyPool, health: _Health, found: State, tie: int, now: datetime) -> Draft:
-    group, state = health.group, health.state
-    kind = state.failure_class if state is not None else FailureClass.UNKNOWN
+def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:
+    group, remembered = health.group, health.state
+    kind = remembered.failure_class if remembered is not None else FailureClass.UNKNOWN
     draft = Draft(
         group=group,
-        state=found,
+        state=state,
         requested=group.requested,
         moves_elsewhere=health.impaired_until is not None or kind.moves_elsewhere,
         tie=tie,
-        coming=group.on_its_way(now, pool.provision_timeout),
+        provision_timeout=pool.timeout_of(group),
+        coming=group.on_its_way(now, pool.timeout_of(group)),
         held=_held(group),
-        replicas_are_ours=state is None or not state.contested_replicas,
-        contested=state is not None and state.contested_since is not None,
+        replicas_are_ours=remembered is None or not remembered.contested_replicas,
+        contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
     )
-    if found is State.FENCED:
-        ends = (state.backoff_until if state is not None else None, health.impaired_until)
+    if state is State.FENCED:
+        ends = (remembered.backoff_until if remembered is not None else None, health.impaired_until)
         draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
-        published = group.offer.state if group.offer else State.HEALTHY
-        if published is not State.FENCED and state is not None:
-            draft.failed_at = state.last_failure
+        is_answer = group.published is not None and group.published.state is State.FENCED
+        if not is_answer and remembered is not None:
+            draft.failed_at = remembered.last_failure
     _explain(draft, health, now)
     return draft
 
@@ -98,7 +99,7 @@ def _draft(pool: AnyPool, health: _Health, found: State, tie: int, now: datetime
 def _held(group: NodeGroup) -> int:
     """Machines that tell a quota or a configuration failure themselves, whatever fences the group."""
     failures = [machine.failure for machine in group.refused_machines if machine.failure and not machine.preserved]
-    return sum(not classify(failure.code, failure.message).moves_elsewhere for failure in failures)
+    return sum(not class_of(failure).moves_elsewhere for failure in failures)
 
 
 def _explain(draft: Draft, health: _Health, now: datetime) -> None:

@@ -12,14 +12,12 @@ from typing import Self
 from evenkeel.domain.model.values import BadValueError
 
 _MCM_KEY = "k8s.io/cluster-autoscaler/"
-
-
 _PROVIDERS = {"clusterapi": ("cluster-api", "openshift"), "mcm": ("gardener",)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discovery:
-    """One discovery string, read."""
+    """What one string asks for; None and empty choose everything."""
 
     flavours: tuple[str, ...]
     namespace: str | None = None

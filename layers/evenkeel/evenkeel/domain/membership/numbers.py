@@ -65,14 +65,14 @@ def fix_for(pool: AnyPool, policy: Policy) -> Fix:
         return Fix(unfixable=Unfixable.AMBIGUOUS)
     if not too_small:
         return Fix()
-    where = origin(pool, policy, POOL_MAX)
-    frozen = [group for group in where.groups or pool.groups if group.frozen_because is not None]
-    if frozen and (where.groups or len(frozen) == len(pool.groups)):
+    source = origin(pool, policy, POOL_MAX)
+    frozen = [group for group in source.groups or pool.groups if group.frozen_because is not None]
+    if frozen and (source.groups or len(frozen) == len(pool.groups)):
         return Fix(unfixable=Unfixable.FROZEN, frozen=frozen[0])
-    if where.rule is not None:
-        return Fix(changes=(Change(group=None, rule=where.rule, before=where.rule.max, after=pool.zones),))
+    if source.rule is not None:
+        return Fix(changes=(Change(group=None, rule=source.rule, before=source.rule.max, after=pool.zones),))
     # A sum is held by nobody: one member gets the annotation, which then goes before the sum.
-    holders = where.groups or tuple(group for group in pool.groups if group not in frozen)[:1]
+    holders = source.groups or tuple(group for group in pool.groups if group not in frozen)[:1]
     return Fix(
         changes=tuple(Change(group=group, rule=None, before=group.pool_max, after=pool.zones) for group in holders)
     )

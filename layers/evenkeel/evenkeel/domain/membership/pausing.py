@@ -21,7 +21,7 @@ def still_paused(paused: Mapping[str, datetime | None], now: datetime) -> dict[s
     return {name: until for name, until in paused.items() if lasts(until, now)}
 
 
-def hold(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
+def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datetime) -> _Pool:
     """The pool with its groups frozen, if it is paused at ``now``. What freezes a group besides stays its reason."""
     ends = [until for name, until in still_paused(paused, now).items() if is_called(pool.id, [name])]
     if not ends:

@@ -25,32 +25,33 @@ from evenkeel.domain.model.values import LARGEST_COUNT, Fault
 
 
 def find_pools(
-    groups: Iterable[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
+    groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
 ) -> tuple[list[AnyPool], list[Skipped]]:
     """All pools, by id, and the groups that are in none, each with the reason."""
     members: dict[PoolId, list[NodeGroup]] = {}
-    left: list[NodeGroup] = []
-    everybody = list(groups)
-    for group in everybody:
+    unassigned: list[NodeGroup] = []
+    for group in groups:
         name = group.pool_label or next((rule.name for rule in policy.pools if rule.selects(group)), None)
         if name is None:
-            left.append(group)
+            unassigned.append(group)
             continue
         pool = PoolId(group.key.flavour, group.key.namespace, group.cluster, name)
         members.setdefault(pool, []).append(group)
     if policy.similarity is None:
-        skipped = [_in_none(group, because(Rule.NOT_SELECTED)) for group in left]
+        skipped = [_in_none(group, because(Rule.NOT_SELECTED)) for group in unassigned]
     else:
-        alike, skipped = _by_similarity(left, policy.similarity, members.keys(), states)
+        alike, skipped = _by_similarity(unassigned, policy.similarity, members.keys(), states)
         members |= alike
     pools: list[AnyPool] = []
     remembered = _states_of(members, states)
-    for id, found in sorted(members.items()):
-        planned = _pool(_Found(id, _by_zone(found), policy, *remembered.get(id, (PoolState(), None))), everybody)
+    for id, member_groups in sorted(members.items()):
+        planned = _pool(
+            _Candidate(id, _by_zone(member_groups), policy, *remembered.get(id, (PoolState(), None))), groups
+        )
         if planned is not None:
             pools.append(planned)
         else:
-            skipped += [_skipped(group, because(Rule.TAKES_NO_PART)) for group in found]
+            skipped += [_skipped(group, because(Rule.TAKES_NO_PART)) for group in member_groups]
     return pools, skipped
 
 
@@ -62,9 +63,11 @@ def _states_of(
     A former name is one that no pool has now. What stands there goes to the pool with most of its members. A pool that
     has got an old name back may find an older state there than under the name it had meanwhile: the later one counts.
     """
-    known: dict[PoolId, tuple[PoolState, PoolId | None]] = {id: (states[id], None) for id in members if id in states}
-    if known.keys() == states.keys():
-        return known
+    remembered: dict[PoolId, tuple[PoolState, PoolId | None]] = {
+        id: (states[id], None) for id in members if id in states
+    }
+    if remembered.keys() == states.keys():
+        return remembered
     pool_of = {str(group.key): id for id, groups in members.items() for group in groups}
     for former, state in sorted(states.items()):
         if former in members or not (state.members or state.move):
@@ -72,12 +75,12 @@ def _states_of(
         heirs = Counter(
             pool_of[key]
             for key in state.members
-            if key in pool_of and (pool_of[key] not in known or _is_later(state, known[pool_of[key]][0]))
+            if key in pool_of and (pool_of[key] not in remembered or _is_later(state, remembered[pool_of[key]][0]))
         )
         if heirs:
             heir = min(heirs, key=lambda id: (-heirs[id], id))
-            known[heir] = (state, former)
-    return known
+            remembered[heir] = (state, former)
+    return remembered
 
 
 def _is_later(state: PoolState, other: PoolState) -> bool:
@@ -96,7 +99,7 @@ def _in_none(group: NodeGroup, why: Reason) -> Skipped:
 
 
 def _by_similarity(
-    groups: Iterable[NodeGroup], rule: Similarity, taken: Collection[PoolId], states: Mapping[PoolId, PoolState]
+    groups: Iterable[NodeGroup], rule: Similarity, taken_ids: Collection[PoolId], states: Mapping[PoolId, PoolState]
 ) -> tuple[dict[PoolId, list[NodeGroup]], list[Skipped]]:
     """The pools of groups whose nodes are alike, and the groups in none.
 
@@ -110,22 +113,22 @@ def _by_similarity(
         else:
             places.setdefault((group.key.flavour, group.key.namespace, group.cluster), {})[group.key] = group
     pools = {}
-    for place, found in places.items():
-        templates = {key: group.template or NodeTemplate() for key, group in found.items()}
+    for place, candidates in places.items():
+        templates = {key: group.template or NodeTemplate() for key, group in candidates.items()}
         for keys in find_sets(templates, rule):
             id = PoolId(*place, keys[0].name)
-            members = [found[key] for key in keys]
+            members = [candidates[key] for key in keys]
             former = [
-                (-len(state.members & {str(key) for key in keys}), known)
-                for known, state in states.items()
-                if (known.flavour, known.namespace, known.cluster) == place
-                and known not in taken
-                and known not in pools
+                (-len(state.members & {str(key) for key in keys}), other)
+                for other, state in states.items()
+                if (other.flavour, other.namespace, other.cluster) == place
+                and other not in taken_ids
+                and other not in pools
                 and not state.members.isdisjoint([str(key) for key in keys])
             ]
             if id not in states and former:
                 id = min(former)[1]
-            if id in taken:
+            if id in taken_ids:
                 skipped += [_in_none(group, because(Rule.POOL_NAME_TAKEN, name=id.name)) for group in members]
             else:
                 pools[id] = members
@@ -147,18 +150,17 @@ def _why_not_compared(group: NodeGroup, rule: Similarity) -> Reason | None:
     return None
 
 
-def _by_zone(groups: Iterable[NodeGroup]) -> tuple[NodeGroup, ...]:
+def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     """Zone order: the index in the names where all have one, else the zones' names. Never the order of a list."""
-    found = list(groups)
-    if all(group.zone_index is not None for group in found):
-        return tuple(sorted(found, key=lambda group: (group.zone_index, group.key)))
-    return tuple(sorted(found, key=lambda group: (group.zone or "", group.key)))
+    if all(group.zone_index is not None for group in groups):
+        return tuple(sorted(groups, key=lambda group: (group.zone_index, group.key)))
+    return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
 
 
 _Value = TypeVar("_Value", int, Strategy, OnFailure)
 
 
-class _Found(NamedTuple):
+class _Candidate(NamedTuple):
     """The groups of one pool, and what there is to know about them."""
 
     id: PoolId
@@ -168,12 +170,12 @@ class _Found(NamedTuple):
     known_as: PoolId | None
 
     def agreed(
-        self, annotation: str, read: Callable[[NodeGroup], _Value | None], problems: list[Problem]
+        self, annotation: str, reader: Callable[[NodeGroup], _Value | None], problems: list[Problem]
     ) -> _Value | None:
         """What the members' annotations say, where they say it and agree."""
         values: dict[_Value, NodeGroup] = {}
         for group in self.groups:
-            value = read(group)
+            value = reader(group)
             if value is not None:
                 values.setdefault(value, group)
         if len(values) > 1:
@@ -182,19 +184,19 @@ class _Found(NamedTuple):
         return next(iter(values), None)
 
 
-def _pool(found: _Found, everybody: Iterable[NodeGroup]) -> AnyPool | None:
+def _pool(pool: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | None:
     """The pool, valid or not; None: its groups take no part, since nobody says any number."""
-    rule = rule_of(found.id, found.policy) or PoolRule(name=found.id.name)
-    problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in found.groups for fault in group.faults]
-    minimum = found.agreed("evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
-    maximum = found.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
-    strategy = found.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
-    on_failure = found.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
+    rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
+    problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
+    minimum = pool.agreed("evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
+    maximum = pool.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
+    strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
+    on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
     minimum = minimum if minimum is not None else rule.min
     maximum = maximum if maximum is not None else rule.max
     adopted: list[Bounds] = []
     if minimum is None or maximum is None:
-        adopted = [bounds for group in found.groups if (bounds := adopted_bounds(group, found.state)) is not None]
+        adopted = [bounds for group in pool.groups if (bounds := adopted_bounds(group, pool.state)) is not None]
     if maximum is None and not adopted and not problems:
         return None
     if not problems:
@@ -202,10 +204,10 @@ def _pool(found: _Found, everybody: Iterable[NodeGroup]) -> AnyPool | None:
         minimum = minimum if minimum is not None else min(LARGEST_COUNT, sum(bounds.min for bounds in adopted))
         maximum = maximum if maximum is not None else min(LARGEST_COUNT, sum(bounds.max for bounds in adopted))
     warnings = [
-        _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in found.groups for fault in group.notes
+        _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in pool.groups for fault in group.notes
     ]
-    _check_numbers(found, minimum, maximum, problems, warnings)
-    members = _members(found, rule, strategy, on_failure, everybody)
+    _check_numbers(pool, minimum, maximum, problems, warnings)
+    members = _members(pool, rule, strategy, on_failure, all_groups)
     if problems or minimum is None or maximum is None:
         return InvalidPool(**members, min=minimum, max=maximum, problems=tuple(problems), warnings=tuple(warnings))
     return Pool(**members, min=minimum, max=maximum, warnings=tuple(warnings))
@@ -216,48 +218,48 @@ def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
 
 
 def _check_numbers(
-    found: _Found, minimum: int | None, maximum: int | None, problems: list[Problem], warnings: list[Problem]
+    pool: _Candidate, minimum: int | None, maximum: int | None, problems: list[Problem], warnings: list[Problem]
 ) -> None:
     """What the numbers and the zones say against each other. A pool in use is sized with fewer nodes than zones too."""
     if not problems and minimum is not None and maximum is not None and minimum > maximum:
         problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=minimum, maximum=maximum))
     problems += [
         Problem.of(ProblemKind.NO_ZONE, group=str(group.key))
-        for group in found.groups
+        for group in pool.groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
-    zones = len({group.zone for group in found.groups})
+    zones = len({group.zone for group in pool.groups})
     if not problems and maximum is not None and maximum < zones:
-        in_use = found.state.adopted or any(group.bounds is not None or group.requested for group in found.groups)
+        in_use = pool.state.adopted or any(group.bounds is not None or group.requested for group in pool.groups)
         kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES
         (warnings if in_use else problems).append(Problem.of(kind, maximum=maximum, zones=zones))
 
 
 def _members(
-    found: _Found,
+    pool: _Candidate,
     rule: PoolRule,
     strategy: Strategy | None,
     on_failure: OnFailure | None,
-    everybody: Iterable[NodeGroup],
+    all_groups: Iterable[NodeGroup],
 ) -> dict[str, Any]:
     """The fields of :class:`Members`, but for the warnings."""
-    policy, move = found.policy, found.state.move
+    policy, move = pool.policy, pool.state.move
     # From all groups of the cluster: a step that was done counts also where the group has left the pool since.
-    unplaced = move.still_unplaced(everybody) if move else 0
+    unplaced = move.still_unplaced(all_groups) if move else 0
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only)
     return {
-        "id": found.id,
-        "groups": found.groups,
+        "id": pool.id,
+        "groups": pool.groups,
         "strategy": strategy or rule.strategy or policy.strategy,
         "on_failure": on_failure or rule.on_failure or policy.on_failure,
         "backoff": rule.backoff or policy.backoff,
         "provision_timeout": rule.provision_timeout or policy.provision_timeout,
         "autoscaler": policy.autoscaler,
-        "still": policy.autoscaler_loop * 1.5,
-        "state": found.state,
-        "known_as": found.known_as,
+        "standstill": policy.autoscaler_loop * 1.5,
+        "state": pool.state,
+        "known_as": pool.known_as,
         "unplaced": 0 if request else unplaced,
         "scale_request": request,
     }

@@ -8,10 +8,7 @@ from math import ceil
 from evenkeel.domain.model.values import BadValueError
 
 _NANO = 10**9
-
-
 _LARGEST_BINARY = 2**63 - 1
-
 
 _DECIMAL = {
     "n": Fraction(1, _NANO),
@@ -21,30 +18,14 @@ _DECIMAL = {
     **{unit: Fraction(1000**power) for power, unit in enumerate("kMGTPE", start=1)},
 }
 
-
 _BINARY = {f"{unit}i": Fraction(1024**power) for power, unit in enumerate("KMGTPE", start=1)}
-
-
 _NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
-
-
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,9})", re.ASCII)
-
-
 _MISTAKEN_UNIT = re.compile(r"([kmgtpe])(i?)b?", re.ASCII | re.IGNORECASE)
-
-
 _BYTES = ("b", "byte", "bytes")
-
-
 _LONGEST = 1000  # characters, and powers of ten: what is longer is no amount, and costs memory to work out
-
-
 _DURATION = re.compile(r"\+?((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+", re.ASCII)
-
-
 _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
-
 
 _SECONDS = {
     "ns": Fraction(1, _NANO),
@@ -56,7 +37,6 @@ _SECONDS = {
     "m": Fraction(60),
     "h": Fraction(3600),
 }
-
 
 _HELP = "not a quantity: write a number with or without a unit, such as 4, 500m, 16Gi or 2e9"
 
@@ -80,10 +60,10 @@ def read_quantity(value: object) -> Fraction:
     text = str(value)
     if len(text) > _LONGEST:
         raise BadValueError(f"longer than {_LONGEST} characters: write a number and a unit, such as 16Gi")
-    found = _NUMBER.fullmatch(text)
-    if not found:
+    match = _NUMBER.fullmatch(text)
+    if not match:
         raise BadValueError(_hint(text))
-    sign, number, suffix = found.groups()
+    sign, number, suffix = match.groups()
     whole, _, decimals = number.partition(".")
     amount = Fraction(int(whole + decimals), 10 ** len(decimals)) * _factor(text, number, suffix)
     if _NANO % amount.denominator:

@@ -15,14 +15,14 @@ def few_members(pool: Pool, now: datetime) -> Sighting | None:
 
     Half a list, perhaps: a second look, ``FEW_LAST`` later, must find the same. None: enough are here.
     """
-    seen = pool.state.seen
-    if seen is None or not seen.requested:
+    before = pool.state.seen
+    if before is None or not before.requested:
         return None
-    found = set(seen.requested) & {str(group.key) for group in pool.groups}
-    since = seen.few_since or now
-    if 2 * len(found) > len(seen.requested) or now >= since + FEW_LAST:
+    present = set(before.requested) & {str(group.key) for group in pool.groups}
+    since = before.few_since or now
+    if 2 * len(present) > len(before.requested) or now >= since + FEW_LAST:
         return None
-    return replace(seen, few_since=since)
+    return replace(before, few_since=since)
 
 
 def sight(pool: Pool, now: datetime) -> tuple[Sighting, bool, str]:

@@ -74,20 +74,20 @@ def find_sets(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[tup
 
 
 def _sets_of_one_kind(templates: Mapping[K, NodeTemplate], rule: Similarity) -> list[list[K]]:
-    found: list[_Set[K]] = []
+    sets: list[_Set[K]] = []
     open_: list[_Set[K]] = []
     for key in sorted(templates, key=lambda key: _amounts(templates[key])):
         template = templates[key]
         # Memory only grows from here: a set whose least is too far below now is so for all that follow.
-        open_ = [known for known in open_ if rule.near_in_memory(known.least, template)]
-        home = next((known for known in open_ if known.takes(template, rule)), None)
+        open_ = [candidate for candidate in open_ if rule.near_in_memory(candidate.least, template)]
+        home = next((candidate for candidate in open_ if candidate.takes(template, rule)), None)
         if home is None:
             home = _Set(key, template)
-            found.append(home)
+            sets.append(home)
             open_.append(home)
         else:
             home.add(key, template)
-    return [known.keys for known in found]
+    return [candidate.keys for candidate in sets]
 
 
 def _amounts(template: NodeTemplate) -> Any:

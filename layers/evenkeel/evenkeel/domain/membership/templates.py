@@ -10,20 +10,10 @@ from evenkeel.domain.model.values import shown
 # The syntax of names and values of labels and taints (apimachinery, pkg/util/validation: IsQualifiedName,
 # IsValidLabelValue). What does not follow it can be on no node.
 _NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-
-
 _PREFIX = r"(?=[^/]{1,253}/)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/"
-
-
 _KEY = re.compile(f"({_PREFIX})?{_NAME}", re.ASCII)
-
-
 _VALUE = re.compile(f"({_NAME})?", re.ASCII)
-
-
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
 _WRITE_TAINTS = f"write key=value:Effect, Effect one of {', '.join(_EFFECTS)}"
 
 
@@ -63,7 +53,7 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
     ``key=value,key2=value2``, read as Cluster Autoscaler reads it (clusterapi_unstructured.go, Labels): what follows
     the first ``=`` is the value, whatever it is; an entry without one is left out; nothing is trimmed.
     """
-    found = {}
+    labels = {}
     problems = []
     for part in _parts(text):
         key, equals, value = part.partition("=")
@@ -71,8 +61,8 @@ def read_labels(text: str) -> tuple[dict[str, str], list[str]]:
             problems.append(f"{shown(part)} is no label and left out: write key=value, separated by commas")
             continue
         problems += _odd(part, key, value)
-        found[key] = value
-    return found, problems
+        labels[key] = value
+    return labels, problems
 
 
 def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
@@ -82,7 +72,7 @@ def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
     value and effect may be missing, and the effect may be any word; an entry of another form, or whose key or value
     no node can have, is left out. Of two with the same key and effect the last one holds.
     """
-    found = []
+    taints = []
     problems = []
     for part in _parts(text):
         spec, colon, effect = part.partition(":")
@@ -92,8 +82,8 @@ def read_taints(text: str) -> tuple[tuple[Taint, ...], list[str]]:
             continue
         if effect not in _EFFECTS:
             problems.append(f"{shown(part)} keeps no pod away: {_WRITE_TAINTS}")
-        found.append(Taint(key, value, effect))
-    return _last_of_each(found), problems
+        taints.append(Taint(key, value, effect))
+    return _last_of_each(taints), problems
 
 
 def _parts(text: str) -> Iterator[str]:

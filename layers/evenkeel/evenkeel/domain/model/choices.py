@@ -52,5 +52,4 @@ class OnFailure(StrEnum):
         try:
             return cls(str(value).lower())
         except ValueError:
-            known = ", ".join(member.value for member in cls)
-            raise BadValueError(f"no such treatment of failures: choose one of {known}") from None
+            raise BadValueError("no such treatment of failures", [member.value for member in cls]) from None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Rolling, State
@@ -27,6 +27,7 @@ class Draft:
     held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     contested: bool = False  # somebody keeps putting back what we write
+    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
@@ -107,7 +108,7 @@ class PoolDraft:
     pool: Pool
     now: datetime
     groups: list[Draft]
-    seen: Sighting
+    sighting: Sighting
     grower: str = ""  # key of the group that others have let grow most since the last look
     ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
@@ -134,7 +135,6 @@ class PoolDraft:
         return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
-        """Another problem of the pool."""
         self.problems.append(Problem(kind, facts))
 
     def spoken_for(self) -> int:
@@ -143,14 +143,14 @@ class PoolDraft:
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
         itself.
         """
-        kept = sum(
+        reserved = sum(
             max(0, draft.group.bounds.max - draft.group.requested)
             for draft in self.groups
             if draft.state is State.FROZEN and draft.group.bounds is not None
         )
         if not self.pool.strategy.reserves:
-            return kept
-        return kept + sum(
+            return reserved
+        return reserved + sum(
             max(0, draft.group.owner_min_max - draft.requested)
             for draft in self.groups
             if draft.state is not State.FROZEN and not (draft.state is State.HEALTHY and draft.room)

@@ -94,20 +94,12 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
-    """What we last published on an object: the max, and the target it was published for."""
-
-    max: int
-    target: int
-    state: State
-
-
-@dataclass(frozen=True, kw_only=True)
-class Publication:
-    """What we last wrote to an object, and when."""
+class PublishedBounds:
+    """What we last wrote to an object, and when, as its annotation says."""
 
     at: datetime
-    bounds: Bounds
+    bounds: Bounds | None  # those that stood on the object after that write; None: it does not say
+    state: State = State.HEALTHY  # what the group might do then
     requested: int | None = None  # replicas that stood on the object after that write; None: it does not say
     before: int | None = None  # replicas before it, where the write changed them
 
@@ -172,8 +164,7 @@ class NodeGroup:
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
-    offer: Offer | None = None
-    publication: Publication | None = None
+    published: PublishedBounds | None = None  # None: never, or nobody can read it
     bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
     replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group

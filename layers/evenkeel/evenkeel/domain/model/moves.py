@@ -11,7 +11,7 @@ places it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.groups import NodeGroup
 
@@ -31,8 +31,12 @@ class Move:
 
         On request: what is still to be added, or (negative) still to be given back.
         """
-        done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
-        return max(0, self.unplaced - done) if self.unplaced >= 0 else min(0, self.unplaced - done)
+        steps_done = sum(self.steps.get(str(group.key), 0) for group in groups if group.move == self.id)
+        return max(0, self.unplaced - steps_done) if self.unplaced >= 0 else min(0, self.unplaced - steps_done)
+
+
+# Whoever still needs the nodes after that will have asked again.
+SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,10 @@ class ScaleRequest:
     pool: str = ""  # a pool's name or id
     group: str = ""  # or one of its groups, by key or name
     only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it is too old to be carried out."""
+        return now - self.at > SCALE_REQUEST_KEPT
 
     def fits(self, group: NodeGroup) -> bool:
         """Whether the request says that its pods fit the group's nodes."""

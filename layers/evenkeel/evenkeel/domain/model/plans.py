@@ -4,10 +4,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Offer, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -28,6 +28,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
+    provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property
@@ -40,11 +41,6 @@ class GroupPlan:
         """Whether machines will go."""
         return self.requested < self.group.requested
 
-    @property
-    def offer(self) -> Offer:
-        """What the annotation remembers of this plan."""
-        return Offer(max=self.bounds.max if self.bounds else 0, target=self.requested, state=self.state)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlan:
@@ -55,11 +51,11 @@ class PoolPlan:
     min: int | None
     max: int | None
     valid: bool
-    problems: tuple[Problem, ...]
-    starved: int
-    overcommitted: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
+    problems: tuple[Problem, ...] = ()
+    starved: int = 0
+    overcommitted: bool = False
     known_as: PoolId | None = None  # the pool's former id, where that is what is remembered of it stood under
     unplaced_before: int = 0  # replicas that an interrupted move gave up, as this look found it
     unplaced: int = 0  # of those and of what this plan gives up, what still finds no place

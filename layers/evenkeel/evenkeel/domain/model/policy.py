@@ -48,7 +48,7 @@ class PoolRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What a cluster's record asks for, where the objects themselves do not say."""
+    """Of a whole cluster."""
 
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE

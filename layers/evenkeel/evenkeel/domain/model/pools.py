@@ -25,12 +25,18 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
-    still: timedelta = timedelta(seconds=15)  # for how long others must stand still: one and a half autoscaler loops
+    standstill: timedelta = timedelta(
+        seconds=15
+    )  # for how long others must stand still: one and a half autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
     scale_request: ScaleRequest | None = None  # what was begun on request and not ended
     warnings: tuple[Problem, ...] = ()
+
+    def timeout_of(self, group: NodeGroup) -> timedelta:
+        """Until when a machine of the group is on its way: its own option, else the pool's."""
+        return group.provision_timeout or self.provision_timeout
 
     @property
     def zones(self) -> int:

@@ -45,5 +45,4 @@ class Problem:
 
     @classmethod
     def of(cls, kind: ProblemKind, **facts: Fact) -> "Problem":
-        """A problem, where its rule stands."""
         return cls(kind, facts)

@@ -165,5 +165,4 @@ class Reason:
 
 
 def because(rule: Rule, **facts: Fact) -> Reason:
-    """A reason, where its rule stands."""
     return Reason(rule, facts)

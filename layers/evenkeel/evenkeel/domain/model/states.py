@@ -1,7 +1,7 @@
 """What is remembered between two looks: of a group, of a pool, of a cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
@@ -36,6 +36,15 @@ class GroupState:
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether nothing of the group is written, since somebody keeps putting our bounds back."""
+        return self.contested_since is not None and not self.contested_replicas
+
+    def uncontested(self) -> "GroupState":
+        """As if nobody had ever put anything back: what we want is written again."""
+        return replace(self, contested_since=None, contested_by="", contested_replicas=False, reverts=())
+
+    @property
     def in_trouble(self) -> bool:
         """Whether there is a failure that no success has answered yet."""
         return self.last_failure is not None and (self.last_success is None or self.last_success <= self.last_failure)
@@ -53,7 +62,6 @@ class GroupState:
 
 # Longer than the slowest usual loop of Cluster Autoscaler (--scan-interval 60 s): nothing is taken back unread.
 STANDS = timedelta(seconds=65)
-
 
 # The last nodes of a pool wander to the next zone after 65 s, then after twice as long each time, up to this.
 _LONGEST_TURN = timedelta(hours=1)

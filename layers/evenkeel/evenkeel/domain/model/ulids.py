@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def ulid(at: datetime, chance: bytes) -> str:
+def ulid(at: datetime, random_bytes: bytes) -> str:
     """48 bits of milliseconds and 80 bits of ``chance`` (10 bytes), 26 characters."""
-    number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(chance[:10])
+    number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(random_bytes[:10])
     return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 

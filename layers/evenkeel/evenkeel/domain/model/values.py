@@ -13,11 +13,7 @@ from difflib import get_close_matches
 
 # spec.replicas is an int32 in all three machine APIs.
 LARGEST_COUNT = 2**31 - 1
-
-
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-
-
 _SHOWN = 60
 
 
@@ -42,7 +38,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_printable(one) for one in _SEQUENCE.sub("", text))
+    return "".join(_printable(character) for character in _SEQUENCE.sub("", text))
 
 
 def _printable(character: str) -> str:
@@ -52,9 +48,9 @@ def _printable(character: str) -> str:
     return "?" if category == "Cs" else "" if category in ("Cc", "Cf") else character
 
 
-def near(word: object, names: Iterable[str]) -> str:
+def near(unknown: object, names: Iterable[str]) -> str:
     """The end of an error about an unknown name: the nearest one that exists, or nothing."""
-    nearest = get_close_matches(str(word)[:100], [name for name in names if name], n=1)
+    nearest = get_close_matches(str(unknown)[:100], [name for name in names if name], n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
@@ -72,7 +68,14 @@ class Fault:
 
 
 class BadValueError(ValueError):
-    """A value that cannot be read. The text says what is wrong and what would be right."""
+    """A value that cannot be read. The text says what is wrong and what would be right.
+
+    ``choices``: the words that can be read, where there are few.
+    """
+
+    def __init__(self, problem: str, choices: Iterable[str] = ()) -> None:
+        self.choices = tuple(choices)
+        super().__init__(f"{problem}: choose one of {', '.join(self.choices)}" if self.choices else problem)
 
 
 def read_count(value: object) -> int:

@@ -15,11 +15,11 @@ class Bucket(NamedTuple):
 
 
 def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
-    """How much each vessel gets of ``amount``, dealt one unit at a time to the vessel that stands lowest after it.
+    """How much each bucket gets of ``amount``, dealt one unit at a time to the bucket that stands lowest after it.
 
     Standing is (level + given) / weight; equals go by ``tie``, then by position. What finds no room stays undealt.
     The cost does not depend on ``amount``: the last full level is worked out, only the rest (less than one unit per
-    vessel) is dealt singly. This is also Cluster Autoscaler's balancing rule with all weights 1
+    bucket) is dealt singly. This is also Cluster Autoscaler's balancing rule with all weights 1
     (processors/nodegroupset/balancing_processor.go:79-181).
     """
     # Conditional expressions instead of calls of min and max: this runs twice per pool and scan.
@@ -50,9 +50,9 @@ def water_fill(buckets: Sequence[Bucket], amount: int) -> list[int]:
 
 
 def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) -> tuple[int, int]:
-    """The last level up to which ``amount`` fills vessels of one width, and what is left over then.
+    """The last level up to which ``amount`` fills buckets of one width, and what is left over then.
 
-    From edge to edge upwards: a vessel begins to fill at its level and is full at its level plus room.
+    From edge to edge upwards: a bucket begins to fill at its level and is full at its level plus room.
     """
     edges = [(bucket.level, 1) for bucket in buckets] + [
         (bucket.level + space, -1) for bucket, space in zip(buckets, room, strict=True)
@@ -69,11 +69,11 @@ def _even_height(buckets: Sequence[Bucket], room: Sequence[int], amount: int) ->
 
 
 def _weighted(buckets: Sequence[Bucket], room: Sequence[int], amount: int, unit: int) -> tuple[list[int], list[int]]:
-    """What each vessel holds at the last level that ``amount`` fills, found by bisection, and at the one above it."""
+    """What each bucket holds at the last level that ``amount`` fills, found by bisection, and at the one above it."""
     shapes = [(bucket.weight, bucket.level, space) for bucket, space in zip(buckets, room, strict=True)]
 
     def given(height: int) -> list[int]:
-        """What each vessel holds when all are filled up to ``height`` / ``unit``."""
+        """What each bucket holds when all are filled up to ``height`` / ``unit``."""
         return [
             0 if (depth := height * weight // unit - level) < 0 else depth if depth < space else space
             for weight, level, space in shapes

@@ -33,7 +33,7 @@ def probe_the_unseen(pool: PoolDraft) -> None:
     for draft in pool.groups:
         unseen = draft.state is State.PROBING and draft.requested == 0 and draft.group.invisible_at_zero
         if unseen and draft.room and pool.requested < pool.ceiling:
-            draft.requested = 1
+            draft.requested = draft.probe
             draft.because(Rule.PROBE_UNSEEN)
 
 
@@ -43,9 +43,9 @@ def wait_for_standstill(pool: PoolDraft) -> None:
     What pods need, the autoscaler has ordered again by then; raised at once, it would be ordered twice.
     """
     takes_away = any(draft.requested < draft.group.requested for draft in pool.groups)
-    pool.stood_since = pool.now if takes_away else pool.seen.since
+    pool.stood_since = pool.now if takes_away else pool.sighting.since
     first_seen = pool.pool.state.seen is None
-    ends = pool.stood_since + pool.pool.still
+    ends = pool.stood_since + pool.pool.standstill
     pool.raises = not pool.pool.autoscaler or first_seen or pool.now >= ends
 
 
@@ -70,7 +70,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
     probing = [draft for draft in pool.groups if draft.state is State.PROBING and draft.probe and draft.room]
     for draft in sorted(probing, key=lambda draft: (draft.requested, draft.tie))[:allowed]:
         missing -= 1
-        draft.requested += 1
+        draft.requested += draft.probe
         draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     pool.missing = missing
 

@@ -31,9 +31,9 @@ def redistribute(pool: PoolDraft) -> None:
     requested = pool.requested
     unplaced = min(unplaced, max(0, maximum - requested))
     placed = min(unplaced, room)
-    given = _give_up(pool, room - placed if moving else None)
+    released = _give_up(pool, room - placed if moving else None)
     if moving:
-        placed += min(given, max(0, maximum - (requested - given) - placed))
+        placed += min(released, max(0, maximum - (requested - released) - placed))
     for draft, more in raise_together(takers, placed):
         draft.journal_delta = more
         draft.because(Rule.TAKES_ON, count=more)
@@ -43,22 +43,22 @@ def redistribute(pool: PoolDraft) -> None:
 def _give_up(pool: PoolDraft, room: int | None) -> int:
     """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
     takers = any(draft.state is State.HEALTHY and draft.room > 0 for draft in pool.groups)
-    given = 0
+    released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
-        if not takers or (room is not None and given >= room):
+        if not takers or (room is not None and released >= room):
             draft.stuck_kept = draft.stuck
             draft.because(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue
         lowest = _lowest(pool, draft)
-        if room is not None and draft.requested - lowest > room - given:
-            homeless = draft.requested - lowest - (room - given)
+        if room is not None and draft.requested - lowest > room - released:
+            homeless = draft.requested - lowest - (room - released)
             draft.stuck_kept += homeless
             lowest += homeless
             draft.because(Rule.STUCK_WITHOUT_TAKER, count=homeless)
-        given += _lower(pool, draft, lowest)
-    return given
+        released += _lower(pool, draft, lowest)
+    return released
 
 
 def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
@@ -77,13 +77,13 @@ def _all_stay(pool: PoolDraft, draft: Draft) -> bool:
 
 def _lowest(pool: PoolDraft, draft: Draft) -> int:
     """The least that a failing group may request: what lives, what would fail elsewhere too, what owners insist on."""
-    kept = min(draft.stuck, draft.held)
-    if kept:
-        draft.stuck_kept = kept
-        draft.because(Rule.STUCK_SAME_FAILURE, count=kept)
-    lowest = max(draft.alive + kept, min(draft.owner_min, draft.requested))
-    if lowest > draft.alive + kept:
-        count = lowest - draft.alive - kept
+    held = min(draft.stuck, draft.held)
+    if held:
+        draft.stuck_kept = held
+        draft.because(Rule.STUCK_SAME_FAILURE, count=held)
+    lowest = max(draft.alive + held, min(draft.owner_min, draft.requested))
+    if lowest > draft.alive + held:
+        count = lowest - draft.alive - held
         if draft.replicas_are_ours:
             draft.because(Rule.STUCK_BY_WORKER, count=count, minimum=lowest)
         else:
@@ -129,10 +129,10 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         if draft.state is State.FROZEN or held:
             continue
         spare = max(0, draft.requested - max(draft.group.running, draft.owner_min))
-        made = [m for m in draft.group.machines or () if not m.has_node and not m.deleting]
-        ages = sorted((machine.created_at.timestamp() for machine in made if not machine.preserved), reverse=True)
+        machines = [machine for machine in draft.group.machines or () if not machine.has_node and not machine.deleting]
+        ages = sorted((machine.created_at.timestamp() for machine in machines if not machine.preserved), reverse=True)
         # A replica that has not even a Machine object yet is the newest of all.
-        newest = [float("inf")] * max(0, draft.group.waiting - len(made)) + ages
+        newest = [float("inf")] * max(0, draft.group.waiting - len(machines)) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         pool.groups[i].requested -= 1

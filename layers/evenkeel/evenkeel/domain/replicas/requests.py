@@ -8,7 +8,7 @@ never got (kubernetes/autoscaler#3693): one at a time from the largest group abo
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import PoolId, State
@@ -19,9 +19,6 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
-
-# Whoever still needs the nodes after that will have asked again.
-SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
 def share_out(
@@ -34,41 +31,41 @@ def share_out(
 
     Whoever is not first in its pool waits for the next look.
     """
-    taken = {pool.id: pool.scale_request for pool in pools if pool.scale_request is not None}
+    assigned = {pool.id: pool.scale_request for pool in pools if pool.scale_request is not None}
     begun = {state.move.request: id for id, state in states.items() if state.move is not None and state.move.request}
     waiting = sorted(scale_requests, key=lambda request: (request.at, request.id))
     index = _Index(pools if waiting else ())
     refusals = []
     for request in waiting:
         pool = begun.get(request.id)
-        if pool in taken:
+        if pool in assigned:
             # Its hour began when it was asked for, however often it was begun.
-            taken[pool] = replace(taken[pool], at=request.at)
+            assigned[pool] = replace(assigned[pool], at=request.at)
             continue
         candidates = index.concerned(request)
         problem = _refused(request, pool, candidates, index, now)
-        if problem is None and (first := taken.setdefault(candidates[0].id, request)) is not request:
+        if problem is None and (first := assigned.setdefault(candidates[0].id, request)) is not request:
             problem = _problem(ProblemKind.REQUEST_BEHIND_REQUEST, request, first=first.id)
         if problem is not None:
             refusals.append(Refusal(scale_request=request, problem=problem))
-    return taken, refusals
+    return assigned, refusals
 
 
 def _refused(
     request: ScaleRequest, begun_in: PoolId | None, candidates: Sequence[AnyPool], index: "_Index", now: datetime
 ) -> Problem | None:
     """Why no pool takes a request; None: the only candidate does."""
-    if now - request.at > SCALE_REQUEST_KEPT:
+    if request.is_over(now):
         return _problem(ProblemKind.REQUEST_TOO_OLD, request)
     if begun_in is not None:
         # Relabelled or deleted meanwhile: nobody can say any more how much of it was done.
         return _problem(ProblemKind.REQUEST_POOL_GONE, request, pool=str(begun_in))
-    named = request.pool or request.group
+    target = request.pool or request.group
     if not candidates:
-        return _problem(ProblemKind.REQUEST_NOWHERE, request, named=named)
+        return _problem(ProblemKind.REQUEST_NOWHERE, request, named=target)
     if len(candidates) > 1:
         pools = ", ".join(str(pool.id) for pool in candidates)
-        return _problem(ProblemKind.REQUEST_AMBIGUOUS, request, named=named, pools=pools)
+        return _problem(ProblemKind.REQUEST_AMBIGUOUS, request, named=target, pools=pools)
     pool = candidates[0]
     if unknown := request.only - index.groups_of(pool):
         names = tuple(sorted(unknown))
@@ -105,8 +102,8 @@ class _Index:
         """The pools that the request may mean."""
         if not request.pool:
             return self._by_group.get(request.group, ()) if request.group else self._pools
-        named = self._by_pool.get(request.pool, ())
-        return [pool for pool in named if not request.group or request.group in self.groups_of(pool)]
+        pools = self._by_pool.get(request.pool, ())
+        return [pool for pool in pools if not request.group or request.group in self.groups_of(pool)]
 
 
 def begin_request(pool: PoolDraft) -> None:
@@ -120,7 +117,7 @@ def carry_out_request(pool: PoolDraft) -> None:
     request = pool.request
     if request is None:
         return
-    if pool.now - request.at > SCALE_REQUEST_KEPT:
+    if request.is_over(pool.now):
         pool.unmet = abs(request.nodes)
     elif request.nodes > 0:
         pool.unmet = _grow(pool, request)
@@ -134,8 +131,8 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver. The room that frozen
     groups keep is spoken for where headroom is dealt out: else the maxima would pass PoolMaximum.
     """
-    kept = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    allowed = min(request.nodes, max(0, pool.pool.max - kept - pool.requested))
+    reserved = pool.spoken_for() if pool.pool.strategy.reserves else 0
+    allowed = min(request.nodes, max(0, pool.pool.max - reserved - pool.requested))
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
@@ -166,7 +163,7 @@ def _caps(pool: PoolDraft) -> list[int | None]:
     ordered twice. That is no limit for us: there it is what the strategy says now.
     """
     published = [None if draft.group.bounds is None else draft.group.bounds.max for draft in pool.groups]
-    ours = [draft.group.is_ordered_by_us(pool.now, pool.pool.provision_timeout) for draft in pool.groups]
+    ours = [draft.group.is_ordered_by_us(pool.now, draft.provision_timeout) for draft in pool.groups]
     if not any(ours):
         return published
     sizes = pool.pool.strategy.size(pool)

@@ -79,11 +79,11 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
-        what = f"{involved.apiVersion} {involved.kind}"
-        return ignored("no failure", f"kubernetes event: {shown(what)} is no machine of a known API")
+        subject = f"{involved.apiVersion} {involved.kind}"
+        return ignored("no failure", f"kubernetes event: {shown(subject)} is no machine of a known API")
     if detail.type != "Warning" or detail.reason not in REASONS:
-        what = f"{detail.type} {detail.reason}"
-        return ignored("no failure", f"kubernetes event: {shown(what)} reports no failed machine")
+        subject = f"{detail.type} {detail.reason}"
+        return ignored("no failure", f"kubernetes event: {shown(subject)} reports no failed machine")
     if not detail.clusterName:
         why = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
         return ignored("malformed", f"kubernetes event: detail: {why}")

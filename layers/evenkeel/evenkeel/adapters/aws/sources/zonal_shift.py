@@ -28,7 +28,7 @@ class _Shift(EventPart):
     metadata: ShiftedZone
 
 
-def _shift(by: str, *, impaired: bool) -> Parser:
+def _shift(source: str, *, impaired: bool) -> Parser:
     def parse(event: Mapping[str, Any]) -> InboundEvent:
         envelope = read_model(Envelope, event, "zonal shift event")
         detail = read_model(_Shift, event.get("detail"), "zonal shift event: detail")
@@ -38,7 +38,7 @@ def _shift(by: str, *, impaired: bool) -> Parser:
             impaired=impaired,
             at=envelope.time,
             until=None,  # the event has no end; RecordZoneShift knows the longest
-            by=by,
+            by=source,
             id=envelope.id,
         )
 

@@ -96,8 +96,8 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
     if status.get("phase") != "Failed":
         return False
     # Not in effect yet. The node's annotation would win, but nodes are not read.
-    wish = get_path(machine, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
-    return wish in _ASKS_TO_PRESERVE
+    annotation = get_path(machine, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
+    return annotation in _ASKS_TO_PRESERVE
 
 
 def _reference(value: Any) -> Reference | None:

@@ -84,7 +84,7 @@ class ClusterTopology(BoundsOwner):
             if get_path(entry, ("name",)) == name:
                 metadata = entry.get("metadata") or {}
                 merged = {**(metadata.get("annotations") or {}), **annotations}
-                kept = {key: value for key, value in merged.items() if value is not None}
-                entry = {**entry, "metadata": {**metadata, "annotations": kept}}
+                remaining = {key: value for key, value in merged.items() if value is not None}
+                entry = {**entry, "metadata": {**metadata, "annotations": remaining}}
             entries.append(entry)
         return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}

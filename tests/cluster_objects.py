@@ -1,0 +1,118 @@
+"""A sandbox cluster's node groups, as people, GitOps tools and Cluster Autoscaler read and write them: zone by zone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from sandbox.kube.schema import Object
+from sandbox.kube.world import Cluster
+
+AUTOSCALERS = "machineautoscalers.autoscaling.openshift.io"
+CLUSTERS = "clusters.cluster.x-k8s.io"
+
+
+class ClusterObjects:
+    """One pool with one node group per zone. ``cluster_class``: the bounds stand in the Cluster's topology."""
+
+    cluster_class = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        (pool,) = cluster.pools.values()
+        self.zones = tuple(pool.zones)
+        self.flavour = cluster.flavour
+        self.machine_api = FLAVOURS[cluster.flavour]
+        self.namespace = cluster.namespace
+        self.api = cluster.api
+        self.objects = cluster.store
+        self.controllers = cluster.controllers
+        self.cloud = cluster.cloud
+        self.scalables = f"{self.machine_api.scalables[0].plural}.{self.machine_api.group}"
+        self.machine_resource = f"{self.machine_api.machine.plural}.{self.machine_api.group}"
+
+    # -- reading
+    def items(self) -> dict[str, Object]:
+        """The scalables, by zone."""
+        return {self._zone(item): item for item in self.objects.list(self.scalables)}
+
+    def item(self, zone: str) -> Object:
+        return self.items()[zone]
+
+    def name_of(self, zone: str) -> str:
+        return str(self.item(zone)["metadata"]["name"])
+
+    def replicas(self) -> dict[str, int]:
+        """Requested per zone."""
+        return {zone: item["spec"].get("replicas", 0) for zone, item in self.items().items()}
+
+    def machines(self) -> dict[str, Object]:
+        return {item["metadata"]["name"]: item for item in self.objects.list(self.machine_resource)}
+
+    def bounds(self, zone: str) -> tuple[int, int]:
+        """The bounds of a zone's group, where they are owned. KeyError or ValueError where nobody can read them."""
+        owner = self.owner(zone)
+        if owner["kind"] == "MachineAutoscaler":
+            return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
+        annotations = self.annotations(zone)
+        return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
+
+    def owner(self, zone: str) -> Object:
+        """The object that owns the bounds: the scalable, its MachineAutoscaler, or the Cluster that has it made."""
+        if self.cluster_class:
+            (cluster,) = self.objects.list(CLUSTERS)
+            return cluster
+        item = self.item(zone)
+        scalers = self.objects.list(AUTOSCALERS) if self.flavour == "openshift" else []
+        owners = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
+        return owners.get(item["metadata"]["name"], item)
+
+    def annotations(self, zone: str) -> dict[str, str]:
+        """The annotations that stand with a zone's bounds, wherever that is."""
+        owner = self.owner(zone)
+        if owner["kind"] == "Cluster":
+            owner = next(entry for entry in topology_entries(owner) if entry["name"] == zone)
+        return dict(owner["metadata"].get("annotations") or {})
+
+    # -- writing
+    def change(self, zone: str, patch: Object, manager: str = "test") -> None:
+        """Somebody edits a zone's scalable."""
+        self.patch(self.item(zone), patch, manager)
+
+    def set_bounds(self, zone: str, low: int, high: int, manager: str = "test") -> None:
+        """Somebody gives a zone's group other bounds."""
+        owner = self.owner(zone)
+        if owner["kind"] == "MachineAutoscaler":
+            self.patch(owner, {"spec": {"minReplicas": low, "maxReplicas": high}}, manager)
+        else:
+            bounds = {self.machine_api.min_key: str(low), self.machine_api.max_key: str(high)}
+            self.annotate(zone, bounds, manager)
+
+    def annotate(self, zone: str, annotations: Mapping[str, str], manager: str = "test") -> None:
+        """Somebody edits the annotations that stand with a zone's bounds."""
+        owner = self.owner(zone)
+        patch: Object = {"metadata": {"annotations": dict(annotations)}}
+        if owner["kind"] == "Cluster":
+            entries = topology_entries(owner)
+            next(entry for entry in entries if entry["name"] == zone)["metadata"]["annotations"] |= annotations
+            patch = {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
+        self.patch(owner, patch, manager)
+
+    def scale(self, zone: str, replicas: int, manager: str = "cluster-autoscaler") -> None:
+        """The scale subresource without a version: Cluster Autoscaler's way, and kubectl's."""
+        self.objects.scale(self.scalables, self.namespace, self.name_of(zone), replicas, manager=manager)
+
+    def patch(self, item: Object, patch: Object, manager: str = "test") -> None:
+        resource = f"{item['kind'].lower()}s.{item['apiVersion'].partition('/')[0]}"
+        self.objects.patch(resource, self.namespace, item["metadata"]["name"], patch, manager=manager)
+
+    def _zone(self, item: Object) -> str:
+        name: str = item["metadata"]["name"]
+        if self.flavour == "gardener":
+            return self.zones[int(name[-1]) - 1]
+        return next(zone for zone in self.zones if name.endswith(zone))
+
+
+def topology_entries(cluster: Object) -> list[Object]:
+    """The machine deployments of a Cluster's topology."""
+    entries: list[Object] = cluster["spec"]["topology"]["workers"]["machineDeployments"]
+    return entries

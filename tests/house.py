@@ -1,0 +1,171 @@
+"""The use cases of a stack with every port in memory: a registered cluster, its operator and its worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import BadRequestError
+from evenkeel.application.failure import RecordFailure
+from evenkeel.application.operate import Operate, answer_of_error
+from evenkeel.application.ports import Clusters
+from evenkeel.application.rebalance import Rebalance
+from evenkeel.application.request_scale import RequestScale
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.zones import RecordZoneShift
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.writes import Patch
+from tests.builders import MINUTE, key, zones
+from tests.fakes import (
+    FakeBus,
+    FakeClock,
+    FakeCluster,
+    FakeClusters,
+    FakeQueue,
+    InMemoryStore,
+    Journal,
+    plenty,
+    register,
+)
+
+NUMBERS = [{"name": "workers", "min": 3, "max": 12}]
+RECORD = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+
+
+class House:
+    """A registered cluster `demo` with one pool of three zones; further fields are the record's.
+
+    Who gives a store of their own has registered there what they want; ``clusters`` are opened in the place of `demo`.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[NodeGroup] | None = None,
+        *,
+        stack_dry_run: bool = False,
+        store: InMemoryStore | None = None,
+        clock: FakeClock | None = None,
+        clusters: Clusters | None = None,
+        **fields: Any,
+    ) -> None:
+        self.journal, self.clock, self.queue, self.bus = Journal(), clock or FakeClock(), FakeQueue(), FakeBus()
+        found = zones((2, 2, 2), bounds=[(1, 9)] * 3) if groups is None else groups
+        self.cluster = FakeCluster(found, self.journal)
+        self.clusters: Any = clusters or FakeClusters({"demo": self.cluster})
+        self.store = store or InMemoryStore(self.journal)
+        if store is None:
+            register(self.store, **{"dry_run": None, "pools": NUMBERS, **fields})
+        chance = count()
+        heard: dict[str, Any] = {"store": self.store, "queue": self.queue, "clock": self.clock}
+        ports = {**heard, "clusters": self.clusters, "dry_run": stack_dry_run}
+        ports["random_bytes"] = lambda size: next(chance).to_bytes(size)
+        self.rebalance = Rebalance(**ports, bus=self.bus)
+        self.operate = Operate(**ports)
+        self.record_failure = RecordFailure(**heard)
+        self.record_zone_shift = RecordZoneShift(**heard)
+        self.request_scale = RequestScale(**heard)
+
+    # ---------------------------------------------------------------- acts
+    def ask(self, action: str, cluster: str | None = "demo", **more: Any) -> dict[str, Any]:
+        """What the operator answers."""
+        answer = self.operate({"action": action, **({} if cluster is None else {"cluster": cluster}), **more}, plenty)
+        json.dumps(answer)
+        assert "\n" not in answer["message"]
+        return answer
+
+    def refused(self, action: str, **more: Any) -> str:
+        """The one sentence with which the operator refuses."""
+        with pytest.raises(BadRequestError) as caught:
+            self.ask(action, **more)
+        answer = answer_of_error(caught.value)
+        assert answer["retry"] is False
+        return str(answer["message"])
+
+    def run(self, remaining: Callable[[], float] = plenty) -> RunSummary:
+        """The worker's run of the next minute; backoffs in these tests are far from their ends."""
+        self.clock.at += MINUTE
+        return self.rebalance("demo", "a test", remaining)
+
+    def runs(self, times: int) -> None:
+        for _ in range(times):
+            self.run()
+
+    def settle(self) -> None:
+        """Runs until nothing is written and no second look asked for any more; a world that never rests fails here."""
+        for _ in range(8):
+            asked = len(self.queue.second_looks)
+            if not self.run().written and asked == len(self.queue.second_looks):
+                return
+        raise AssertionError("never at rest")
+
+    def fail(self, zone: str, policy: BackoffPolicy | None = None, *, pool: str = "workers") -> None:
+        """From now on the zone's group is in backoff."""
+        policy = policy or BackoffPolicy()
+        state = record_failure(GroupState(), self.clock.at, FailureClass.CAPACITY, "no room", policy)
+        self.store.save_group("demo", key(zone, pool=pool), state, None)
+
+    def register_another(self, name: str, cluster: FakeCluster | Exception) -> None:
+        register(self.store, name)
+        self.clusters.by_id[name] = cluster
+
+    def answer_writes(self, error: Exception | None, names: str = "") -> list[str]:
+        """From now on writes to groups whose names begin so end in this error, or none; returns the names tried."""
+        tried: list[str] = []
+
+        def answer(patch: Patch) -> None:
+            tried.append(patch.plan.group.key.name)
+            if error is not None and tried[-1].startswith(names):
+                raise error
+
+        self.cluster.before_apply = answer
+        return tried
+
+    def scale(self, zone: str, nodes: int, **fields: Any) -> None:
+        """Somebody else changes what the zone's group requests, and all of it runs."""
+        self.cluster.change(key(zone), requested=nodes, running=nodes, **fields)
+
+    # ---------------------------------------------------------------- what is known
+    @property
+    def record(self) -> Any:
+        return self.store.load("demo").record
+
+    @property
+    def control(self) -> Any:
+        return self.store.load("demo").control
+
+    @property
+    def state(self) -> Any:
+        return self.store.load("demo").state
+
+    def group_state(self, zone: str = "a") -> Any:
+        return self.state.groups[key(zone)]
+
+    def bounds(self) -> list[tuple[int, int]]:
+        groups = sorted(self.cluster.groups.values(), key=lambda group: group.key)
+        return [(group.bounds.min, group.bounds.max) for group in groups if group.bounds]
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """The newest first."""
+        return [dict(decision) for decision in self.store.decisions("demo", 100)]
+
+    def outcomes(self) -> list[str]:
+        """Of the newest decision, per group in zone order."""
+        return [group["outcome"] for group in self.decisions()[0]["pool"]["groups"]]
+
+    def patched(self, since: int = 0) -> set[str]:
+        """The names of the groups that were patched, after so many patches."""
+        return {patch.plan.group.key.name for patch in self.cluster.applied[since:]}
+
+
+def replaced_first(groups: Sequence[NodeGroup], **fields: Any) -> list[NodeGroup]:
+    """These groups, the first of them with other fields."""
+    return [replace(groups[0], **fields), *groups[1:]]
