@@ -278,6 +278,14 @@ class TestAfterACrash:
         assert requested(pool) == (0, 0)
         assert pool.missing == 4
 
+    def test_a_restore_carries_it_out_and_does_not_wait_for_what_finds_no_room(self) -> None:
+        members = zones((2, 2), bounds=[(0, 9)] * 2, has_adopted=True)
+        for maximum, expected, leaves in ((10, 7, False), (4, 4, True)):
+            policy = replace(numbers(0, maximum), restoring=True)
+            pool = grown(members, policy=policy, pools=self.begun(3, {str(key("a")): 3}))
+            assert sum(requested(pool)) == expected
+            assert {planned.leaves for planned in pool.groups} == {leaves}
+
     def test_of_a_pool_that_is_gone_it_is_not_begun_again_under_another_name(self) -> None:
         pools = {replace(ID, name="old"): PoolState(move=Move(id=BEGUN, unplaced=4, request="r"))}
         request = ScaleRequest(id="r", nodes=4, at=NOW, group=str(key("a")))
