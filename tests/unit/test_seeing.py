@@ -278,64 +278,64 @@ class TestQuiet:
 
 
 class TestTheClockOfAGroup:
-    """``see`` alone, where minutes need no world."""
+    """``observe_health`` alone, where minutes need no world."""
 
     def observe_health(self, looked: NodeGroup, state: GroupState | None, minute: float) -> GroupState | None:
         return observe_health(looked, state, NOW + minute * MINUTE, BACKOFF, 15 * MINUTE)
 
     def test_every_node_that_comes_starts_it_anew(self) -> None:
-        state = self.see(group("a", 6, running=2), None, 0)
-        state = self.see(group("a", 6, running=3), state, 14)
-        assert self.see(group("a", 6, running=3), state, 28.9) is state
-        late = self.see(group("a", 6, running=3), state, 29)
+        state = self.observe_health(group("a", 6, running=2), None, 0)
+        state = self.observe_health(group("a", 6, running=3), state, 14)
+        assert self.observe_health(group("a", 6, running=3), state, 28.9) is state
+        late = self.observe_health(group("a", 6, running=3), state, 29)
         assert late.failure_class is FailureClass.TIMEOUT
 
     def test_a_node_that_goes_does_not(self) -> None:
-        state = self.see(group("a", 6, running=3), None, 0)
-        state = self.see(group("a", 6, running=2), state, 10)
-        state = self.see(group("a", 6, running=3), state, 12)
-        late = self.see(group("a", 6, running=3), state, 15)
+        state = self.observe_health(group("a", 6, running=3), None, 0)
+        state = self.observe_health(group("a", 6, running=2), state, 10)
+        state = self.observe_health(group("a", 6, running=3), state, 12)
+        late = self.observe_health(group("a", 6, running=3), state, 15)
         assert late.failures == 1
 
     def test_nothing_waited_for_stops_it(self) -> None:
-        state = self.see(group("a", 3, running=2), None, 0)
-        state = self.see(group("a", 2), state, 5)
+        state = self.observe_health(group("a", 3, running=2), None, 0)
+        state = self.observe_health(group("a", 2), state, 5)
         assert state.waiting_since is None
-        state = self.see(group("a", 3, running=2), state, 10)
-        state = self.see(group("a", 3, running=2), state, 24)
+        state = self.observe_health(group("a", 3, running=2), state, 10)
+        state = self.observe_health(group("a", 3, running=2), state, 24)
         assert state.failures == 0
 
     def test_a_group_that_goes_on_missing_its_time_doubles_its_backoff_each_time(self) -> None:
         state: GroupState | None = None
         for minute in range(0, 61):
-            state = self.see(group("a", 3, running=2), state, minute)
+            state = self.observe_health(group("a", 3, running=2), state, minute)
         assert state.failures == 3  # at 15, 30 and 45 min; the one at 60 falls into the 20 minutes of the third
 
     def test_a_thaw_starts_it_and_a_frost_does_not_let_it_run_on(self) -> None:
         frozen = group("a", 4, running=2, frozen_because=stated("it is paused"))
-        assert self.see(frozen, None, 0) is None
-        state = self.see(group("a", 4, running=2), None, 40)
+        assert self.observe_health(frozen, None, 0) is None
+        state = self.observe_health(group("a", 4, running=2), None, 40)
         assert state.failures == 0
         # Fourteen minutes of waiting, an hour of rolling update, and on it goes: the hour does not count.
-        stopped = self.see(frozen, state, 54)
-        assert self.see(frozen, stopped, 55) is stopped
-        thawed = self.see(group("a", 4, running=2), stopped, 114)
+        stopped = self.observe_health(frozen, state, 54)
+        assert self.observe_health(frozen, stopped, 55) is stopped
+        thawed = self.observe_health(group("a", 4, running=2), stopped, 114)
         assert thawed.failures == 0
-        late = self.see(group("a", 4, running=2), thawed, 129)
+        late = self.observe_health(group("a", 4, running=2), thawed, 129)
         assert late.failures == 1
 
     def test_a_failure_from_the_future_counts_from_now(self) -> None:
         looked = machines(group("a", 3, running=2), MINUTE)
         (*ran, new) = looked.machines or ()
         failed = replace(new, failure=MachineFailure(code="X", message="", at=NOW + 60 * MINUTE))
-        state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
+        state = self.observe_health(replace(looked, machines=(*ran, failed)), None, 0)
         assert state.last_failure == NOW
 
     def test_a_machine_that_is_going_already_is_not_judged(self) -> None:
         looked = machines(group("a", 3, running=2), MINUTE)
         (*ran, new) = looked.machines or ()
         failed = replace(new, deleting=True, failure=MachineFailure(code="X", message="", at=NOW))
-        state = self.see(replace(looked, machines=(*ran, failed)), None, 0)
+        state = self.observe_health(replace(looked, machines=(*ran, failed)), None, 0)
         assert state.failures == 0
 
     def test_a_failure_from_the_future_is_the_same_failure_at_the_next_look_and_hides_no_success(self) -> None:
@@ -345,19 +345,19 @@ class TestTheClockOfAGroup:
         looked = replace(looked, machines=(*ran, replace(new, failure=ahead)))
         state: GroupState | None = None
         for minute in (0, 1, 3, 6, 9):
-            state = self.see(looked, state, minute)
+            state = self.observe_health(looked, state, minute)
         assert (state.failures, state.last_failure) == (1, NOW)
-        over = self.see(group("a", 3), state, 10)
+        over = self.observe_health(group("a", 3), state, 10)
         assert over is not None
         assert state_at(over, NOW + 10 * MINUTE, None, BACKOFF) is State.HEALTHY
 
     def test_a_failure_that_the_autoscaler_tells_again_in_the_past_ends_no_success(self) -> None:
         ahead = MachineFailure(code="OutOfResources", message="", at=NOW + 2 * MINUTE)
-        state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
-        state = self.see(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
-        state = self.see(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
+        state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), None, 0)
+        state = self.observe_health(group("a", 3, running=2, autoscaler_failure=ahead), state, 3)
+        state = self.observe_health(group("a", 3, running=3, autoscaler_failure=ahead), state, 6)
         assert not state.in_trouble
-        assert self.see(group("a", 3, autoscaler_failure=ahead), state, 7) is state
+        assert self.observe_health(group("a", 3, autoscaler_failure=ahead), state, 7) is state
 
 
 class TestWhatIsHeld:
