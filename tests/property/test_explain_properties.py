@@ -56,7 +56,8 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
         top = min(top, group.worker_range.max) if group.worker_range else top
         known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
-        for bounds in (group.bounds, plan.bounds, group.worker_range, pool.adopted.get(str(group.key))):
+        published = group.published.bounds if group.published else None
+        for bounds in (group.bounds, plan.bounds, group.worker_range, published, pool.adopted.get(str(group.key))):
             known |= {bounds.min, bounds.max} if bounds else set()
     return {number for number in known if number is not None}
 
