@@ -1,7 +1,5 @@
 """Node groups as numbers, and a loop of the autoscaler's model that is carried out on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A sandbox cluster's node groups, as people, GitOps tools and Cluster Autoscaler read and write them: zone by zone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS

@@ -1,7 +1,5 @@
 """The application's ports in memory. The store passes the same tests as the table (integration/test_store.py)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

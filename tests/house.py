@@ -1,7 +1,5 @@
 """The use cases of a stack with every port in memory: a registered cluster, its operator and its worker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

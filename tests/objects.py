@@ -1,7 +1,5 @@
 """Objects of the three machine APIs as their own tools make them: what `kubectl get -o json` shows, status included."""
 
-from __future__ import annotations
-
 from typing import Any
 
 Object = dict[str, Any]

@@ -5,8 +5,6 @@ is a step; nobody waits. What is watched: how many of the nodes that pods want r
 ever removed a machine that had a node.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field

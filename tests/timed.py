@@ -1,7 +1,5 @@
 """A stack over simulated time: what SQS and Lambda do with requests for looks, without either and without waiting."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """Servers on this machine that are no API server: each says to whoever connects what a test has it say."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

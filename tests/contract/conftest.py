@@ -1,7 +1,5 @@
 """One suite, two servers: every test here runs against the simulated API and against a real kube-apiserver."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What Evenkeel relies on in a Kubernetes API, on the simulated one and on a real one."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

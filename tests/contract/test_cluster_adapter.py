@@ -3,8 +3,6 @@
 Tests that count requests or need a fault are for the simulated API alone; everything else runs against both.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import socket

@@ -1,7 +1,5 @@
 """What the simulated API offers beyond a real one: faults, a request log, and the same rules in process."""
 
-from __future__ import annotations
-
 import http.client
 import ssl
 from collections.abc import Iterator

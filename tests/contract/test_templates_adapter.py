@@ -1,7 +1,5 @@
 """What nodes look like, read with the rights that deploy/kubernetes gives: what is found, and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Built artefacts for the end-to-end tests: the deployable one, and its twin for this machine."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -6,8 +6,6 @@ of the user guide on Outputs, DependsOn and DeletionPolicy. Functions that need 
 (Fn::ForEach, Fn::Length, Fn::ToJsonString) are nowhere among them: our template does not use it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

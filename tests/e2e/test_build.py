@@ -1,7 +1,5 @@
 """What `sam build` makes is what Lambda needs: arm64, compiled, small, and without a second boto3."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

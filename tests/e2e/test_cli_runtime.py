@@ -1,7 +1,5 @@
 """`evenkeel ACTION --stack` against the built functions in Lambda's real runtime client."""
 
-from __future__ import annotations
-
 import json
 from contextlib import ExitStack
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The built artefact in Lambda's real runtime client, fed with the events that people are told to try."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The page in a real browser: nothing runs that should not, nothing is cut off, and there is something to see."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

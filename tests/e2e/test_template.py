@@ -1,7 +1,5 @@
 """template.yaml, held to what the documents promise: least privilege, nowhere to lose a message, careful defaults."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Functions stand in template.yaml only where CloudFormation supports them: no linter says so before a deployment."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """AWS endpoints for the integration tests: moto's server here, or whatever AWS_ENDPOINT_URL names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What the stages of integration and end-to-end tests share: a deployment, its functions, and clusters beside it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -3,8 +3,6 @@
 In simulated time: what `python -m bench.big_outage` prints, for docs/outages.md.
 """
 
-from __future__ import annotations
-
 from bench.big_outage import INVOCATION, BigOutage
 
 

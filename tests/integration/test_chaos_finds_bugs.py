@@ -3,8 +3,6 @@
 Each story is told twice: to the code as it is, which it must leave unharmed, and to the code with the bug.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta

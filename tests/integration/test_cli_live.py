@@ -1,7 +1,5 @@
 """`evenkeel plan --kubeconfig`: the command reads a cluster and writes nothing to it."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

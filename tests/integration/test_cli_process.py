@@ -1,7 +1,5 @@
 """`evenkeel plan` as a process: what a shell sees. Each costs half a second, so there are few."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`evenkeel ACTION --stack`: the command, boto3 and the real operator function, from a laptop to a cluster and back."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator

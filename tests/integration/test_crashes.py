@@ -5,8 +5,6 @@ bounds that Cluster Autoscaler can live with; and at the end: the sum of request
 byte for byte, and no move left open.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """What docs/dead-letters.md says: what lands there, how it is read, and that it can be sent again."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -3,8 +3,6 @@
 Real use case, real adapter, simulated API whose controllers delete in each flavour's own order (tests/crashing.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Where an EKS cluster is, asked of AWS's API as the function asks it: by botocore, wherever AWS_ENDPOINT_URL leads."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Failure and zone events on AWS endpoints: the template's rules let them through, the function hears them, once."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The four functions through the template's own wiring: schedule, rules and queues lead to handlers and clusters."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Real use case, real adapter, simulated API (tests/crashing.py), every step of the run.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """API servers that mean harm, on this machine: each costs a look its time and no more, and no memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import resource

@@ -3,8 +3,6 @@
 In a cluster: rbac.yaml and the admission policy. In AWS: the roles of template.yaml, their conditions included.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 A part of what `python -m bench.outages` plays, in simulated time: the table in docs/outages.md.
 """
 
-from __future__ import annotations
-
 from statistics import mean
 
 import pytest

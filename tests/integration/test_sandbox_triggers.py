@@ -1,7 +1,5 @@
 """The sandbox plays Lambda's part; these tests hold it to Lambda's rules, with small functions of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ With `--hypothesis-profile=explore -o faulthandler_timeout=0` it looks further, 
 as it is let.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta

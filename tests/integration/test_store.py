@@ -1,7 +1,5 @@
 """The state, in the table that template.yaml describes and in the memory that unit tests use: one set of promises."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

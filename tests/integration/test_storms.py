@@ -3,8 +3,6 @@
 What `python -m bench.storms` prints for docs/quiet.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The CloudWatch widget: HTML for whoever may look at a dashboard, and nothing that they could change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

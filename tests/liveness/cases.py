@@ -3,8 +3,6 @@
 A drawn case asks only for what can be had: see :func:`can_be_met`. All times are whole seconds from the start.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, fields, replace
 

@@ -9,8 +9,6 @@ others have ordered it does not; a node that nobody needs for ten minutes goes, 
 Nothing in here knows how a strategy sizes a group.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

@@ -1,7 +1,5 @@
 """From a case that fails to a smaller one that fails as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

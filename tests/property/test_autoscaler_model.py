@@ -1,7 +1,5 @@
 """The model of Cluster Autoscaler, whatever groups and demand: what it never does, and what it does in the end."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Growth on request, whatever the pool looks like: never past a max, never where the pods do not fit, and even."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

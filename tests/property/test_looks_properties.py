@@ -1,7 +1,5 @@
 """When a cluster is looked at again: one look is due at any time, and what does not change is left in peace."""
 
-from __future__ import annotations
-
 import heapq
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

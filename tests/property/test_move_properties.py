@@ -1,7 +1,5 @@
 """Moves, as plans: what leaves a failing zone arrives elsewhere, whatever the pool looks like and wherever it stops."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

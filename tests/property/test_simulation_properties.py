@@ -4,8 +4,6 @@ An example is an hour of a cluster. What holds of every plan needs few: it is tr
 test_plan_properties.py (bounds, running nodes), test_demand_properties.py (PoolMaximum) and test_move_properties.py.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

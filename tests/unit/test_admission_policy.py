@@ -1,7 +1,5 @@
 """The admission policy, evaluated in CEL over pairs of objects: what Evenkeel does passes, all else is refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests for nodes, from the event or the operator to the table and the queue."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

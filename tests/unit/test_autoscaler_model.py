@@ -1,7 +1,5 @@
 """The model of Cluster Autoscaler answers as the real one was read and measured to."""
 
-from __future__ import annotations
-
 import pytest
 
 from evenkeel.cli.simulation.autoscaler_model import ClusterAutoscaler, Decrease, Delete, Flags, Increase, Refused

@@ -1,7 +1,5 @@
 """A message that is handled says nothing; one that is not leaves a line and a count, whatever went wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

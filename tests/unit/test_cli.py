@@ -1,7 +1,5 @@
 """`evenkeel plan` from files: its JSON is a contract, and whatever it is given it never shows a traceback."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

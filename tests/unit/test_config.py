@@ -1,7 +1,5 @@
 """What people write down: the environment, cluster records and state files; every bad value is named at once."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

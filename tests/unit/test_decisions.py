@@ -1,7 +1,5 @@
 """A decision that is too large for an item of the table is cut; what is left can be read by all who read decisions."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

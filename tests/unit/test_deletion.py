@@ -1,7 +1,5 @@
 """Which machine goes first: the useless before the useful, and never one that would not go."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

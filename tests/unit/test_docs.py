@@ -1,7 +1,5 @@
 """What docs/ says is held against the code: names, links, examples and the numbers in them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

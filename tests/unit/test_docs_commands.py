@@ -3,8 +3,6 @@
 docs/simulate.md is left to test_simulation_command.py, which runs its commands as well.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """YAML and JSON of other people: read whole or refused quickly, in words that hold nothing of the text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every event that can be heard, read into our words; and whatever else arrives, explained instead of raised."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import deepcopy

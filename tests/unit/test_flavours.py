@@ -1,7 +1,5 @@
 """A flavour is one object: one that nobody has heard of is planned as soon as it is registered."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

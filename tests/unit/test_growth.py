@@ -1,7 +1,5 @@
 """Growth on request and giving back: who gets which share of K nodes, and what is said to the rest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

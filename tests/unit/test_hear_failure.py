@@ -1,7 +1,5 @@
 """Hearing failures: what is recorded, what only asks for a look, and that no order of events does harm."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What the way of working rests on: short functions, one set of commands, files where CONTRIBUTING.md says."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The journal of a pool: written down before the first patch of a plan, closed after the last."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

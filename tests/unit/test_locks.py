@@ -1,7 +1,5 @@
 """What is installed is what was locked: every lock names the hashes of its files, and every recipe demands them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A PoolMaximum that an operator has agreed to raise: written where it stands, once, whatever happens on the way."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Messages and events in, messages and decision events out."""
 
-from __future__ import annotations
-
 import json
 import logging
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Moving stuck replicas: what is owed, who takes it, in which order it is written, and when it is over."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any

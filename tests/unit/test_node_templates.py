@@ -1,7 +1,5 @@
 """What the nodes of a group look like: who says it, who wins, and what keeps a group without nodes closed."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One cluster's look: whatever goes wrong inside it, and however long it would take, stays with that cluster."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What an operator asks for by hand, with the ports in memory: status, explain, validate, and single pools."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta

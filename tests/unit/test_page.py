@@ -1,7 +1,5 @@
 """The page: what it shows, that nothing in it can run or load anything, and that everybody can read it."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """A decision is written and read by one shape, which every release can read and programs find described."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From objects as the three APIs hold them to node groups: zones, pools, owners of the bounds, bad values."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Leaving: the objects are as they were before us, whoever owns their bounds and whatever happened meanwhile."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The sandbox's cluster autoscaler obeys bounds, and stumbles over them, as the real one does."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sandbox's machine controllers: deletion orders and failure shapes as the real ones have them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Patches and selectors of the simulated API, as properties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ The worlds are those of the sandbox, where each flavour's controllers fail in th
 stands the real adapter. No event is heard anywhere but in the last class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta

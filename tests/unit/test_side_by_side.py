@@ -1,7 +1,5 @@
 """Tasks on threads: really at the same time, all of them to their end, and what went wrong is raised then."""
 
-from __future__ import annotations
-
 from functools import partial
 from threading import Barrier, current_thread
 

@@ -1,7 +1,5 @@
 """A source of signals is one file and one rule: what is there is heard, and what lacks its other half is named."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

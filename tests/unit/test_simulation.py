@@ -1,7 +1,5 @@
 """The simulation: what a scenario may say, what machines and autoscaler do in it, what comes out of those that ship."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`evenkeel simulate`: what is printed and drawn, histories replayed, and bad input as one line per fault."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The strategies touch every group a few times, and not once for each other group."""
 
-from __future__ import annotations
-
 import pytest
 
 from evenkeel.domain.bounds.strategies import STRATEGIES

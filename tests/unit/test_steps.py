@@ -1,7 +1,5 @@
 """The steps that a pool goes through: their order is data, and safety comes after everything that decides a number."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

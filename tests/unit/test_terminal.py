@@ -1,7 +1,5 @@
 """What reaches a terminal or a page says what it says, and orders nothing; JSON stays the same JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Where a connection may lead, how long it may take, how much may come out of it; without a network."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import socket

@@ -1,7 +1,5 @@
 """Scan, rebalance, failure and operator, with their ports in memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Collection

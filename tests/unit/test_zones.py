@@ -1,7 +1,5 @@
 """A whole zone is fenced until a moment, or well again: by an operator, or by AWS. The newest word counts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence
