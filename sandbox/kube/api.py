@@ -27,7 +27,6 @@ from sandbox.kube.resources import Resource
 from sandbox.kube.schema import Json, Object, load_crds
 from sandbox.kube.store import Clock, Store
 
-_JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _VERBS = ("create", "delete", "get", "list", "patch", "update")
@@ -536,7 +535,7 @@ def _has(resource: Resource, target: _Target) -> bool:
 
 def _check_content_type(verb: str, content_type: str, resource: Resource) -> None:
     if verb == "patch":
-        accepted = [_JSON_PATCH, _MERGE_PATCH] + ([] if resource.group else [_STRATEGIC_PATCH])
+        accepted = [_MERGE_PATCH] + ([] if resource.group else [_STRATEGIC_PATCH])
     else:
         accepted = ["application/json", "application/yaml"]
     if content_type not in accepted:
@@ -555,10 +554,7 @@ def _decode(raw: bytes, content_type: str, verb: str, kind: str) -> Json:
         raise ApiError(
             400, f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
         ) from None
-    if content_type == _JSON_PATCH:
-        if not isinstance(body, list):
-            raise ApiError(400, "json: cannot unmarshal object into Go value of type jsonpatch.Patch")
-    elif not isinstance(body, dict):
+    if not isinstance(body, dict):
         raise ApiError(422, f' "" is invalid: patch: Invalid value: {json.dumps(body)[:80]}: no object')
     return body
 

@@ -82,7 +82,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiErr
 
 
 def bad_patch() -> ApiError:
-    """What a JSON patch that cannot be applied gets, a failing `test` included."""
+    """What a patch that leaves no object gets."""
     return ApiError(422, "the server rejected our request due to an error in our request", details={})
 
 

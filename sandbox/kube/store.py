@@ -21,7 +21,7 @@ from typing import cast
 
 from sandbox.kube.errors import ApiError, bad_patch, conflict, details_of, expired, invalid, not_found
 from sandbox.kube.managed_fields import Owner, attribute, managed_json
-from sandbox.kube.patches import PatchError, clone, json_patch, merge_patch
+from sandbox.kube.patches import clone, merge_patch
 from sandbox.kube.resources import NATIVE, Resource, Version
 from sandbox.kube.rules import (
     SYSTEM_METADATA,
@@ -356,17 +356,11 @@ class Store:
         manager: str = "sandbox",
         dry_run: bool = False,
     ) -> Object:
-        """Apply a merge patch (an object) or a JSON patch (a list). A failing `test` is ApiError 422."""
+        """Apply a merge patch. One that leaves no object is ApiError 422."""
         kind = self.resource(resource)
 
         def patched(current: Object) -> Object:
-            if isinstance(patch, list):
-                try:
-                    new = json_patch(current, patch)
-                except PatchError:
-                    raise bad_patch() from None
-            else:
-                new = merge_patch(current, patch)
+            new = merge_patch(current, patch)
             if not isinstance(new, dict):
                 raise bad_patch()
             given = (new.get("metadata") or {}).get("name")

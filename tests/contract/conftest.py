@@ -79,9 +79,6 @@ class Kind:
     def merge(self, name: str, patch: Any, **more: Any) -> dict[str, Any]:
         return dict(self.custom.patch_namespaced_custom_object(*self.where, name, patch, **more))
 
-    def json_patch(self, name: str, operations: Any) -> dict[str, Any]:
-        return self.merge(name, operations, _content_type="application/json-patch+json")
-
     def status(self, name: str, patch: Any) -> dict[str, Any]:
         return dict(self.custom.patch_namespaced_custom_object_status(*self.where, name, patch))
 

@@ -389,50 +389,6 @@ class TestMergePatch:
         assert machine_sets.get("a") == made
 
 
-class TestJsonPatch:
-    def test_operations_apply_together(self, machine_sets: Any, made: Json) -> None:
-        new = machine_sets.json_patch(
-            "a",
-            [
-                {"op": "test", "path": "/metadata/resourceVersion", "value": version(made)},
-                {"op": "add", "path": "/metadata/annotations", "value": {"a/b": "1"}},
-                {"op": "replace", "path": "/metadata/annotations/a~1b", "value": "2"},
-                {"op": "copy", "from": "/metadata/annotations/a~1b", "path": "/metadata/annotations/c"},
-                {"op": "move", "from": "/metadata/labels/pool", "path": "/metadata/labels/moved"},
-                {"op": "remove", "path": "/metadata/labels/name"},
-                {"op": "replace", "path": "/spec/replicas", "value": 7},
-            ],
-        )
-        assert new["metadata"]["annotations"] == {"a/b": "2", "c": "2"}
-        assert new["metadata"]["labels"] == {"moved": "main"}
-        assert new["spec"]["replicas"] == 7
-
-    @pytest.mark.parametrize(
-        "operations",
-        [
-            [
-                {"op": "replace", "path": "/spec/replicas", "value": 7},
-                {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
-            ],
-            [{"op": "replace", "path": "/spec/nope/deeper", "value": 1}],
-            [{"op": "remove", "path": "/spec/nope"}],
-            [{"op": "invent", "path": "/spec/replicas", "value": 1}],
-        ],
-        ids=["failing test", "missing parent", "missing field", "unknown operation"],
-    )
-    def test_one_that_does_not_fit_is_422_and_changes_nothing(
-        self, machine_sets: Any, made: Json, operations: list[Json]
-    ) -> None:
-        code, status = refused(lambda: machine_sets.json_patch("a", operations))
-        assert (code, status["reason"]) == (422, "Invalid")
-        assert machine_sets.get("a") == made
-
-    def test_a_stale_version_written_instead_of_tested_is_409(self, machine_sets: Any, made: Json) -> None:
-        machine_sets.merge("a", {"spec": {"replicas": 3}})
-        operations = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version(made)}]
-        assert refused(lambda: machine_sets.json_patch("a", operations))[0] == 409
-
-
 class TestPut:
     def test_a_full_object_replaces(self, machine_sets: Any, made: Json) -> None:
         made["metadata"]["labels"] = {"new": "one"}

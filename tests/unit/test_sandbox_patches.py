@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.kube.errors import ApiError
-from sandbox.kube.patches import PatchError, clone, json_patch, merge_patch
+from sandbox.kube.patches import clone, merge_patch
 from sandbox.kube.selectors import parse_field_selector, parse_label_selector
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=4)
@@ -46,53 +46,6 @@ def test_merging_twice_is_merging_once_and_the_target_stays_as_it_was(target: An
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
     assert target == before
-
-
-@given(objects, keys, values)
-def test_an_added_field_can_be_tested_and_removed(document: Any, key: str, value: Any) -> None:
-    path = "/" + key.replace("~", "~0").replace("/", "~1")
-    document.pop(key, None)
-    operations = [
-        {"op": "add", "path": path, "value": value},
-        {"op": "test", "path": path, "value": value},
-        {"op": "remove", "path": path},
-    ]
-    assert json_patch(document, operations) == document
-
-
-@given(st.lists(scalars, max_size=5), scalars, st.data())
-def test_list_items_are_inserted_moved_and_replaced_by_position(items: list[Any], value: Any, data: Any) -> None:
-    index = data.draw(st.integers(0, len(items)))
-    added = json_patch({"l": items}, [{"op": "add", "path": f"/l/{index}", "value": value}])["l"]
-    assert added == [*items[:index], value, *items[index:]]
-    ended = json_patch({"l": items}, [{"op": "add", "path": "/l/-", "value": value}])["l"]
-    assert ended == [*items, value]
-    moved = json_patch({"l": added}, [{"op": "move", "from": f"/l/{index}", "path": "/l/-"}])["l"]
-    assert moved == [*items, value]
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        {"op": "test", "path": "/a", "value": 2},
-        {"op": "remove", "path": "/b"},
-        {"op": "replace", "path": "/b", "value": 1},
-        {"op": "add", "path": "/b/c", "value": 1},
-        {"op": "add", "path": "/l/9", "value": 1},
-        {"op": "remove", "path": "/l/-"},
-        {"op": "remove", "path": ""},
-        {"op": "add", "path": "a", "value": 1},
-        {"op": "add", "path": "/a/deeper", "value": 1},
-        {"op": "nonsense", "path": "/a"},
-        {"op": "add"},
-        "no object",
-    ],
-)
-def test_an_operation_that_does_not_fit_changes_nothing(operation: Any) -> None:
-    document = {"a": 1, "l": [1]}
-    with pytest.raises(PatchError):
-        json_patch(document, [{"op": "add", "path": "/l/0", "value": 0}, operation])
-    assert document == {"a": 1, "l": [1]}
 
 
 @given(labels, st.sampled_from("abc"), st.sets(st.sampled_from("xyz"), min_size=1))
