@@ -257,10 +257,7 @@ def applied(found: Plan, state: ClusterState, now: datetime = NOW) -> tuple[Obse
         replace(
             state,
             groups={**state.groups, **found.states},
-            pools={
-                **state.pools,
-                **{pool.id: closed(pool, opened(pool, id)) for pool in found.pools},
-            },
+            pools={**state.pools, **{pool.id: closed(pool, opened(pool, id)) for pool in found.pools}},
         ),
     )
 

@@ -22,11 +22,7 @@ FUNCTIONS = TEMPLATE.functions()
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 
 STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
-TAKE = {
-    "sqs:ReceiveMessage",
-    "sqs:DeleteMessage",
-    "sqs:GetQueueAttributes",
-}  # Lambda's part, in this role
+TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}  # Lambda's part, in this role
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 OPEN_CLUSTERS = {
     ("secretsmanager:GetSecretValue", "AWS::StackName/*"),

@@ -130,7 +130,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         *(("scale-up", {"pool": "workers", "nodes": 1}), ("scale-down", {"pool": "workers", "nodes": 1})),
     ]
     reads: list[tuple[str, dict[str, Any]]] = [
-        *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})),
+        *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {}))
     ]
     for action, fields in asked + reads:
         answer = stage.operator(action, cluster, **fields)

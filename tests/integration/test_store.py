@@ -12,12 +12,7 @@ import pytest
 
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
-from evenkeel.application.errors import (
-    LeaseHeldError,
-    StateConflictError,
-    StateUnavailableError,
-    UnknownClusterError,
-)
+from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Store, Versions
 from evenkeel.config import (

@@ -474,9 +474,7 @@ class Simulation:
         observation = Observation(groups=tuple(self._observed(group) for group in self.groups))
         made = plan(observation, self.state, self.policy, moment(self.now))
         self.state = replace(
-            self.state,
-            groups={**self.state.groups, **made.states},
-            pools={**self.state.pools, **made.pool_states},
+            self.state, groups={**self.state.groups, **made.states}, pools={**self.state.pools, **made.pool_states}
         )
         self._look_at = made.look_at
         of_key = {group.key: group for group in self.groups}

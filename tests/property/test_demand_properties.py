@@ -60,9 +60,7 @@ def test_no_number_of_autoscaler_loops_passes_the_pool_maximum(world: World, dat
         assert total <= limit
         groups = data.draw(st.just(world.state) | states(tuple(moved)))
         world = replace(
-            world,
-            observation=Observation(groups=tuple(moved)),
-            state=replace(groups, pools=world.state.pools),
+            world, observation=Observation(groups=tuple(moved)), state=replace(groups, pools=world.state.pools)
         )
 
 

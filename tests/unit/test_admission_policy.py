@@ -139,11 +139,7 @@ REFUSED: dict[str, list[tuple[str, Change, str]]] = {
         ("a bound that is no number", annotations({MAX: "many"}), "whole numbers"),
         ("a negative bound", annotations({MIN: "-1"}), "whole numbers"),
         ("bounds the wrong way round", annotations({MIN: "5"}), "above the upper"),
-        (
-            "Gardener's bounds the wrong way round",
-            annotations(bounds_of("gardener", 10, 9)),
-            "above the upper",
-        ),
+        ("Gardener's bounds the wrong way round", annotations(bounds_of("gardener", 10, 9)), "above the upper"),
         ("a label", lambda o: o["metadata"]["labels"].update(pool="x"), "labels, finalizers"),
         ("finalizers", lambda o: o["metadata"].update(finalizers=["x"]), "labels, finalizers"),
         ("owners", lambda o: o["metadata"].pop("ownerReferences"), "labels, finalizers"),

@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.stored import GroupRecord, StateFile
-from evenkeel.config import (
-    ClusterFile,
-    ClusterPolicy,
-    ConfigError,
-    Registration,
-    Settings,
-    read_json,
-    read_model,
-)
+from evenkeel.config import ClusterFile, ClusterPolicy, ConfigError, Registration, Settings, read_json, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.health.backoff import record_failure

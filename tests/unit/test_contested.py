@@ -136,11 +136,7 @@ def test_what_we_publish_is_read_back_and_garbage_is_not() -> None:
 
 def test_the_last_foreign_writer_of_the_bounds_is_named_from_managed_fields() -> None:
     def entry(manager: str, time: str, field: str) -> dict[str, object]:
-        return {
-            "manager": manager,
-            "time": time,
-            "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{field}": {}}}},
-        }
+        return {"manager": manager, "time": time, "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{field}": {}}}}}
 
     item = {
         "kind": "MachineDeployment",

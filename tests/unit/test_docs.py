@@ -174,10 +174,7 @@ def test_environment_variables_are_those_of_the_template() -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("| code | means |")[2]
-    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {
-        "0",
-        *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL)),
-    }
+    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL))}
 
 
 def test_detail_types_are_those_that_are_published() -> None:

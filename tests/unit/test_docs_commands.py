@@ -34,10 +34,7 @@ from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 ELSEWHERE = {"simulate.md"}
 # Files that a page takes for granted, and the commands that write them.
-MADE_BY = {
-    "plan.json": "plan -f objects.yaml -o json",
-    "sim.json": "simulate scenarios/two-zones-out.yaml -o json",
-}
+MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate scenarios/two-zones-out.yaml -o json"}
 
 
 def commands(page: Path) -> list[list[tuple[str, str]]]:

@@ -60,11 +60,7 @@ MCM = "Cloud provider message - machine codes error: code = [ResourceExhausted] 
             ),
             FailureClass.QUOTA,
         ),
-        (
-            "ResourceExhausted",
-            MCM.format("InsufficientFreeAddressesInSubnet: none free"),
-            FailureClass.CAPACITY,
-        ),
+        ("ResourceExhausted", MCM.format("InsufficientFreeAddressesInSubnet: none free"), FailureClass.CAPACITY),
         ("ResourceExhausted", MCM.format("InsufficientAddressCapacity: not enough addresses"), FailureClass.QUOTA),
         ("ResourceExhausted", MCM.format("Quota 'CPUS' exceeded. Limit: 72.0 in region europe-west1"), "quota"),
         (

@@ -89,9 +89,7 @@ def test_adaptive_never_asks_for_more_than_there_is_room_for() -> None:
 
 def test_adaptive_keeps_the_last_bounds_where_every_zone_is_fenced() -> None:
     found = pool_plan(
-        zones((1, 2), bounds=[(1, 3), (0, 3)], fencing_enabled=False),
-        numbers(1, 4, ADAPTIVE),
-        fenced=("a", "b"),
+        zones((1, 2), bounds=[(1, 3), (0, 3)], fencing_enabled=False), numbers(1, 4, ADAPTIVE), fenced=("a", "b")
     )
     assert not found.changes
 

@@ -94,12 +94,7 @@ class TestAnnotations:
 
     def test_labels_and_taints_are_read(self) -> None:
         made = template("cluster-api", annotated(labels="team=a,tier=gold", taints="dedicated=gpu:NoSchedule"))
-        assert made.labels == {
-            "team": "a",
-            "tier": "gold",
-            "kubernetes.io/arch": "amd64",
-            "kubernetes.io/os": "linux",
-        }
+        assert made.labels == {"team": "a", "tier": "gold", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
         assert made.taints == (Taint("dedicated", "gpu", "NoSchedule"),)
         assert made.source == "annotations"
 
@@ -119,12 +114,7 @@ class TestAnnotations:
 
     def test_openshifts_older_names_count_and_its_memory_is_in_mebibytes(self) -> None:
         item = with_annotations(annotated("openshift"), vCPU="4", memoryMb="16384", GPU="1", maxPods="250")
-        assert template("openshift", item).capacity == {
-            "cpu": 4,
-            "memory": 16 * GIB,
-            "nvidia.com/gpu": 1,
-            "pods": 250,
-        }
+        assert template("openshift", item).capacity == {"cpu": 4, "memory": 16 * GIB, "nvidia.com/gpu": 1, "pods": 250}
 
     def test_openshifts_newer_names_win_one_by_one(self) -> None:
         item = with_annotations(annotated("openshift", memory="8Gi", maxPods="0"), vCPU="4", memoryMb="16384")

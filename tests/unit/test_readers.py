@@ -507,11 +507,7 @@ class TestFaults:
             group = only("cluster-api", objects.cluster_api(ZONES[0], 1, annotations={"evenkeel.dev/decision": text}))
             assert (group.published, group.faults) == (None, ())
 
-    @given(
-        json_values(),
-        st.sampled_from(["metadata", "spec", "status"]),
-        st.sampled_from(list(FLAVOURS)),
-    )
+    @given(json_values(), st.sampled_from(["metadata", "spec", "status"]), st.sampled_from(list(FLAVOURS)))
     def test_anything_in_any_part_of_an_object_is_read_or_skipped(self, value: Any, part: str, flavour: str) -> None:
         item = {**MAKE[flavour](ZONES[0], 1), part: value}
         listing = Listing(flavour=FLAVOURS[flavour], objects={item["kind"]: [item]})

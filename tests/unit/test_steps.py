@@ -24,12 +24,7 @@ MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_r
 
 @pytest.mark.parametrize(
     ("strategy", "middle"),
-    [
-        (BALANCED, LEVELLED),
-        (LAX_GREEDY, LEVELLED),
-        (BACKWARD_COMPATIBLE, MINIMA_FIRST),
-        (ADAPTIVE, MINIMA_FIRST),
-    ],
+    [(BALANCED, LEVELLED), (LAX_GREEDY, LEVELLED), (BACKWARD_COMPATIBLE, MINIMA_FIRST), (ADAPTIVE, MINIMA_FIRST)],
     ids=str,
 )
 def test_the_order_of_the_steps(strategy: Strategy, middle: list[str]) -> None:

@@ -75,12 +75,7 @@ def test_both_sources_are_named_the_stronger_first(stronger: str, weaker: str, s
 
 @pytest.mark.parametrize(
     ("text", "labels"),
-    [
-        ("", {}),
-        ("a=b", {"a": "b"}),
-        ("example.com/a=b,c=", {"example.com/a": "b", "c": ""}),
-        ("a=b,a=c,", {"a": "c"}),
-    ],
+    [("", {}), ("a=b", {"a": "b"}), ("example.com/a=b,c=", {"example.com/a": "b", "c": ""}), ("a=b,a=c,", {"a": "c"})],
 )
 def test_labels_are_read_between_commas(text: str, labels: dict[str, str]) -> None:
     assert read_labels(text) == (labels, [])

@@ -191,11 +191,7 @@ class TestRebalanceWithoutTheTable:
         asked = house.journal.entries
         assert asked.index("save POOL") < asked.index("apply")
         adopted = house.state.pools[POOL_ID].adopted
-        assert adopted == {
-            str(key("a")): Bounds(1, 9),
-            str(key("b")): Bounds(0, 8),
-            str(key("c")): Bounds(1, 7),
-        }
+        assert adopted == {str(key("a")): Bounds(1, 9), str(key("b")): Bounds(0, 8), str(key("c")): Bounds(1, 7)}
 
     def test_bounds_of_our_own_never_become_the_adopted_ones(self, house: House) -> None:
         house.run()
@@ -748,9 +744,7 @@ class TestRebalanceAlways:
         kill_at: int | None,
     ) -> None:
         running = [max(0, wanted - late) for wanted, late in zip(requested, waiting, strict=True)]
-        house = House(
-            zones(requested, running=running, bounds=[(min(pair), max(pair)) for pair in bounds]),
-        )
+        house = House(zones(requested, running=running, bounds=[(min(pair), max(pair)) for pair in bounds]))
         for zone in failing:
             house.fail(zone)
         errors: dict[str, Exception] = {

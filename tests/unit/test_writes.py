@@ -67,11 +67,7 @@ def test_on_two_objects_a_rising_min_waits_for_its_replicas() -> None:
 
 
 def test_on_two_objects_a_group_that_never_had_bounds_gets_them_first() -> None:
-    assert steps(planned("a", (1, None), (3, (3, 4)), two_objects=True)) == [
-        ((1, 4), None),
-        (None, 3),
-        ((3, 4), None),
-    ]
+    assert steps(planned("a", (1, None), (3, (3, 4)), two_objects=True)) == [((1, 4), None), (None, 3), ((3, 4), None)]
 
 
 @pytest.mark.parametrize(
