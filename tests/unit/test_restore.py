@@ -10,7 +10,7 @@ import pytest
 
 from evenkeel.application.ports import Clusters
 from evenkeel.application.words import sentences
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation
+from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import ClusterState, PoolState
@@ -297,6 +297,14 @@ class TestPlans:
     def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
         assert not planned.changes
+
+    def test_what_a_move_gave_up_is_not_forgotten_over_groups_that_have_left_the_pool(self) -> None:
+        id = PoolId("cluster-api", "default", "", "workers")
+        loose = group("a", 2, bounds=(0, 4), pool=None, adopted=Bounds(0, 9), has_adopted=True)
+        adopted: dict[str, Bounds | None] = {str(loose.key): Bounds(0, 9)}
+        state = ClusterState(pools={id: PoolState(adopted=adopted, move=Move(id="m", unplaced=3))})
+        (pool,) = plan_of(Observation(groups=(loose,)), state, numbers(0, 9), NOW).pools
+        assert (pool.id, pool.unplaced, pool.groups[0].leaves) == (id, 3, True)
 
 
 def _restored(groups: list[NodeGroup], *, move: Move | None = None, fenced: bool = False) -> PoolPlan:
