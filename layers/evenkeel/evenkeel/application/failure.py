@@ -120,7 +120,7 @@ class RecordFailure:
         recorded, is_news = "", False
         for key in groups:
             backoff = remembered.backoff_of(key)
-            if at < now - backoff.forget_after:
+            if backoff.is_forgotten(at, now):
                 continue
             before = remembered.state.groups.get(key, GroupState())
             message = f"{failure.code}: {failure.message}"

@@ -93,7 +93,7 @@ def _fold(
             inside.append(at)
             last = at
             continue
-        if last is not None and at > last + policy.forget_after:
+        if last is not None and policy.is_forgotten(last, at):
             failures = 0
         failures += 1
         until = at + policy.length(failures)
@@ -133,7 +133,7 @@ def state_at(state: GroupState | None, now: datetime, impaired_until: datetime |
     """Healthy, fenced or probing at ``now``. An impaired zone fences every group in it, whatever its own state."""
     if impaired_until is not None and now < impaired_until:
         return State.FENCED
-    if state is None or state.last_failure is None or now > state.last_failure + policy.forget_after:
+    if state is None or state.last_failure is None or policy.is_forgotten(state.last_failure, now):
         return State.HEALTHY
     if state.backoff_until is not None and now <= state.backoff_until and not state.fence_ended:
         return State.FENCED

@@ -52,12 +52,12 @@ def observe_health(
     if group.autoscaler_failure is not None and group.autoscaler_failure.at is not None:
         failures.append((group.autoscaler_failure, group.autoscaler_failure.at))
     for failure, at in failures:
-        if at >= now - backoff.forget_after:
+        if not backoff.is_forgotten(at, now):
             text = f"{failure.code}: {failure.message}"
             after = record_failure(after, at, class_of(failure), text, backoff, now=now)
     for of_set in of_sets:
         for at in of_set.reports:
-            if at >= now - backoff.forget_after:
+            if not backoff.is_forgotten(at, now):
                 after = record_failure(after, at, of_set.failure_class, of_set.message, backoff, now=now)
     if after.in_trouble and state_at(after, now, None, backoff) is not State.HEALTHY:
         after = _with_refused(group, after)

@@ -17,6 +17,10 @@ class BackoffPolicy:
     longest: timedelta = timedelta(minutes=30)
     forget_after: timedelta = timedelta(hours=3)
 
+    def is_forgotten(self, failure: datetime, now: datetime) -> bool:
+        """Whether a failure is so long ago that it counts no more."""
+        return now - failure > self.forget_after
+
     def length(self, failures: int) -> timedelta:
         """How long the backoff after this many failures in a row lasts."""
         # An exponent without bound would overflow; 2^20 initial backoffs are longer than any limit.
