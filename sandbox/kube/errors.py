@@ -81,11 +81,6 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiErr
     )
 
 
-def bad_patch() -> ApiError:
-    """What a patch that leaves no object gets."""
-    return ApiError(422, "the server rejected our request due to an error in our request", details={})
-
-
 def expired(restart_token: str) -> ApiError:
     return ApiError(
         410,

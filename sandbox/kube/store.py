@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import cast
 
-from sandbox.kube.errors import ApiError, bad_patch, conflict, details_of, expired, invalid, not_found
+from sandbox.kube.errors import ApiError, conflict, details_of, expired, invalid, not_found
 from sandbox.kube.managed_fields import Owner, attribute, managed_json
 from sandbox.kube.patches import clone, merge_patch
 from sandbox.kube.resources import NATIVE, Resource, Version
@@ -33,7 +33,7 @@ from sandbox.kube.rules import (
     keep_system_fields,
     scaled,
 )
-from sandbox.kube.schema import Cause, Json, Object, prune
+from sandbox.kube.schema import Cause, Object, prune
 from sandbox.kube.selectors import parse_field_selector, parse_label_selector
 
 Clock = Callable[[], datetime]
@@ -349,20 +349,18 @@ class Store:
         resource: str,
         namespace: str,
         name: str,
-        patch: Json,
+        patch: Object,
         *,
         version: str | None = None,
         subresource: str = "",
         manager: str = "sandbox",
         dry_run: bool = False,
     ) -> Object:
-        """Apply a merge patch. One that leaves no object is ApiError 422."""
+        """Apply a merge patch."""
         kind = self.resource(resource)
 
         def patched(current: Object) -> Object:
-            new = merge_patch(current, patch)
-            if not isinstance(new, dict):
-                raise bad_patch()
+            new = cast("Object", merge_patch(current, patch))
             given = (new.get("metadata") or {}).get("name")
             if given != name:
                 raise ApiError(400, f"the name of the object ({given}) does not match the name on the URL ({name})")

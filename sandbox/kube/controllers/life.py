@@ -288,18 +288,12 @@ class MachineControllers(ABC):
         """Replace the whole status: fields that are left out go away."""
         if item.get("status") == status:
             return
-        metadata = item["metadata"]
+        metadata, resource = item["metadata"], resource or self.resource(self._plural(item))
         try:
-            self.store.patch(
-                resource or self.resource(self._plural(item)),
-                metadata["namespace"],
-                metadata["name"],
-                [{"op": "add", "path": "/status", "value": status}],
-                subresource="status",
-                manager=self.manager,
-            )
+            current = self.store.get(resource, metadata["namespace"], metadata["name"])
+            self.store.put(resource, {**current, "status": status}, subresource="status", manager=self.manager)
         except ApiError as error:
-            if error.code != 404:  # the last finalizer went in this very step
+            if error.code not in (404, 409):  # the last finalizer went in this very step, or the next one writes it
                 raise
 
     @staticmethod
