@@ -27,6 +27,7 @@ from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
+from evenkeel.adapters.aws.records import TIMER
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -83,7 +84,7 @@ class WatchedStore(InMemoryStore):
 
     def __init__(self, harness: ChaosHarness) -> None:
         super().__init__()
-        self.writes = 0
+        self.writes = self.timers = 0  # timers: of the writes, those that say when to look next
         self.away = False
         self._harness = harness
 
@@ -147,6 +148,7 @@ class WatchedStore(InMemoryStore):
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
         self.writes += 1
+        self.timers += sort_key == TIMER
 
     def _asked(self, what: str) -> None:
         if self.away:
