@@ -24,6 +24,7 @@ from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Ob
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.replicas.deletion import deletion_candidates
 from evenkeel.domain.writes import Patch
 
 _CLUSTER = "simulated"
@@ -134,13 +135,20 @@ class _Cluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
-        """Nothing needs a mark here: the world takes machines without a node first."""
-        return ()
+        group, plan = self.groups[patch.plan.group.key], patch.plan
+        return deletion_candidates(
+            self.world.machines_of(group),
+            patch.requested or 0,
+            may_remove_running=plan.may_remove_running,
+            provision_timeout=plan.provision_timeout,
+            now=self.world.time,
+        )
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
-        """See ``deletion_candidates``."""
+        self.groups[patch.plan.group.key].marked = frozenset(names)
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
+        self.groups[group.key].marked = frozenset()
         return True
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:

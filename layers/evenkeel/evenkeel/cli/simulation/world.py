@@ -78,6 +78,7 @@ class Group:
     bounds: Bounds
     machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
     running: int = 0
+    marked: frozenset[str] = frozenset()  # machines that go first
     decision: str | None = None
     adopted: str | None = None
     move: str | None = None
@@ -164,8 +165,10 @@ class World:
         return machine
 
     def shrink(self, group: Group, replicas: int) -> None:
-        """Lower replicas; no effect where there are no more than that."""
-        order = sorted(enumerate(group.machines), key=lambda entry: (entry[1].node, -entry[0]))
+        """Lower replicas, marked machines first; no effect where there are no more than that."""
+        order = sorted(
+            enumerate(group.machines), key=lambda entry: (entry[1].name not in group.marked, entry[1].node, -entry[0])
+        )
         for _, machine in order[: max(0, group.requested - replicas)]:
             self.remove(group, machine)
 
@@ -222,6 +225,18 @@ class World:
 
     # What a look sees
 
+    def machines_of(self, group: Group) -> tuple[Machine, ...]:
+        """The group's machines as a reader of the API would find them."""
+        return tuple(
+            Machine(
+                name=machine.name,
+                has_node=machine.node,
+                created_at=self.moment(machine.created),
+                failure=machine.failure,
+            )
+            for machine in group.machines
+        )
+
     def observe(self, group: Group) -> NodeGroup:
         """The group as a reader of the API would find it. Machines are listed where some could be waiting."""
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
@@ -234,15 +249,7 @@ class World:
             running=group.running,
             machines=None
             if group.requested == group.running and group.state is State.HEALTHY
-            else tuple(
-                Machine(
-                    name=machine.name,
-                    has_node=machine.node,
-                    created_at=self.moment(machine.created),
-                    failure=machine.failure,
-                )
-                for machine in group.machines
-            ),
+            else self.machines_of(group),
             bounds=group.readable_bounds,
             faults=(fault,) if group.bad_bounds else (),
             adopted=None if group.adopted is None else read_adopted(group.adopted),
