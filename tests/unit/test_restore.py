@@ -13,10 +13,11 @@ from evenkeel.application.words import sentences
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan as plan_of
 from sandbox.kube.schema import Object
-from tests.builders import NOW, group, in_backoff, numbers, pool_plan
+from tests.builders import MINUTE, NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
 from tests.fakes import register_again
 from tests.house import House
@@ -297,6 +298,19 @@ class TestPlans:
     def test_a_group_that_carries_nothing_of_ours_is_left_alone(self) -> None:
         (planned,) = _restored([group("a", 2, bounds=(0, 4))]).groups
         assert not planned.changes
+
+    def test_only_of_pools_that_stay_is_health_remembered_and_a_look_wanted(self) -> None:
+        goes, stays = group("a", 3, running=1), group("a", 3, running=1, pool="other")
+        observation = Observation(groups=(goes, stays))
+        state = ClusterState(zones={"a": NOW + MINUTE})
+        policy = replace(numbers(), pools=tuple(PoolRule(name=name, min=0, max=9) for name in ("workers", "other")))
+        both = plan_of(observation, state, policy, NOW)
+        one = plan_of(observation, state, replace(policy, restoring_pools=("workers",)), NOW)
+        none = plan_of(observation, state, replace(policy, restoring=True), NOW)
+        assert (set(both.states), set(one.states), set(none.states)) == ({goes.key, stays.key}, {stays.key}, set())
+        assert both.look_at is not None
+        assert one.look_at == both.look_at
+        assert none.look_at is None
 
     def test_what_a_move_gave_up_is_not_forgotten_over_groups_that_have_left_the_pool(self) -> None:
         id = PoolId("cluster-api", "default", "", "workers")

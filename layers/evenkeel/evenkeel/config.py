@@ -125,14 +125,14 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
 
 
-def _flavour(value: str) -> str:
-    if value not in FLAVOURS:
+def _flavour(value: object) -> object:
+    if not isinstance(value, str) or value not in FLAVOURS:
         *names, last = (f"'{name}'" for name in FLAVOURS)
         raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
     return value
 
 
-FlavourName = Annotated[str, AfterValidator(_flavour)]
+FlavourName = Annotated[str, BeforeValidator(_flavour)]
 
 
 def _discovery(value: str) -> str:

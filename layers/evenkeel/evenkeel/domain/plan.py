@@ -55,18 +55,23 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     # Paused or not: whoever asks to restore asks for writes.
     pools = [pool if is_restored(pool.id, policy) else freeze_paused(pool, policy.paused, now) for pool in known_pools]
     news = _health_changes(pools, state, now)
+    restored = {group.key for pool in pools if is_restored(pool.id, policy) for group in pool.groups}
     remembered = replace(state, groups={**state.groups, **news}) if news else state
     requests, refusals = _requests(pools, state, policy, now)
     planned, moments = [], []
     for pool in pools:
         pool_plan, look_at = _plan_pool(pool, requests.get(pool.id), remembered, now)
-        planned.append(restore_pool(pool_plan, observation) if is_restored(pool.id, policy) else pool_plan)
-        moments += look_at
+        if is_restored(pool.id, policy):
+            planned.append(restore_pool(pool_plan, observation))
+        else:
+            planned.append(pool_plan)
+            moments += look_at
     return Plan(
         now=now,
         pools=with_left_groups(planned, observation, state, policy),
         skipped=observation.skipped + tuple(left_out),
-        states={} if policy.restoring else news,
+        # Whoever is about to let go of a group neither remembers its health nor waits for it.
+        states={key: after for key, after in news.items() if key not in restored},
         refusals=tuple(refusals),
         pool_states={
             pool.id: pool.remembered for pool in planned if pool.remembered != state.pools.get(pool.id, PoolState())
