@@ -1,7 +1,7 @@
 """One look at a cluster for people: what is remembered, what stands there, what the plan would be."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
@@ -152,13 +152,3 @@ def _unclear(kind: str, name: str, preview: Preview, matches: list[str], names: 
         return f"{kind} is {shown(name)}: {count}: name one of {', '.join(matches)}"
     choices = f"it has {', '.join(names[:20])}" if names else "it has none"
     return f"{kind} is {shown(name)}: {preview.record.id} has no such {kind}: {choices}{near(name, names)}"
-
-
-def ago(length: timedelta) -> str:
-    """A length of time in words, in its largest unit."""
-    seconds = int(length.total_seconds())
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size:
-            number = seconds // size
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    return "just now"

@@ -189,9 +189,7 @@ def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Obser
     if not refused:
         return observation
     groups = tuple(
-        replace(group, frozen_because=group.frozen_because or because(Rule.WRITE_REFUSED, error=refused[group.key]))
-        if group.key in refused
-        else group
+        group.frozen(because(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
         for group in observation.groups
     )
     return replace(observation, groups=groups)

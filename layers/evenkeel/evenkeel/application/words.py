@@ -4,7 +4,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
@@ -22,6 +22,16 @@ Words = str | Callable[[Facts], str]
 def rfc3339(at: datetime) -> str:
     """A moment as Kubernetes writes it: UTC, whole seconds, Z."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ago(length: timedelta) -> str:
+    """A length of time in words, in its largest unit."""
+    seconds = int(length.total_seconds())
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            number = seconds // size
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"
 
 
 def counted(number: int, noun: str = "node") -> str:

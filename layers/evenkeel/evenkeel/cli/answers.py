@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.preview import ago
-from evenkeel.application.words import rfc3339
+from evenkeel.application.words import ago, rfc3339
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State

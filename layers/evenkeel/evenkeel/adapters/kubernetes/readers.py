@@ -194,9 +194,7 @@ class _GroupReader:
         if not reasons:
             return groups
         return [
-            replace(member, group=replace(member.group, frozen_because=member.group.frozen_because or reason))
-            if (reason := reasons.get(member.group.key))
-            else member
+            replace(member, group=member.group.frozen(reason)) if (reason := reasons.get(member.group.key)) else member
             for member in groups
         ]
 

@@ -12,8 +12,8 @@ from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, P
 from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.preview import Preview, ago, find_group, find_pool
-from evenkeel.application.words import origin_words, problem_words, rfc3339, sentence
+from evenkeel.application.preview import Preview, find_group, find_pool
+from evenkeel.application.words import ago, origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result

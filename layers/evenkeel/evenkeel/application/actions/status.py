@@ -8,8 +8,8 @@ from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.decisions import group_json, pool_json
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.ports import Remembered
-from evenkeel.application.preview import Preview, ago, preview_of
-from evenkeel.application.words import rfc3339, sentences
+from evenkeel.application.preview import Preview, preview_of
+from evenkeel.application.words import ago, rfc3339, sentences
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State

@@ -92,12 +92,7 @@ class _Deal:
         self._live = [i for i, state in enumerate(self._states) if state is not State.FROZEN]
         # 1. What is left of PoolMaximum. A frozen group keeps its bounds, so its room is spoken for; an owner that
         # accepts no max of 0 takes its one node of headroom first, or the sum would pass PoolMaximum.
-        self._extra = [
-            max(0, draft.group.bounds.max - draft.requested)
-            if state is State.FROZEN and draft.group.bounds is not None
-            else 0
-            for draft, state in zip(drafts, self._states, strict=True)
-        ]
+        self._extra = [draft.kept_room for draft in drafts]
         self._left = max(0, maximum - sum(self._targets) - sum(self._extra))
         self._headroom = self._left
         caps = [draft.cap for draft in drafts]

@@ -58,12 +58,10 @@ class Fix:
 
 def fix_for(pool: AnyPool, policy: Policy) -> Fix:
     """PoolMaximum := number of zones, where that is all that is wrong with a pool; everything else is for people."""
-    too_small = pool.max is not None and pool.max < pool.zones
-    if isinstance(pool, InvalidPool) and any(
-        not (too_small and problem.kind is ProblemKind.FEWER_THAN_ZONES) for problem in pool.problems
-    ):
+    problems = pool.problems if isinstance(pool, InvalidPool) else ()
+    if any(problem.kind is not ProblemKind.FEWER_THAN_ZONES for problem in problems):
         return Fix(unfixable=Unfixable.AMBIGUOUS)
-    if not too_small:
+    if not problems and all(warning.kind is not ProblemKind.FEWER_THAN_ZONES_IN_USE for warning in pool.warnings):
         return Fix()
     source = origin(pool, policy, POOL_MAX)
     frozen = [group for group in source.groups or pool.groups if group.frozen_because is not None]

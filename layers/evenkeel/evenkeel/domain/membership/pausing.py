@@ -28,6 +28,4 @@ def freeze_paused(pool: _Pool, paused: Mapping[str, datetime | None], now: datet
         return pool
     lasting = [until for until in ends if until is not None]
     why = because(Rule.POOL_PAUSED, until=None if None in ends or not lasting else max(lasting))
-    return replace(
-        pool, groups=tuple(replace(group, frozen_because=group.frozen_because or why) for group in pool.groups)
-    )
+    return replace(pool, groups=tuple([group.frozen(why) for group in pool.groups]))

@@ -14,7 +14,7 @@ from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, adopted_bounds, rule_of
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, adopted_bounds, count_zones, rule_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.similarity import Similarity
@@ -228,7 +228,7 @@ def _check_numbers(
         for group in pool.groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
-    zones = len({group.zone for group in pool.groups})
+    zones = count_zones(pool.groups)
     if not problems and maximum is not None and maximum < zones:
         in_use = pool.state.adopted or any(group.bounds is not None or group.requested for group in pool.groups)
         kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES

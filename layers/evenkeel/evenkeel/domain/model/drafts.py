@@ -55,6 +55,13 @@ class Draft:
         return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
 
     @property
+    def kept_room(self) -> int:
+        """Room under PoolMaximum that is spoken for, because the group is frozen and its bounds stay."""
+        if self.state is not State.FROZEN or self.group.bounds is None:
+            return 0
+        return max(0, self.group.bounds.max - self.requested)
+
+    @property
     def cap(self) -> int | None:
         """The most that the operator and the owner of the replicas let it grow to; None: they do not say."""
         share = None if self.group.worker_range is None else self.group.worker_range.max
@@ -143,11 +150,7 @@ class PoolDraft:
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
         itself.
         """
-        reserved = sum(
-            max(0, draft.group.bounds.max - draft.group.requested)
-            for draft in self.groups
-            if draft.state is State.FROZEN and draft.group.bounds is not None
-        )
+        reserved = sum([draft.kept_room for draft in self.groups])
         if not self.pool.strategy.reserves:
             return reserved
         return reserved + sum(

@@ -6,7 +6,7 @@ node.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -189,6 +189,10 @@ class NodeGroup:
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with
+
+    def frozen(self, why: Reason) -> Self:
+        """The group, frozen for this reason; what freezes it already stays its reason."""
+        return self if self.frozen_because is not None else replace(self, frozen_because=why)
 
     @property
     def waiting(self) -> int:

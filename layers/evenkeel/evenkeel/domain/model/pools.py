@@ -14,6 +14,11 @@ from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
 
 
+def count_zones(groups: Iterable[NodeGroup]) -> int:
+    """How many zones these groups stand in."""
+    return len({group.zone for group in groups})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Members:
     """What every pool has, valid or not. ``warnings`` are told and lived with."""
@@ -25,9 +30,7 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
-    standstill: timedelta = timedelta(
-        seconds=15
-    )  # for how long others must stand still: one and a half autoscaler loops
+    standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
@@ -41,7 +44,7 @@ class Members:
     @property
     def zones(self) -> int:
         """How many zones it has. A PoolMaximum below that leaves some zone without a node."""
-        return len({group.zone for group in self.groups})
+        return count_zones(self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ def redistribute(pool: PoolDraft) -> None:
     requested = pool.requested
     unplaced = min(unplaced, max(0, maximum - requested))
     placed = min(unplaced, room)
-    released = _give_up(pool, room - placed if moving else None)
+    released = _give_up(pool, room - placed if moving else None, has_takers=bool(takers))
     if moving:
         placed += min(released, max(0, maximum - (requested - released) - placed))
     for draft, more in raise_together(takers, placed):
@@ -40,14 +40,13 @@ def redistribute(pool: PoolDraft) -> None:
     pool.unplaced = max(0, unplaced - placed)
 
 
-def _give_up(pool: PoolDraft, room: int | None) -> int:
+def _give_up(pool: PoolDraft, room: int | None, *, has_takers: bool) -> int:
     """Fenced groups give up stuck replicas, ``room`` of them at most (None: no limit). Returns how many."""
-    takers = any(draft.state is State.HEALTHY and draft.room > 0 for draft in pool.groups)
     released = 0
     for draft in pool.groups:
         if draft.state is not State.FENCED or not draft.stuck or _all_stay(pool, draft):
             continue
-        if not takers or (room is not None and released >= room):
+        if not has_takers or (room is not None and released >= room):
             draft.stuck_kept = draft.stuck
             draft.because(Rule.STUCK_WITHOUT_TAKER, count=draft.stuck)
             continue

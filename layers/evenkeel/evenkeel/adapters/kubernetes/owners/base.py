@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
 from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.values import read_count
 
 
 class BoundKeys(NamedTuple):
@@ -50,6 +51,18 @@ class BoundsOwner(ABC):
     def frozen(self, scalable: Scalable) -> Reason | None:
         """Why the scalable must not be written now, as far as this owner says."""
         return None
+
+    def claim_of(self, annotations: Mapping[str, Any], object: Object | None, reading: Reading) -> Claim:
+        """The claim where the bounds are annotations."""
+        low, high = self.keys
+        return Claim(
+            owner=self,
+            object=object,
+            annotations=annotations,
+            minimum=reading.read(low, annotations.get(low), read_count),
+            maximum=reading.read(high, annotations.get(high), read_count),
+            has_bounds=low in annotations or high in annotations,
+        )
 
     def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
         """The annotations that bounds are; None takes them away."""

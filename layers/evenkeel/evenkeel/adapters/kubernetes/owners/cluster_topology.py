@@ -21,7 +21,6 @@ from evenkeel.adapters.kubernetes.objects import (
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import read_count
 
 TOPOLOGY_OWNED = "topology.cluster.x-k8s.io/owned"
 TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"
@@ -51,16 +50,7 @@ class ClusterTopology(BoundsOwner):
         entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
         if entry is None:
             return None
-        low, high = self.keys
-        annotations = mapping(get_path(entry, ("metadata", "annotations")))
-        return Claim(
-            owner=self,
-            object=scalable.parent,
-            annotations=annotations,
-            minimum=reading.read(low, annotations.get(low), read_count),
-            maximum=reading.read(high, annotations.get(high), read_count),
-            has_bounds=low in annotations or high in annotations,
-        )
+        return self.claim_of(mapping(get_path(entry, ("metadata", "annotations"))), scalable.parent, reading)
 
     @property
     def paths(self) -> tuple[Path, ...]:
