@@ -10,7 +10,7 @@ from datetime import timedelta
 from evenkeel.application.errors import BadRequestError, StateConflictError
 from evenkeel.application.events import EventOutcome, ScaleRequestEvent, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Store
-from evenkeel.application.words import counted
+from evenkeel.application.words import counted, rfc3339
 from evenkeel.config import ConfigError, ScaleRequestRecord
 from evenkeel.domain.model.values import shown
 
@@ -42,7 +42,7 @@ class RequestScale:
         """For an operator, who is told what is wrong: raises UnknownClusterError, BadRequestError, ConfigError too."""
         cluster, record, now = event.cluster, event.record, self.clock.now()
         if record.at > now + CLOCK_SKEW:
-            raise BadRequestError(f"it says it was made at {record.at:%Y-%m-%dT%H:%M:%SZ}, in the future")
+            raise BadRequestError(f"it says it was made at {rfc3339(record.at)}, in the future")
         if record.scale_request().is_over(now):
             raise BadRequestError("it is older than an hour: whoever still needs the nodes asks again")
         remembered = self.store.load(cluster)

@@ -13,7 +13,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from evenkeel.application.actions.table import ACTIONS, Action
-from evenkeel.application.words import counted
+from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.remote import CannotAskError, ask
@@ -62,7 +62,7 @@ def _record_command(
         after = page["next"]
         if after is None:
             break
-    end = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = rfc3339(datetime.now(UTC))
     begin = since or (entries[0]["at"] if entries else end)
     history = json.dumps({"cluster": cluster, "from": begin, "to": end, "decisions": entries}, indent=1)
     if file == "-":
