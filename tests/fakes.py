@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, TIMER, Entry, Records, Stored
+from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, SILENCE, TIMER, Entry, Records, Stored
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Lease, Remaining, Remembered, Store, Versions
+from evenkeel.application.ports import DuePage, Found, Lease, Remaining, Remembered, Store, Versions
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -101,6 +101,8 @@ class InMemoryStore:
         self._items: dict[str, dict[str, Stored]] = {}
         self._read: dict[str, tuple[tuple[dict[str, Stored], int, datetime], Remembered]] = {}
         self._leases: dict[str, Lease] = {}
+        self._due: dict[str, str] = {}
+        self._names: set[tuple[str, str]] = set()
         self._decisions: dict[str, dict[str, tuple[datetime, Mapping[str, Any]]]] = {}
 
     def plant(self, cluster: str, text: str, sort_key: str = META) -> None:
@@ -108,12 +110,14 @@ class InMemoryStore:
         items = self._items.setdefault(cluster, {})
         before = items.get(sort_key)
         items[sort_key] = Stored(text=text, version=((before.version if before else None) or 0) + 1)
+        if sort_key == META:
+            self._due[cluster] = text
 
     def text(self, cluster: str, sort_key: str) -> str:
         """A record as it is stored."""
         return self._items[cluster][sort_key].text
 
-    def load(self, cluster: str) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
         self._asked("load")
         return self._remembered(cluster)
 
@@ -125,8 +129,30 @@ class InMemoryStore:
         remembered = self._read[cluster][1]
         return replace(remembered, versions=Versions(remembered.versions))  # every reader has its own
 
-    def due(self) -> Sequence[tuple[str, Registration | str]]:
+    shards: Sequence[str] = ("0", "1")
+
+    def due(self, shard: str, after: str | None = None) -> DuePage:
         self._asked("due")
+        listed = [cluster for cluster in sorted(self._due) if self.shards[len(cluster) % 2] == shard]
+        rest = [cluster for cluster in listed if after is None or cluster > after]
+        page = rest[: self.page]
+        return DuePage(
+            registrations=[(cluster, self._records.registration(cluster, self._due[cluster])) for cluster in page],
+            after=page[-1] if len(rest) > len(page) else None,
+        )
+
+    def list_as_due(self, registration: Registration) -> None:
+        self._asked("list as due")
+        record = registration.record
+        self._due.setdefault(record.id, registration.model_dump_json(exclude_none=True))
+        self._names |= {(name, record.id) for name in record.names}
+
+    def called(self, name: str) -> Sequence[str]:
+        self._asked("called")
+        return sorted(cluster for listed, cluster in self._names if listed == name)
+
+    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
+        self._asked("registrations")
         return [
             (cluster, self._records.registration(cluster, items[META].text))
             for cluster, items in sorted(self._items.items())
@@ -142,6 +168,8 @@ class InMemoryStore:
         meta, controls = self._records.record(record, control, versions)
         self._put(record.id, meta, versions)
         self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
+        self._due[record.id] = meta.text
+        self._names |= {(name, record.id) for name in record.names}
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         self._write(f"GROUP#{key}")
@@ -166,6 +194,10 @@ class InMemoryStore:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._write(TIMER)
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
+
+    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+        self._write(SILENCE)
+        self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
@@ -324,7 +356,7 @@ class FakeClusters:
 
     by_id: dict[str, FakeCluster | Exception]
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> FakeCluster:
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> FakeCluster:
         found = self.by_id[record.id]
         if isinstance(found, Exception):
             raise found
@@ -336,17 +368,29 @@ class FakeQueue:
     """What was asked for. Requests with a deduplication id that is known are one, as within SQS's five minutes."""
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    found: dict[str, Found | None] = field(default_factory=dict)  # what a request says that a look has found
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
+    looks: list[Chunk] = field(default_factory=list)
+    scans: list[tuple[str, str, datetime]] = field(default_factory=list)
     broken: Exception | None = None
 
     @property
     def clusters(self) -> list[str]:
         return [cluster for cluster, _ in self.requests.values()]
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
         if self.broken is not None:
             raise self.broken
         self.requests.setdefault(deduplication, (cluster, reason))
+        self.found.setdefault(deduplication, found)
+
+    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+        if self.broken is not None:
+            raise self.broken
+        self.looks += chunks
+
+    def scan_on(self, shard: str, after: str, at: datetime) -> None:
+        self.scans.append((shard, after, at))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:

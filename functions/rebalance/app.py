@@ -8,7 +8,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.messages import Request
+from evenkeel.adapters.aws.messages import Request, read_message
 from evenkeel.bootstrap import container, make_logger, remaining_of
 
 logger = make_logger()
@@ -19,8 +19,9 @@ processor.raise_on_entire_batch_failure = False  # the failed messages are named
 
 
 def rebalance(record: SQSRecord, context: Any) -> None:
-    def work(request: Request) -> None:
-        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context))
+    def work(body: str) -> None:
+        request = read_message(Request, body)
+        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found)
         logger.info(outcome.message)
         for name, value in outcome.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)

@@ -1,4 +1,6 @@
-"""schedule -> one message per due cluster; recheck queue -> the cluster's message; by hand: {"clusters": [...]}."""
+"""schedule -> due clusters, in chunks, onto the queue looks; recheck queue -> runs that have come due, or the rest of a
+shard; by hand: {"clusters": [...]}.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -8,7 +10,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.messages import Request, read_scan
+from evenkeel.adapters.aws.messages import ScanRequest, read_recheck, read_scan
 from evenkeel.application.errors import BadRequestError
 from evenkeel.bootstrap import container, make_logger
 
@@ -17,11 +19,16 @@ metrics = Metrics()
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
-def look_again(record: SQSRecord) -> None:
-    def work(request: Request) -> None:
-        container().scan.look_again(request.cluster, request.reason, record.message_id)
+def recheck(record: SQSRecord) -> None:
+    def work(body: str) -> None:
+        request = read_recheck(body)
+        if isinstance(request, ScanRequest):
+            result = container().scan.rest_of(request.shard, request.after, request.at)
+            metrics.add_metric("ClustersScanned", MetricUnit.Count, len(result.requested))
+        else:
+            container().scan.look_again(request.cluster, request.reason, record.message_id)
 
-    container().recheck_inbox.handle(record, work, logger, metrics)
+    container().inbox.handle(record, work, logger, metrics)
 
 
 @metrics.log_metrics
@@ -29,7 +36,7 @@ def look_again(record: SQSRecord) -> None:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         metrics.add_metric("PoisonMessages", MetricUnit.Count, 0)
-        return process_partial_response(event, look_again, processor, context)
+        return process_partial_response(event, recheck, processor, context)
     try:
         request = read_scan(event)
     except BadRequestError as error:

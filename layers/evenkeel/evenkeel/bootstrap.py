@@ -15,13 +15,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.idempotency import DynamoIdempotency
-from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
+from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
-from evenkeel.adapters.side_by_side import side_by_side
+from evenkeel.adapters.side_by_side import all_at_once, side_by_side
 from evenkeel.application.errors import AccessError
 from evenkeel.application.events import ReceiveEvent
 from evenkeel.application.failure import RecordFailure
+from evenkeel.application.look import Look
 from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
@@ -105,9 +106,12 @@ class Container:
     def _queue(self) -> SqsQueue:
         return SqsQueue(
             _WhenUsed(lambda: self._client("sqs")),
-            rebalance=self.settings.rebalance_queue_url,
-            recheck=self.settings.recheck_queue_url,
-            dead_letters=self.settings.rebalance_dlq_url,
+            QueueUrls(
+                rebalance=self.settings.rebalance_queue_url,
+                recheck=self.settings.recheck_queue_url,
+                looks=self.settings.looks_queue_url,
+                dead_letters=self.settings.rebalance_dlq_url,
+            ),
         )
 
     @cached_property
@@ -136,15 +140,27 @@ class Container:
 
     @cached_property
     def scan(self) -> Scan:
-        return Scan(store=self.store, queue=self._queue, clock=self.clock)
+        return Scan(store=self.store, queue=self._queue, clock=self.clock, together=side_by_side)
 
     @cached_property
-    def recheck_inbox(self) -> Inbox:
+    def inbox(self) -> Inbox:
+        """Of a standard queue."""
         return Inbox(queue=self._queue)
 
     @cached_property
     def rebalance_inbox(self) -> Inbox:
         return Inbox(queue=self._queue, tries_soon=True)
+
+    @cached_property
+    def look(self) -> Look:
+        return Look(
+            store=self.store,
+            clusters=self.clusters,
+            queue=self._queue,
+            clock=self.clock,
+            dry_run=self.settings.dry_run,
+            together=all_at_once,
+        )
 
     @cached_property
     def rebalance(self) -> Rebalance:

@@ -168,6 +168,7 @@ class Settings(Strict):
     rebalance_queue_url: str = Field(min_length=1)
     rebalance_dlq_url: str = Field(min_length=1)
     recheck_queue_url: str = Field(min_length=1)
+    looks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
     allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it

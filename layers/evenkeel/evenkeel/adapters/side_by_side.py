@@ -12,10 +12,19 @@ def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
 
     One task needs no thread: a quiet cluster never has one.
     """
+    _on_threads(tasks, THREADS)
+
+
+def all_at_once(tasks: Sequence[Callable[[], None]]) -> None:
+    """The same, with a thread for each: those that wait for an answer keep none of the others from asking."""
+    _on_threads(tasks, len(tasks))
+
+
+def _on_threads(tasks: Sequence[Callable[[], None]], most: int) -> None:
     if len(tasks) == 1:
         tasks[0]()
         return
-    with ThreadPoolExecutor(max_workers=min(THREADS, max(1, len(tasks)))) as threads:
+    with ThreadPoolExecutor(max_workers=min(most, max(1, len(tasks)))) as threads:
         ended = [threads.submit(task) for task in tasks]
         wait(ended)
     for task in ended:

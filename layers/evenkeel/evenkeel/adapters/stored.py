@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -199,6 +199,19 @@ class TimerRecord(Strict):
 
     def timer(self) -> Timer:
         return Timer(**dict(self))
+
+
+class SilenceRecord(Strict):
+    """A cluster that does not answer, as it is stored."""
+
+    since: Moment
+    looks: Count
+    last_look: Moment
+    next_look: Moment
+    why: str = ""
+
+    def silence(self) -> Silence:
+        return Silence(**dict(self))
 
 
 class StateFile(Strict):

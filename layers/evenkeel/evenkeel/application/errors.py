@@ -37,6 +37,10 @@ class ClusterUnavailableError(EvenkeelError):
     """The cluster's API did not give a usable answer; what was read of it so far is worth nothing."""
 
 
+class AccessRefusedError(ClusterUnavailableError):
+    """The cluster's API knows us and does not let us read, or does not know us."""
+
+
 class ConflictError(EvenkeelError):
     """The object has changed (409) or gone (404) since it was read: read again, plan again."""
 

@@ -23,7 +23,7 @@ from math import ceil
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError, StateConflictError, UnknownClusterError
 from evenkeel.application.events import EventOutcome, Failure, Verdict, foreign_account
 from evenkeel.application.ports import Clock, Queue, Remembered, Store
-from evenkeel.config import ClusterRecord, ConfigError, EventLookRecord
+from evenkeel.config import ConfigError, EventLookRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.groups import GroupKey
@@ -70,15 +70,24 @@ class RecordFailure:
 
     def _clusters_called(self, failure: Failure) -> list[str]:
         """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
-        registered = self.store.due()
         for name in failure.called:
-            clusters = [id for id, _ in registered if id == name]
-            clusters = clusters or [
-                id for id, record in registered if isinstance(record, ClusterRecord) and name in record.names
-            ]
+            clusters = [name] if self._is_registered(name) else []
+            clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
             if clusters:
                 return clusters
         return []
+
+    def _is_registered(self, cluster: str) -> bool:
+        return self.store.registered(cluster) is not None
+
+    def _lists(self, cluster: str, name: str) -> bool:
+        """Whether the cluster's record lists the name now; one that cannot be read is told where it is used."""
+        try:
+            return name in self.store.load(cluster).record.names
+        except UnknownClusterError:
+            return False
+        except ConfigError:
+            return True
 
     def _outcome(self, failure: Failure, cluster: str, now: datetime, *, alone: bool) -> EventOutcome:
         try:

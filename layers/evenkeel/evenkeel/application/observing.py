@@ -26,7 +26,12 @@ class UnexpectedError(ClusterUnavailableError):
 
 
 def observe_cluster(
-    clusters: Clusters, record: ClusterRecord, remaining: Remaining, state: ClusterState = _NOTHING
+    clusters: Clusters,
+    record: ClusterRecord,
+    remaining: Remaining,
+    state: ClusterState = _NOTHING,
+    *,
+    consistent: bool = True,
 ) -> tuple[Cluster, Observation]:
     """The opened cluster and a complete look at it, within ``LOOK_SECONDS``; what comes after has all that remains.
 
@@ -38,7 +43,7 @@ def observe_cluster(
     def left() -> float:
         return remaining() - kept_back
 
-    cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left))
+    cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left, consistent=consistent))
     observation = read_cluster(record.id, cluster, state)
     kept_back = 0.0
     return cluster, observation

@@ -83,7 +83,8 @@ class Operate:
         try:
             answer = self._carry_out(action, call, fields)
         except UnknownClusterError as error:
-            raise UnknownClusterError(f"{error}{near(call.cluster, [id for id, _ in self.store.due()])}") from None
+            registered = [id for id, _ in self.store.registrations()]
+            raise UnknownClusterError(f"{error}{near(call.cluster, registered)}") from None
         return {"ok": True, "action": action.name, "cluster": cluster, **answer}
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
@@ -104,7 +105,7 @@ class Operate:
         """One answer per registered cluster. What is wrong with one is said in its place, and the others go on."""
         answers: list[dict[str, Any]] = []
         size, end = 0, call.now + timedelta(seconds=call.remaining())
-        for cluster, record in self.store.due():
+        for cluster, record in self.store.registrations():
             seconds = self._share(end)
             answer: dict[str, Any]
             try:

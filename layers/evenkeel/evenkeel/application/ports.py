@@ -3,10 +3,11 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
@@ -53,6 +54,7 @@ class Remembered:
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
+    silence: Silence | None = None  # it did not answer when it was last looked at
 
     @property
     def policy(self) -> Policy:
@@ -83,8 +85,11 @@ class RunStore(Protocol):
     All methods raise StateUnavailableError when the table does not answer.
     """
 
-    def load(self, cluster: str) -> Remembered:
-        """One consistent query. Raises UnknownClusterError; ConfigError where a record has a bad value."""
+    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+        """One query. Raises UnknownClusterError; ConfigError where a record has a bad value.
+
+        Who reads without consistency, at half the price, may not see the last second's writes.
+        """
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
         """Both or neither. Raises StateConflictError where one has been written since."""
@@ -101,6 +106,9 @@ class RunStore(Protocol):
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
+    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+        """Raises StateConflictError."""
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
 
@@ -114,11 +122,34 @@ class RunStore(Protocol):
         """Decisions are only ever added; one that is too large for an item is cut."""
 
 
-class Store(RunStore, Protocol):
+@dataclass(frozen=True, kw_only=True)
+class DuePage:
+    """Some of the clusters of one shard, by id; a string is what is wrong with the record."""
+
+    registrations: Sequence[tuple[str, Registration | str]]
+    after: str | None = None  # where the next page begins; None: this is the last
+
+
+class DueStore(Protocol):
+    """The index of clusters that ``scan`` reads: in shards, so that any number of them can be read side by side."""
+
+    shards: Sequence[str]
+
+    def due(self, shard: str, after: str | None = None) -> DuePage:
+        """One page of a shard. Raises StateUnavailableError."""
+
+    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
+        """All registered clusters by id. Raises StateUnavailableError."""
+
+    def list_as_due(self, registration: Registration) -> None:
+        """Put a cluster into the index that a release without shards has registered. Raises StateUnavailableError."""
+
+
+class Store(RunStore, DueStore, Protocol):
     """The table, as everybody else needs it too."""
 
-    def due(self) -> Sequence[tuple[str, Registration | str]]:
-        """All registered clusters by id, from the sparse index; a string is what is wrong with the record."""
+    def called(self, name: str) -> Sequence[str]:
+        """Clusters whose record lists this name, or once did."""
 
     def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
         """What registering a cluster again has to go on from, also where its record cannot be read.
@@ -205,18 +236,35 @@ def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
 class Clusters(Protocol):
     """Opens clusters from their records, and from nothing else."""
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
-        """Raises AccessError."""
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
+        """Raises AccessError. ``consistent``: what is read must be the newest, since writes may follow from it."""
+
+
+class Found(StrEnum):
+    """What a look has found, where that is more than a reason to plan."""
+
+    SILENT = "silent"  # the cluster gives no usable answer
+    ANSWERS = "answers"  # it does so again
 
 
 class Queue(Protocol):
-    """The way in to ``rebalance``."""
+    """The ways in to ``look`` and ``rebalance``. All methods raise QueueUnavailableError."""
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
-        """Ask for a look at a cluster. Requests with one deduplication id within five minutes are one."""
+    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+        """Ask for a run. Requests with one deduplication id within five minutes are one."""
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
-        """Ask for a look after a delay."""
+        """Ask for a run after a delay."""
+
+    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+        """Ask for looks, each after its chunk's delay."""
+
+
+class ScanQueue(Queue, Protocol):
+    """The same for ``scan``, which may have more to do than one invocation can."""
+
+    def scan_on(self, shard: str, after: str, at: datetime) -> None:
+        """Ask for the rest of a shard to be scanned, for the tick of that moment."""
 
 
 class Bus(Protocol):

@@ -1,5 +1,8 @@
 """Observe, plan, apply, record: one run for one cluster. The only use case that writes to a cluster.
 
+A cluster that does not answer is not opened by a run that something else asks for: a look asks it, alone and less and
+less often, and says what it found. Runs remember that, and ask for the next such look.
+
 Promises kept here and in :mod:`evenkeel.application.run`: without the table nothing is written (the lease is taken
 before the first patch); a look that broke off leads to no action (it is an exception); a conflict leads to a new look
 and a new plan, at most three times; a group that refuses to be written is planned around; whoever wrote comes back for
@@ -7,10 +10,9 @@ a second look, and one such look is due at any time.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property
+from math import ceil
 
 from evenkeel.application.errors import (
     AccessError,
@@ -20,24 +22,19 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.observing import contained, observe_cluster
-from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered, RunPorts
-from evenkeel.application.restoring import plan_for
+from evenkeel.application.looking import Eyes
+from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError
-from evenkeel.domain.looks import next_timer
-from evenkeel.domain.model.groups import GroupKey, Observation
-from evenkeel.domain.model.reasons import Rule, because
-from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.looks import Chunk, Silence, after_silence, next_timer
+from evenkeel.domain.model.groups import GroupKey
 
 _log = logging.getLogger("evenkeel.rebalance")
 
 # A fourth plan against a fourth state of the world would be as stale as the third; the next scan is a minute away.
 _ROUNDS = 4
-# A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
-# would be written to and fro.
-_REFUSED_FOR = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +45,18 @@ class Rebalance(RunPorts):
     queue: Queue
     dry_run: bool
 
-    def __call__(self, cluster: str, why: str, remaining: Remaining) -> RunSummary:
-        """One run.
+    @cached_property
+    def eyes(self) -> Eyes:
+        return Eyes(clusters=self.clusters, clock=self.clock)
+
+    def __call__(self, cluster: str, why: str, remaining: Remaining, found: Found | None = None) -> RunSummary:
+        """One run. ``found``: what the look that asks for it has found.
 
         Raises:
             UnknownClusterError: the message can never succeed.
             StateUnavailableError, LeaseHeldError: try the message again later.
         """
-        rounds = _Rounds(ports=self, summary=RunSummary(cluster=cluster), why=why, remaining=remaining)
+        rounds = _Rounds(ports=self, summary=RunSummary(cluster=cluster), why=why, remaining=remaining, found=found)
         try:
             rounds.run()
         finally:
@@ -92,6 +93,7 @@ class _Rounds:
     summary: RunSummary
     why: str
     remaining: Remaining
+    found: Found | None = None
     remembered: Remembered | None = None  # at the last look
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as :class:`Run` has them
 
@@ -121,32 +123,70 @@ class _Rounds:
         except ConfigError as error:
             self._unreadable(error)
             return None
-        record, control, state = remembered.record, remembered.control, remembered.state
+        record, control = remembered.record, remembered.control
         # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
         self.summary.dry_run = record.is_dry(self.ports.dry_run) and not control.restoring
         if control.is_paused(clock.now()):
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
+        if self._is_silent(remembered):
+            return None
         try:
-            api, observation = observe_cluster(self.ports.clusters, record, self.remaining, state)
-            now = clock.now()
-            self.refused = {**_refused_lately(state, now), **self.refused}
-            observation = _without(observation, self.refused)
-            plan = contained(cluster, "it was planned", partial(plan_for, remembered, observation, now))
+            looked = self.ports.eyes.look(remembered, self.remaining, self.refused)
         except EvenkeelError as error:
             self._unreadable(error)
+            self._remember_silence(remembered, str(error))
             return None
-        self.summary.plan = plan
+        self.summary.plan, self.refused = looked.plan, looked.refused
         return Run(
             ports=self.ports,
             summary=self.summary,
             remembered=remembered,
-            api=api,
-            plan=plan,
+            api=looked.api,
+            plan=looked.plan,
             why=self.why,
             remaining=self.remaining,
-            refused=self.refused,
+            refused=looked.refused,
         )
+
+    # Clusters that do not answer
+
+    def _is_silent(self, remembered: Remembered) -> bool:
+        """Whether the cluster is left alone because it does not answer; with what is to be done about that."""
+        silence, now = remembered.silence, self.ports.clock.now()
+        if self.found is Found.SILENT:
+            self._unreadable(self.why)
+            self._remember_silence(remembered, self.why)
+            return True
+        if silence is None or silence.is_over:
+            return False
+        if self.found is Found.ANSWERS:
+            self._save_silence(remembered, replace(silence, looks=0))
+            return False
+        if not silence.keeps_away(now):
+            return False  # the look that was due is lost
+        if (sooner := silence.asked_now(now)) is not None and self._save_silence(remembered, sooner):
+            self._look_alone(sooner)
+        self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")
+        return True
+
+    def _remember_silence(self, remembered: Remembered, why: str) -> None:
+        """Count a look that was not answered, and ask for the next."""
+        silence = after_silence(remembered.silence, self.ports.clock.now(), why)
+        if silence is not None and self._save_silence(remembered, silence):
+            self._look_alone(silence)
+
+    def _save_silence(self, remembered: Remembered, silence: Silence) -> bool:
+        """False: somebody else has just remembered it."""
+        try:
+            self.ports.store.save_silence(self.summary.cluster, silence, remembered.versions)
+        except StateConflictError:
+            return False
+        return True
+
+    def _look_alone(self, silence: Silence) -> None:
+        seconds = ceil((silence.next_look - self.ports.clock.now()).total_seconds())
+        self.ports.queue.request_looks([Chunk(clusters=(self.summary.cluster,), delay=max(0, seconds))])
 
     def _carry_out(self, run: Run) -> bool:
         """True: what was read has changed."""
@@ -168,28 +208,8 @@ class _Rounds:
             return False
         return True
 
-    def _unreadable(self, error: Exception) -> None:
-        """The next scan tries again; a message kept in the queue would try no better."""
+    def _unreadable(self, error: Exception | str) -> None:
+        """The next look tries again; a message kept in the queue would try no better."""
         self.summary.unreachable = True
         self.summary.message = f"{self.summary.cluster}: not looked at: {error}"
         _log.error(self.summary.message, extra={"cluster": self.summary.cluster})
-
-
-def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
-    """The groups whose writes have just been refused, and why."""
-    return {
-        key: group.write_refused
-        for key, group in state.groups.items()
-        if group.write_refused_at is not None and now < group.write_refused_at + _REFUSED_FOR
-    }
-
-
-def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
-    """The observation, with groups frozen that refuse to be written: the others are planned around them."""
-    if not refused:
-        return observation
-    groups = tuple(
-        group.frozen(because(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
-        for group in observation.groups
-    )
-    return replace(observation, groups=groups)

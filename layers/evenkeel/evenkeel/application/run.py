@@ -220,9 +220,9 @@ class Run:
     def _refuse(self, refusal: Refusal) -> None:
         if not refusal.waits:
             why = problem_words(refusal.problem)
-            _log.error("refused: %s", why, extra={"cluster": self.summary.cluster})
             request = self.remembered.scale_requests[refusal.scale_request.id]
             self.run_state.end_scale_request(request, f"refused: {why}")
+            _log.error("refused: %s", why, extra={"cluster": self.summary.cluster})
 
     def _end_restore(self) -> None:
         """Pause what has been left, and forget what was remembered for it."""

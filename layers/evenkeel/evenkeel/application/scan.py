@@ -1,27 +1,30 @@
-"""From a tick of the schedule to one message per due cluster, and from a delayed second look to a message.
+"""From a tick of the schedule to looks at the clusters that are due, and from a delayed message to a run.
 
-Nothing is written for this: which clusters are due follows from the tick's own time, the cluster's interval and its
-id. A tick that arrives late or twice names the same clusters and the same deduplication ids.
+Nothing is written for this: which clusters are due, and at which second of the minute, follows from the tick's own
+time, the cluster's interval and its id. A tick that arrives twice has them looked at twice, which changes nothing.
+
+    tick ──► first page of each shard, side by side ──► chunks of clusters onto `looks`, over the minute
+      └────► a shard with more pages is scanned on by a message of its own
 """
 
-import hashlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from evenkeel.application.ports import Clock, Queue, Store
+from evenkeel.application.ports import Clock, DuePage, DueStore, ScanQueue, Together
+from evenkeel.config import Registration
+from evenkeel.domain.looks import Chunk, chunks_of_minute, is_due
 
 _log = logging.getLogger("evenkeel.scan")
-_MINUTE = 60
-
-
-def is_due(cluster: str, interval: int, tick: datetime) -> bool:
-    """Whether a cluster with this interval (seconds) is looked at in this tick's minute. Clusters are spread evenly."""
-    minutes = max(1, interval // _MINUTE)
-    offset = int.from_bytes(hashlib.sha256(cluster.encode()).digest()[:4])
-    return (int(tick.timestamp()) // _MINUTE + offset) % minutes == 0
+# What a look costs besides its clusters is shared by so many.
+CHUNK = 50
+# After an upgrade, and a rollback of it, clusters may be registered that no shard lists.
+_STRAYS_SOUGHT_AFTER = timedelta(minutes=15)
+# Of the strays, so many are put into the shards by one tick; looked at are all of them.
+_LISTED_AT_ONCE = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,47 +40,104 @@ class ScanResult:
         return {"ok": not self.broken, "message": message, "clusters": list(self.requested)}
 
 
+@dataclass(kw_only=True)
+class _Strays:
+    """Clusters that are registered and in no shard."""
+
+    by_id: dict[str, Registration | str] = field(default_factory=dict)
+    sought_at: datetime | None = None  # None: this instance has not sought any yet
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """Asks for a look at each cluster that is due."""
 
-    store: Store
-    queue: Queue
+    store: DueStore
+    queue: ScanQueue
     clock: Clock
+    together: Together
+    _strays: _Strays = field(default_factory=_Strays)
 
     def tick(self, at: datetime) -> ScanResult:
         """The schedule has fired for the minute of ``at``."""
-        requested, broken = [], []
-        for cluster, record in self.store.due():
+        pages: dict[str, DuePage] = {}
+
+        def read(shard: str) -> None:
+            pages[shard] = self.store.due(shard)
+
+        self.together([partial(read, shard) for shard in self.store.shards])
+        for shard, page in pages.items():
+            if page.after is not None:
+                self.queue.scan_on(shard, page.after, at)
+        listed = dict(entry for page in pages.values() for entry in page.registrations)
+        complete = all(page.after is None for page in pages.values())
+        return self._look_at(listed | self._strays_beside(listed, complete=complete), at)
+
+    def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
+        """What the tick of that moment has left to do in a shard."""
+        listed: dict[str, Registration | str] = {}
+        position: str | None = after
+        while position is not None:
+            page = self.store.due(shard, position)
+            listed |= dict(page.registrations)
+            position = page.after
+        return self._look_at(listed, at)
+
+    def _look_at(self, registered: dict[str, Registration | str], at: datetime) -> ScanResult:
+        due, broken = [], []
+        for cluster, record in registered.items():
             if isinstance(record, str):
                 broken.append(record)
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
             elif not record.control().is_paused(at) and is_due(cluster, record.scan_interval, at):
-                minute = int(at.timestamp()) // _MINUTE
-                self.queue.request(cluster, "scan", f"scan-{cluster}-{minute}")
-                for delay in range(record.scan_interval, _MINUTE, record.scan_interval):
-                    self.queue.look_again(cluster, "scan", delay)
-                requested.append(cluster)
-        return ScanResult(requested=tuple(requested), broken=tuple(broken))
+                due.append((cluster, record.scan_interval))
+        self.queue.request_looks(chunks_of_minute(due, CHUNK))
+        return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken))
+
+    def _strays_beside(self, listed: dict[str, Registration | str], *, complete: bool) -> dict[str, Registration | str]:
+        """Clusters that a release without shards has registered; the next ticks find them in the shards."""
+        strays, now = self._strays, self.clock.now()
+        if strays.sought_at is None or now >= strays.sought_at + _STRAYS_SOUGHT_AFTER:
+            known = set(listed) if complete else {id for shard in self.store.shards for id in self._all(shard)}
+            strays.by_id = {id: found for id, found in self.store.registrations() if id not in known}
+            strays.sought_at = now
+        found = {cluster: record for cluster, record in strays.by_id.items() if cluster not in listed}
+        records = [record for record in found.values() if isinstance(record, Registration)][:_LISTED_AT_ONCE]
+        self.together([partial(self.store.list_as_due, record) for record in records])
+        for record in records:
+            del strays.by_id[record.id]
+        return found
+
+    def _all(self, shard: str) -> Iterable[str]:
+        position: str | None = None
+        while True:
+            page = self.store.due(shard, position)
+            yield from (cluster for cluster, _ in page.registrations)
+            if page.after is None:
+                return
+            position = page.after
 
     def by_hand(self, clusters: Iterable[str]) -> ScanResult:
-        """Somebody asks for a look now, due or not. Without names: every registered cluster.
+        """Somebody asks for a run now, due or not; without names, for a look at every registered cluster.
 
         Unknown names are reported as broken, nothing is sent for them.
         """
-        registered = dict(self.store.due())
-        names = list(clusters) or list(registered)
-        at = self.clock.now()
+        registered = dict(self.store.registrations())
+        names, at = list(clusters), self.clock.now()
         requested, broken = [], []
-        for cluster in names:
+        for cluster in names or registered:
             record = registered.get(cluster, f"cluster {cluster!r} is not registered")
             if isinstance(record, str):
                 broken.append(record)
-            else:
+                continue
+            requested.append(cluster)
+            if names:
                 self.queue.request(cluster, "scan by hand", f"hand-{cluster}-{at.timestamp()}")
-                requested.append(cluster)
+        if not names:
+            starts = range(0, len(requested), CHUNK)
+            self.queue.request_looks([Chunk(clusters=tuple(requested[start : start + CHUNK])) for start in starts])
         return ScanResult(requested=tuple(requested), broken=tuple(broken))
 
     def look_again(self, cluster: str, reason: str, message_id: str) -> None:
-        """A second look has come due: into the one queue that leads to the cluster."""
+        """A run has come due: into the one queue that leads to the cluster."""
         self.queue.request(cluster, reason, f"again-{message_id}")

@@ -41,7 +41,7 @@ class RecordZoneShift:
             StateUnavailableError, QueueUnavailableError, StateConflictError: try the event again.
         """
         clusters, unknown, refused = [], 0, None
-        for cluster, record in self.store.due():
+        for cluster, record in self.store.registrations():
             zone = None if isinstance(record, str) else _zone_of(record, shift)
             try:
                 if isinstance(record, str) or zone is None:

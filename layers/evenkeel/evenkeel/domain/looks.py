@@ -1,14 +1,27 @@
-"""When a cluster is looked at again besides its scans: one look is due at any time, and without change they end."""
+"""When a cluster is looked at: spread over the minute by its scans, and again besides them where something is awaited.
 
+Of the looks besides the scans one is due at any time, and without change they end. A cluster that does not answer is
+looked at alone, and less and less often.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import accumulate
 from math import ceil
+from typing import Self
 
 # After a write, 15 s later: an autoscaler's own /scale patch carries no version and can land after ours. Then, while
 # nothing changes, after another 30 s and 60 s.
 SECOND_LOOKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=60))
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
+# A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
+SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=5))
+# Messages are late by seconds. One that has not come after so long is lost.
+_LOST_AFTER = timedelta(minutes=1)
+_MINUTE = 60
 # A write whose answer is lost again and again is no news; after so long it may be another matter.
 _SAME_MATTER = timedelta(hours=1)
 
@@ -48,3 +61,100 @@ def next_timer(
         return (replace(timer, step=min(step, len(SECOND_LOOKS)), doubted=doubted) if timer else None), None
     seconds = ceil(min(_LONGEST_DELAY, max(timedelta(seconds=1), min(moments) - now)).total_seconds())
     return Timer(due=now + timedelta(seconds=seconds), step=step, doubted=doubted), seconds
+
+
+def is_missed(timer: Timer | None, now: datetime, wanted: datetime | None) -> bool:
+    """Whether a look is wanted at a moment for which none is due any more, or none that comes in time.
+
+    Args:
+        timer: What is due, as far as anybody remembers.
+        now: The time.
+        wanted: When time alone may change what is planned (:attr:`evenkeel.domain.plan.Plan.look_at`).
+    """
+    if wanted is None:
+        return False
+    return timer is None or timer.due + _LOST_AFTER < now or timer.due > max(wanted, now) + _LOST_AFTER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silence:
+    """A cluster that does not answer; ``looks`` 0: it answers again."""
+
+    since: datetime
+    looks: int  # that were not answered, one after the other
+    last_look: datetime
+    next_look: datetime  # on its own
+    why: str = ""  # what was said at the last of them, for people
+
+    @property
+    def is_over(self) -> bool:
+        return self.looks == 0
+
+    def keeps_away(self, now: datetime) -> bool:
+        """Whether nobody but the look that is due may ask it. One that does not come is not waited for any longer."""
+        return not self.is_over and now < self.next_look + _LOST_AFTER
+
+    def asked_now(self, now: datetime) -> Self | None:
+        """With the next look at once, because somebody has a reason; None: it has just been asked, or soon is."""
+        soon = SILENT_LOOKS[0]
+        return None if now < self.last_look + soon or self.next_look <= now else replace(self, next_look=now)
+
+
+def after_silence(silence: Silence | None, now: datetime, why: str) -> Silence | None:
+    """What is remembered after one more look that was not answered; None: it was not the one that is due."""
+    if silence is None or silence.is_over:
+        return Silence(since=now, looks=1, last_look=now, next_look=now + SILENT_LOOKS[0], why=why)
+    if now < silence.next_look:
+        return None
+    wait = SILENT_LOOKS[min(silence.looks, len(SILENT_LOOKS) - 1)]
+    return replace(silence, looks=silence.looks + 1, last_look=now, next_look=now + wait, why=why)
+
+
+# Scans
+
+
+def is_due(cluster: str, interval: int, tick: datetime) -> bool:
+    """Whether a cluster with this interval (seconds) is looked at in this tick's minute. Clusters are spread evenly."""
+    minutes = max(1, interval // _MINUTE)
+    return (int(tick.timestamp()) // _MINUTE + _spread(cluster, 0)) % minutes == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Clusters that are looked at side by side, so many seconds from now."""
+
+    clusters: tuple[str, ...]
+    delay: int = 0
+
+
+def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
+    """The looks of one minute: each cluster near its own second, and again after its interval where that is shorter.
+
+    Args:
+        due: Clusters with their intervals, in seconds.
+        size: Most clusters of one chunk.
+
+    Chunks are as few as may be, and about equal: what a chunk costs is shared by its clusters. Its second is that of
+    its first cluster, so that the same clusters make the same chunks at the same seconds of every minute.
+    """
+    rounds: dict[int, list[tuple[int, str]]] = {}  # no cluster is twice in one
+    for cluster, interval in due:
+        step = min(interval, _MINUTE)
+        for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
+            rounds.setdefault(number, []).append((second, cluster))
+    return [
+        Chunk(clusters=tuple(cluster for _, cluster in part), delay=part[0][0])
+        for looks in rounds.values()
+        for part in _parts(sorted(looks), size)
+    ]
+
+
+def _parts(looks: Sequence[tuple[int, str]], size: int) -> list[Sequence[tuple[int, str]]]:
+    count = ceil(len(looks) / size)
+    ends = list(accumulate(len(looks) // count + (place < len(looks) % count) for place in range(count)))
+    return [looks[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _spread(cluster: str, start: int) -> int:
+    """A number of the cluster's own, the same for ever."""
+    return int.from_bytes(hashlib.sha256(cluster.encode()).digest()[start : start + 4])

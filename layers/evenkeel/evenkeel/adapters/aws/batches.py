@@ -7,7 +7,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.messages import Request, SqsQueue, read_request
+from evenkeel.adapters.aws.messages import SqsQueue
 from evenkeel.application.errors import BadRequestError
 
 
@@ -18,14 +18,16 @@ class Inbox:
     queue: SqsQueue
     tries_soon: bool = False
 
-    def handle(self, record: SQSRecord, work: Callable[[Request], None], logger: Logger, metrics: Metrics) -> None:
-        """Poison goes to the dead letters. Whatever else fails is raised again, so that the message comes back.
+    def handle(self, record: SQSRecord, work: Callable[[str], None], logger: Logger, metrics: Metrics) -> None:
+        """Have the work done that a message's body asks for. Poison, a BadRequestError, goes to the dead letters.
+
+        Whatever else fails is raised again, so that the message comes back.
 
         The batch's answer only names the messages that failed; the log line and the metric here say that and why.
         """
         try:
             try:
-                work(read_request(record.body))
+                work(record.body)
             except BadRequestError as error:
                 logger.error("message sent to the dead letters: %s", error)
                 self.queue.dead_letter(record.body, str(error), record.message_id)

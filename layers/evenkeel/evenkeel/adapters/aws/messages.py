@@ -1,16 +1,19 @@
-"""Queues and bus: the way in to ``rebalance``, poison's way out, and decision events."""
+"""Queues and bus: the ways in to ``look`` and ``rebalance``, poison's way out, and decision events."""
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
+from evenkeel.application.ports import Found
 from evenkeel.config import ClusterId, ConfigError, Moment, read_json, read_model
+from evenkeel.domain.looks import Chunk
 
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
@@ -23,12 +26,39 @@ _TRY_AGAIN_SECONDS = 5
 LONGEST_WAIT_SECONDS = 80
 
 
-class Request(BaseModel):
-    """A message that asks for a look at a cluster. It carries nothing that the look relies on."""
+# An SQS batch.
+_BATCH = 10
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class Message(BaseModel):
+    """What stands on a queue. A newer release may have said more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+_Message = TypeVar("_Message", bound=Message)
+
+
+class Request(Message):
+    """Asks for a run at a cluster. It carries nothing that the run relies on."""
+
     cluster: ClusterId
     reason: str = Field(max_length=200)
+    found: Found | None = None
+
+
+class LookRequest(Message):
+    """Asks for a look at some clusters, side by side."""
+
+    clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
+
+
+class ScanRequest(Message):
+    """Asks for the rest of a shard to be scanned, for the tick of that moment."""
+
+    shard: str = Field(min_length=1, max_length=16)
+    after: ClusterId
+    at: Moment
 
 
 class _ScanEvent(BaseModel):
@@ -53,37 +83,81 @@ def read_scan(event: object) -> datetime | tuple[str, ...]:
     return scan.time if scan.time is not None else scan.clusters
 
 
-def read_request(body: object) -> Request:
+def read_message(model: type[_Message], body: object) -> _Message:
     """Raises BadRequestError: the message can never be handled."""
     if not isinstance(body, str):
         raise BadRequestError("message: its body is no text")
     try:
-        return read_json(Request, body, "message")
+        return read_json(model, body, "message")
     except ConfigError as error:
         raise BadRequestError(str(error)[:500]) from None
 
 
+def read_recheck(body: object) -> Request | ScanRequest:
+    """A run that has come due, or the rest of a shard. Raises BadRequestError."""
+    of_shard = isinstance(body, str) and '"shard"' in body
+    return read_message(ScanRequest, body) if of_shard else read_message(Request, body)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueUrls:
+    """Where the queues of a stack are."""
+
+    rebalance: str
+    recheck: str
+    looks: str
+    dead_letters: str
+
+
 class SqsQueue:
-    """:class:`evenkeel.application.ports.Queue` on two SQS queues."""
+    """:class:`evenkeel.application.ports.ScanQueue` on three SQS queues."""
 
-    def __init__(self, client: Any, *, rebalance: str, recheck: str, dead_letters: str) -> None:
+    def __init__(self, client: Any, urls: QueueUrls) -> None:
         self._client = client
-        self._rebalance = rebalance
-        self._recheck = recheck
-        self._dead_letters = dead_letters
+        self._urls = urls
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
         """One message group per cluster: one worker at a time, and a slow cluster delays no other."""
+        body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found.value} if found else {})
         self._send(
-            QueueUrl=self._rebalance,
-            MessageBody=_body(cluster, reason),
+            QueueUrl=self._urls.rebalance,
+            MessageBody=json.dumps(body),
             MessageGroupId=cluster,
             MessageDeduplicationId=_deduplication(deduplication),
         )
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Through the standard queue, whose messages can be delayed one by one."""
-        self._send(QueueUrl=self._recheck, MessageBody=_body(cluster, reason), DelaySeconds=max(0, min(900, seconds)))
+        body = json.dumps({"cluster": cluster, "reason": reason[:200]})
+        self._send(QueueUrl=self._urls.recheck, MessageBody=body, DelaySeconds=max(0, min(900, seconds)))
+
+    def scan_on(self, shard: str, after: str, at: datetime) -> None:
+        """By the same queue: it is ``scan`` that takes its messages."""
+        body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
+        self._send(QueueUrl=self._urls.recheck, MessageBody=body)
+
+    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+        """In batches. What SQS has not taken of one is sent once more."""
+        for start in range(0, len(chunks), _BATCH):
+            entries = [
+                {
+                    "Id": str(number),
+                    "MessageBody": json.dumps({"clusters": chunk.clusters}),
+                    "DelaySeconds": max(0, min(900, chunk.delay)),
+                }
+                for number, chunk in enumerate(chunks[start : start + _BATCH])
+            ]
+            refused = self._send_batch(entries)
+            if refused and (refused := self._send_batch([e for e in entries if e["Id"] in refused])):
+                raise QueueUnavailableError(f"queue {self._urls.looks}: {'; '.join(sorted(set(refused.values())))}")
+
+    def _send_batch(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """What SQS has not taken, by id, and why."""
+        try:
+            answer = self._client.send_message_batch(QueueUrl=self._urls.looks, Entries=entries)
+        except (BotoCoreError, ClientError) as error:
+            raise QueueUnavailableError(f"queue {self._urls.looks}: {error}") from None
+        return {entry["Id"]: str(entry.get("Message") or entry["Code"]) for entry in answer.get("Failed", [])}
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         """Let a message of the rebalance queue that failed come back before its visibility timeout ends.
@@ -93,7 +167,7 @@ class SqsQueue:
         seconds = min(_TRY_AGAIN_SECONDS * 4 ** max(0, receives - 1), LONGEST_WAIT_SECONDS)
         try:
             self._client.change_message_visibility(
-                QueueUrl=self._rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
+                QueueUrl=self._urls.rebalance, ReceiptHandle=receipt_handle, VisibilityTimeout=seconds
             )
         except (BotoCoreError, ClientError) as error:
             _log.warning("message comes back after its visibility timeout: %s", error)
@@ -101,7 +175,7 @@ class SqsQueue:
     def dead_letter(self, body: str, reason: str, message_id: str) -> None:
         """Poison goes to the dead letters at once, with its reason, instead of being tried until it gets there."""
         self._send(
-            QueueUrl=self._dead_letters,
+            QueueUrl=self._urls.dead_letters,
             MessageBody=body[:200_000] or "(empty)",
             MessageGroupId="poison",
             MessageDeduplicationId=_deduplication(message_id),
@@ -113,10 +187,6 @@ class SqsQueue:
             self._client.send_message(**message)
         except (BotoCoreError, ClientError) as error:
             raise QueueUnavailableError(f"queue {message['QueueUrl']}: {error}") from None
-
-
-def _body(cluster: str, reason: str) -> str:
-    return json.dumps({"cluster": cluster, "reason": reason[:200]})
 
 
 def _deduplication(text: str) -> str:

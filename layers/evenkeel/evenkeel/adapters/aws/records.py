@@ -13,7 +13,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from evenkeel.adapters.stored import GroupRecord, PoolRecord, TimerRecord, Unknown, keep_unknown, read_stored
+from evenkeel.adapters.stored import (
+    GroupRecord,
+    PoolRecord,
+    SilenceRecord,
+    TimerRecord,
+    Unknown,
+    keep_unknown,
+    read_stored,
+)
 from evenkeel.application.errors import UnknownClusterError
 from evenkeel.application.ports import Remembered, Versions
 from evenkeel.config import (
@@ -25,7 +33,7 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.values import BadValueError
@@ -40,7 +48,8 @@ _CONTESTED_KEPT = timedelta(days=365)
 # EventBridge may bring an event again within a day.
 _SCALE_REQUEST_KEPT = timedelta(days=1, hours=1)
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
-META, CONTROL, EVENT_LOOK, TIMER = "META", "META#CONTROL", "HEARD", "LOOK"
+META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
+_DELETED_BY_TTL = (TIMER, SILENCE)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -118,6 +127,7 @@ class Records:
             zone = key.rpartition("/")[2]
             zones[zone] = zones[zone].merged(record) if zone in zones else record
         timer = read(TimerRecord, TIMER).get(TIMER)
+        silence = read(SilenceRecord, SILENCE).get(SILENCE)
         registration = self._read(Registration, cluster, META, items[META])
         versions = _versions(items)
         return Remembered(
@@ -135,8 +145,9 @@ class Records:
             scale_requests=scale_requests,
             timer=timer.timer() if timer else None,
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
+            silence=silence.silence() if silence else None,
             versions=versions,
-            expired=[key for key in items if key not in live and key in versions and key != TIMER],
+            expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
             fencing_token=fencing_token,
         )
 
@@ -218,6 +229,11 @@ class Records:
         return self._of(
             cluster, TIMER, TimerRecord(**vars(timer)).model_dump_json(), versions, max(now, timer.due) + _KEPT
         )
+
+    def silence(self, cluster: str, silence: Silence, versions: Versions | None, now: datetime) -> Entry:
+        """Kept while it is known when the cluster is looked at next, and then some."""
+        text = SilenceRecord(**vars(silence)).model_dump_json()
+        return self._of(cluster, SILENCE, text, versions, max(now, silence.next_look) + _KEPT)
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
         record, unknown = read_stored(model, item.text, _name(cluster, key))

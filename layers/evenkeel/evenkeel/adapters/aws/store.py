@@ -10,7 +10,13 @@
                        META                            what a person registered; the sparse index `due` is on this
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
+                       SILENCE                         since when it does not answer, and when it is asked next
                        ZONE#<region>/<zone>            impaired until, by source
+    DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
+    NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
+
+Which shard a cluster is in follows from its id. The sparse index `due` has all records as well: who has to read them
+all does so there, and `scan` finds there what a release without shards has registered.
 
 One query with ``sk >= "G"`` reads everything but the decisions.
 
@@ -18,6 +24,7 @@ What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``s
 ``record`` and ``version``: a policy can so keep the function that hears events from writing a cluster's record.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,13 +35,18 @@ from botocore.exceptions import BotoCoreError, ClientError
 from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Lease, Remembered, Versions
+from evenkeel.application.ports import DuePage, Lease, Remembered, Versions
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState
 
 _DUE = "DUE"
+SHARDS = tuple("0123456789abcdef")
+# Of one page, so that the answer to a tick with all shards at once, and what becomes of it, stays small.
+_DUE_PAGE = 1000
+# DynamoDB takes keys of 2,048 bytes. No tag and no cluster is called by so long a name.
+_LONGEST_NAME = 1024
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -48,6 +60,11 @@ def _pk(cluster: str) -> str:
     return f"CLUSTER#{cluster}"
 
 
+def _due_pk(cluster: str) -> str:
+    digest = hashlib.sha256(cluster.encode()).hexdigest()
+    return f"DUE#{SHARDS[int(digest, 16) % len(SHARDS)]}"
+
+
 class DynamoStore:
     """:class:`evenkeel.application.ports.Store` on DynamoDB.
 
@@ -57,24 +74,68 @@ class DynamoStore:
         now: The time, for what has expired and is not deleted yet.
     """
 
+    shards: Sequence[str] = SHARDS
+
     def __init__(self, client: Any, table: str, now: Callable[[], datetime] = _now) -> None:
         self._client = client
         self._table = table
         self._now = now
         self._records = Records()
 
-    def load(self, cluster: str) -> Remembered:
-        """One consistent query (and one more per MiB)."""
+    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
+        """One query (and one more per MiB)."""
         items = self._query(
             KeyConditionExpression="pk = :pk AND sk >= :after",
             ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": "G"}},
-            ConsistentRead=True,
+            ConsistentRead=consistent,
         )
         lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
         fencing_token = int(lease["fence"]["N"]) if lease else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
 
-    def due(self) -> Sequence[tuple[str, Registration | str]]:
+    def due(self, shard: str, after: str | None = None) -> DuePage:
+        """One query. A bad record is told, not raised: the other clusters go on."""
+        pk = f"DUE#{shard}"
+        start = {} if after is None else {"ExclusiveStartKey": {"pk": {"S": pk}, "sk": {"S": _pk(after)}}}
+        answer = self._ask(
+            lambda: self._client.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk",
+                ExpressionAttributeValues={":pk": {"S": pk}},
+                Limit=_DUE_PAGE,
+                **start,
+            )
+        )
+        registrations = [
+            (cluster := _cluster_of(item["sk"]), self._records.registration(cluster, _text(item)))
+            for item in answer["Items"]
+            if "record" in item
+        ]
+        last = answer.get("LastEvaluatedKey")
+        return DuePage(registrations=registrations, after=_cluster_of(last["sk"]) if last else None)
+
+    def list_as_due(self, registration: Registration) -> None:
+        """Unless it is listed meanwhile, perhaps with a newer record."""
+        record = registration.record
+        self._list_names(record)
+        text = registration.model_dump_json(exclude_none=True)
+        try:
+            self._ask(
+                lambda: self._client.put_item(
+                    **self._due_put(record.id, text), ConditionExpression="attribute_not_exists(pk)"
+                )
+            )
+        except StateConflictError:
+            return
+
+    def called(self, name: str) -> Sequence[str]:
+        """One query, of a partition of the name's own."""
+        if not name or len(name.encode()) > _LONGEST_NAME:
+            return []
+        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": f"NAME#{name}"}})
+        return [_cluster_of(item["sk"]) for item in items]
+
+    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """Every cluster in the sparse index. A bad record is told, not raised: the other clusters go on."""
         registrations: list[tuple[str, Registration | str]] = []
         for item in self._query(
@@ -82,7 +143,7 @@ class DynamoStore:
             KeyConditionExpression="due = :due",
             ExpressionAttributeValues={":due": {"S": _DUE}},
         ):
-            cluster = item["pk"]["S"].removeprefix("CLUSTER#")
+            cluster = _cluster_of(item["pk"])
             registrations.append((cluster, self._records.registration(cluster, _text(item))))
         return registrations
 
@@ -96,14 +157,30 @@ class DynamoStore:
         return self._records.registered(cluster, _by_key(items))
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
-        """One transaction, which also puts the cluster into the index that ``scan`` reads."""
+        """One transaction, which also puts the cluster into the index that ``scan`` reads.
+
+        Its names are listed before: a name that leads to a cluster without it does no harm.
+        """
+        self._list_names(record)
         meta, controls = self._records.record(record, control, versions)
         puts = [
             {**self._put_of(record.id, meta, due={"S": _DUE}), **_condition("version", meta)},
-            self._put_of(record.id, controls),  # the other's condition stands for both
+            # The first one's condition stands for all.
+            self._put_of(record.id, controls),
+            self._due_put(record.id, meta.text),
         ]
         self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
         meta.note(versions)
+
+    def _list_names(self, record: ClusterRecord) -> None:
+        for name in record.names:
+            if name and len(name.encode()) <= _LONGEST_NAME:
+                item = {"pk": {"S": f"NAME#{name}"}, "sk": {"S": _pk(record.id)}}
+                self._ask(lambda item=item: self._client.put_item(TableName=self._table, Item=item))  # type: ignore[misc]
+
+    def _due_put(self, cluster: str, text: str) -> dict[str, Any]:
+        item = {"pk": {"S": _due_pk(cluster)}, "sk": {"S": _pk(cluster)}, "record": {"S": text}}
+        return {"TableName": self._table, "Item": item}
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
         self._put(cluster, self._records.pool(cluster, pool, state, versions), versions)
@@ -123,6 +200,9 @@ class DynamoStore:
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
+
+    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+        self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """What has been written since stays."""
@@ -336,6 +416,10 @@ def _moment(item: Item, name: str) -> datetime | None:
 
 def _seconds(at: datetime) -> dict[str, str]:
     return {"N": str(int(at.timestamp()))}
+
+
+def _cluster_of(key: Mapping[str, str]) -> str:
+    return key["S"].removeprefix("CLUSTER#")
 
 
 def _text(item: Item) -> str:

@@ -296,7 +296,7 @@ class RecordedClusters:
         self._eks: dict[str, Any] = {}  # clients by region
         self._making = threading.Lock()  # a botocore session makes one client at a time
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
         """Raises AccessError."""
         access = record.access
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
@@ -306,7 +306,7 @@ class RecordedClusters:
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
             opened = self._opened[record.id] = (access, text, self._api(record, text))
-        return KubernetesCluster(opened[2], record, remaining)
+        return KubernetesCluster(opened[2], record, remaining, consistent=consistent)
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access

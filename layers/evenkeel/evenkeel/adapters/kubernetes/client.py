@@ -22,7 +22,13 @@ from evenkeel.adapters.kubernetes.transport import (
     UnusableAnswerError,
     read_body,
 )
-from evenkeel.application.errors import AccessError, ClusterUnavailableError, ConflictError, RejectedError
+from evenkeel.application.errors import (
+    AccessError,
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    RejectedError,
+)
 from evenkeel.application.ports import Clock, Remaining
 
 _log = logging.getLogger("evenkeel.kubernetes")
@@ -86,6 +92,8 @@ class KubernetesApi:
                 return None
             if status == 403 and optional and "continue" not in query:
                 return None
+            if status in (401, 403):
+                raise AccessRefusedError(self._describe("GET", path, status, body))
             if status != 200:
                 raise ClusterUnavailableError(self._describe("GET", path, status, body))
             items, metadata = body.get("items"), body.get("metadata", {})

@@ -48,8 +48,11 @@ _EVENT_REASONS = {
 class KubernetesCluster:
     """A cluster's machine objects, as one look found them. Made for one run."""
 
-    def __init__(self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining) -> None:
+    def __init__(
+        self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining, *, consistent: bool = True
+    ) -> None:
         self._api = api
+        self._consistent = consistent
         self._policy = policy
         domain = policy.policy()
         self._rules, self._patience = domain.pools, domain.provision_timeout

@@ -6,19 +6,19 @@ A look and its patches take no time. What is written is read back from the same 
 # ruff: noqa: ARG002  ports are given more than a simulation needs
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import Lease, Remaining, Remembered, Versions
+from evenkeel.application.ports import Found, Lease, Remaining, Remembered, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.outcomes import Result
@@ -74,7 +74,7 @@ class _Table:
     timer: Timer | None = None
     decisions: list[Decision] = field(default_factory=list)
 
-    def load(self, cluster: str) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
         return Remembered(
             record=self.record,
@@ -98,6 +98,9 @@ class _Table:
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
         """Nobody asks for nodes in a scenario."""
+
+    def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
+        """A world always answers."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
@@ -231,11 +234,14 @@ class Evenkeel:
     def sleep(self, seconds: float) -> None:
         """Nothing waits within a run."""
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> _Cluster:
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> _Cluster:
         return _Cluster(self._world, self._groups)
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
-        """A run asks for looks with a delay only."""
+    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+        """A run asks for runs with a delay only."""
+
+    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+        """Only at a cluster that does not answer."""
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         self._look_again(seconds)

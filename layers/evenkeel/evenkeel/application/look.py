@@ -1,0 +1,163 @@
+"""Clusters are read and planned for side by side, and what is news is handed to ``rebalance``. Nothing is written.
+
+What is news is asked of the run itself: it is played with a table and a bus that take nothing, and whatever it would
+write or tell is news. One that would do neither ends here, without a line in the log.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NoReturn, cast
+
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    EvenkeelError,
+    QueueUnavailableError,
+    StateUnavailableError,
+    UnknownClusterError,
+)
+from evenkeel.application.looking import Eyes, Looked
+from evenkeel.application.ports import (
+    Clock,
+    Clusters,
+    Found,
+    Queue,
+    Remaining,
+    Remembered,
+    RunPorts,
+    RunStore,
+    Together,
+)
+from evenkeel.application.run import Run
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.config import ConfigError
+from evenkeel.domain.looks import Chunk, is_missed
+
+_log = logging.getLogger("evenkeel.look")
+# Requests for runs of one cluster within so many seconds are one: the next look asks again, if it is still news.
+_ASKED_APART = 15
+
+
+@dataclass(kw_only=True)
+class LookSummary:
+    """What came of the looks of a chunk, for metrics."""
+
+    looked: list[RunSummary] = field(default_factory=list)
+    asked: int = 0  # runs that were asked for
+    failed: int = 0  # looks that came to nothing because of ourselves
+
+    def metrics(self) -> dict[str, int]:
+        """As a run's; of a cluster that is asked a run for, the run counts what it does."""
+        names = ("PoolsInvalid", "PoolsStarved", "PoolsOvercommitted", "GroupsFenced", "WritesContested", "Headroom")
+        single = [summary.metrics() for summary in self.looked]
+        sums = {name: sum(metrics[name] for metrics in single) for name in (*names, "ClustersUnreachable")}
+        imbalance = max((metrics["Imbalance"] for metrics in single), default=0)
+        return {"ClustersLookedAt": len(self.looked), "RunsFailed": self.failed, **sums, "Imbalance": imbalance}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The use case with its ports; ``dry_run`` is the stack's default, ``together`` looks at clusters side by side."""
+
+    store: RunStore
+    clusters: Clusters
+    queue: Queue
+    clock: Clock
+    dry_run: bool
+    together: Together
+
+    @cached_property
+    def _eyes(self) -> Eyes:
+        return Eyes(clusters=self.clusters, clock=self.clock, consistent=False)
+
+    @cached_property
+    def _rehearsal(self) -> RunPorts:
+        store = cast(RunStore, _Rehearsal())
+        return RunPorts(store=store, bus=_Rehearsal(), clock=self.clock, random_bytes=bytes)
+
+    def __call__(self, clusters: Sequence[str], remaining: Remaining) -> LookSummary:
+        """Look at these clusters. What goes wrong at one of them is that one's, and delays no other."""
+        summary = LookSummary()
+        self.together([partial(self._look_at, cluster, remaining, summary) for cluster in clusters])
+        return summary
+
+    def one_by_one(self, clusters: Sequence[str]) -> None:
+        """Take a chunk apart: it has come back, so one of its clusters may be more than an invocation can bear."""
+        self.queue.request_looks([Chunk(clusters=(cluster,)) for cluster in clusters])
+
+    def _look_at(self, cluster: str, remaining: Remaining, summary: LookSummary) -> None:
+        try:
+            remembered = self.store.load(cluster, consistent=False)
+        except UnknownClusterError:
+            return
+        except (ConfigError, StateUnavailableError) as error:
+            summary.failed += 1
+            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
+            return
+        now, silence = self.clock.now(), remembered.silence
+        alone = silence is not None and silence.next_look <= now
+        if remembered.control.is_paused(now) or (silence is not None and silence.keeps_away(now) and not alone):
+            return
+        run = RunSummary(cluster=cluster)
+        summary.looked.append(run)
+        try:
+            why, found = self._news(remembered, run, remaining)
+            if why:
+                stretch = int(now.timestamp()) // _ASKED_APART
+                self.queue.request(cluster, why, f"look-{cluster}-{stretch}-{found or 'news'}", found)
+                summary.asked += 1
+        except QueueUnavailableError as error:
+            summary.failed += 1
+            _log.error("%s: news not sent, the next look sends it: %s", cluster, error, extra={"cluster": cluster})
+
+    def _news(self, remembered: Remembered, run: RunSummary, remaining: Remaining) -> tuple[str, Found | None]:
+        """Why a run is asked for, and what it is to be told; empty: it is not."""
+        try:
+            looked = self._eyes.look(remembered, remaining, {})
+        except AccessRefusedError as error:
+            # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
+            _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
+            return "looks are refused", None
+        except EvenkeelError as error:
+            run.unreachable = True
+            return str(error), Found.SILENT
+        run.plan = looked.plan
+        if remembered.silence is not None and not remembered.silence.is_over:
+            return "it answers again", Found.ANSWERS
+        if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
+            return "a look is due", None
+        return self._would_act(remembered, looked, run), None
+
+    def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> str:
+        """What a run would do first with this plan; empty: nothing."""
+        dry_run = remembered.record.is_dry(self.dry_run) and not remembered.control.restoring
+        rehearsal = Run(
+            ports=self._rehearsal,
+            summary=RunSummary(cluster=run.cluster, dry_run=dry_run),
+            remembered=remembered,
+            api=looked.api,
+            plan=looked.plan,
+            why="",
+            remaining=lambda: float("inf"),
+            refused=dict(looked.refused),
+        )
+        try:
+            rehearsal.carry_out()
+        except _NewsError as news:
+            return f"news: {news}"
+        return ""
+
+
+class _NewsError(Exception):
+    """What a run would do first."""
+
+
+class _Rehearsal:
+    """A table and a bus that take nothing: the first thing that is asked of them is news."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise _NewsError(name.removeprefix("save_").replace("_", " "))
+
+        return refuse

@@ -1,0 +1,70 @@
+"""What a run and a look have in common: the cluster is read, and planned for with what is remembered of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from evenkeel.application.observing import contained, observe_cluster
+from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
+from evenkeel.application.restoring import plan_for
+from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.states import ClusterState
+
+# A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
+# would be written to and fro.
+_REFUSED_FOR = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """A cluster that was read, and its plan. ``refused``: groups that are planned around, with the API's words."""
+
+    api: Cluster
+    plan: Plan
+    refused: dict[GroupKey, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eyes:
+    """The ports of whoever looks. ``consistent``: what is read must be the newest, since writes follow from it."""
+
+    clusters: Clusters
+    clock: Clock
+    consistent: bool = True
+
+    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> Looked:
+        """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
+
+        Raises:
+            AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
+        """
+        record, state = remembered.record, remembered.state
+        api, observation = observe_cluster(self.clusters, record, remaining, state, consistent=self.consistent)
+        now = self.clock.now()
+        refused = {**_refused_lately(state, now), **refused}
+        observation = _without(observation, refused)
+        plan = contained(record.id, "it was planned", partial(plan_for, remembered, observation, now))
+        return Looked(api=api, plan=plan, refused=refused)
+
+
+def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:
+    """The groups whose writes have just been refused, and why."""
+    return {
+        key: group.write_refused
+        for key, group in state.groups.items()
+        if group.write_refused_at is not None and now < group.write_refused_at + _REFUSED_FOR
+    }
+
+
+def _without(observation: Observation, refused: Mapping[GroupKey, str]) -> Observation:
+    """The observation, with groups frozen that refuse to be written: the others are planned around them."""
+    if not refused:
+        return observation
+    groups = tuple(
+        group.frozen(because(Rule.WRITE_REFUSED, error=refused[group.key])) if group.key in refused else group
+        for group in observation.groups
+    )
+    return replace(observation, groups=groups)
