@@ -198,7 +198,7 @@ class WirelessClusters:
     life: Life
     clock: FakeClock
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
         client = cast("Any", _Wireless(self.api, self.life))
         return KubernetesCluster(KubernetesApi(record.id, client, None, self.clock), record, remaining)
 

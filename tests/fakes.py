@@ -141,6 +141,12 @@ class InMemoryStore:
             after=page[-1] if len(rest) > len(page) else None,
         )
 
+    def forget_shards(self, *clusters: str) -> None:
+        """As if a release without shards had registered these clusters, or all."""
+        for cluster in clusters or list(self._due):
+            del self._due[cluster]
+            self._names -= {(name, id) for name, id in self._names if id == cluster}
+
     def list_as_due(self, registration: Registration) -> None:
         self._asked("list as due")
         record = registration.record

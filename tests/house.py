@@ -10,8 +10,9 @@ import pytest
 
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.failure import RecordFailure
+from evenkeel.application.look import Look, LookSummary
 from evenkeel.application.operate import Operate, answer_of_error
-from evenkeel.application.ports import Clusters
+from evenkeel.application.ports import Clusters, in_turn
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
@@ -68,6 +69,8 @@ class House:
         ports["random_bytes"] = lambda size: next(chance).to_bytes(size)
         self.rebalance = Rebalance(**ports, bus=self.bus)
         self.operate = Operate(**ports)
+        del ports["random_bytes"]
+        self.look = Look(**ports, together=in_turn)
         self.record_failure = RecordFailure(**heard)
         self.record_zone_shift = RecordZoneShift(**heard)
         self.request_scale = RequestScale(**heard)
@@ -92,6 +95,11 @@ class House:
         """The worker's run of the next minute; backoffs in these tests are far from their ends."""
         self.clock.at += MINUTE
         return self.rebalance("demo", "a test", remaining)
+
+    def looks(self, *clusters: str) -> LookSummary:
+        """A look of the next minute at a chunk of these clusters, or at the one there is."""
+        self.clock.at += MINUTE
+        return self.look(clusters or ("demo",), plenty)
 
     def runs(self, times: int) -> None:
         for _ in range(times):

@@ -8,8 +8,12 @@ import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.messages import Request
-from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError, UnknownClusterError
+from evenkeel.application.errors import (
+    BadRequestError,
+    QueueUnavailableError,
+    StateUnavailableError,
+    UnknownClusterError,
+)
 
 
 class Desk:
@@ -37,7 +41,7 @@ class Desk:
     def add_metric(self, name: str, unit: Any, value: int) -> None:
         self.counts.append(name)
 
-    def handle(self, body: str, work: Callable[[Request], None]) -> None:
+    def handle(self, body: str, work: Callable[[str], None]) -> None:
         received = {"ApproximateReceiveCount": "2"}
         record = SQSRecord({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
         me: Any = self
@@ -48,18 +52,18 @@ def asks(cluster: str) -> str:
     return json.dumps({"cluster": cluster, "reason": "scan"})
 
 
-def fails(error: Exception) -> Callable[[Request], None]:
-    def work(request: Request) -> None:
+def fails(error: Exception) -> Callable[[str], None]:
+    def work(body: str) -> None:
         raise error
 
     return work
 
 
 def test_what_is_handled_leaves_no_trace_here() -> None:
-    done: list[Request] = []
+    done: list[str] = []
     desk = Desk()
     desk.handle(asks("demo"), done.append)
-    assert done == [Request(cluster="demo", reason="scan")]
+    assert done == [asks("demo")]
     assert (desk.buried, desk.lines, desk.counts) == ([], [], [])
 
 
@@ -84,7 +88,7 @@ def test_what_may_become_right_is_counted_and_comes_back(error: Exception) -> No
 def test_poison_that_cannot_be_buried_comes_back_and_is_counted() -> None:
     desk = Desk(buries=QueueUnavailableError("queue: no answer"))
     with pytest.raises(QueueUnavailableError):
-        desk.handle("{", fails(AssertionError("not reached")))
+        desk.handle("{", fails(BadRequestError("message: not JSON")))
     assert desk.counts == ["RunsFailed"]
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.messages import read_request
+from evenkeel.adapters.aws.messages import Request, read_message
 from evenkeel.adapters.kubernetes.access import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
@@ -227,7 +227,7 @@ def test_the_events_and_messages_shown_can_be_read() -> None:
     failure = read_event(json.loads(block("backoff.md", "json", "event")))
     assert isinstance(failure, Failure)
     assert (failure.cluster, failure.name) == ("blue", "workers-a")
-    assert read_request(block("state.md", "json", "request")).cluster == "blue"
+    assert read_message(Request, block("state.md", "json", "request")).cluster == "blue"
 
 
 def test_the_decision_annotation_shown_can_be_read_back() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,20 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.aws.messages import EventBridgeBus, Request, SqsQueue, read_request, read_scan
+from evenkeel.adapters.aws.messages import (
+    EventBridgeBus,
+    LookRequest,
+    QueueUrls,
+    Request,
+    ScanRequest,
+    SqsQueue,
+    read_message,
+    read_recheck,
+    read_scan,
+)
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
+from evenkeel.domain.looks import Chunk
+from tests.fakes import NOW
 
 
 class Client:
@@ -28,7 +41,24 @@ class Client:
         self.sent.append(message)
         return self._answer
 
-    put_events = change_message_visibility = send_message
+    put_events = change_message_visibility = send_message_batch = send_message
+
+
+class Batches(Client):
+    """SQS; of each batch, it does not take the entries of these ids."""
+
+    def __init__(self, refusals: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__()
+        self.batches: list[list[dict[str, Any]]] = []
+        self._refusals = list(refusals)
+
+    def send_message_batch(self, **batch: Any) -> Any:
+        assert batch["QueueUrl"] == "l"
+        self.batches.append(batch["Entries"])
+        refused = self._refusals.pop(0) if self._refusals else []
+        return {
+            "Failed": [{"Id": id, "Code": "Throttled", "Message": "slow down", "SenderFault": False} for id in refused]
+        }
 
 
 @pytest.fixture
@@ -37,12 +67,12 @@ def client() -> Client:
 
 
 def queue(client: Client) -> SqsQueue:
-    return SqsQueue(client, rebalance="r.fifo", recheck="c", dead_letters="d.fifo")
+    return SqsQueue(client, QueueUrls(rebalance="r.fifo", recheck="c", looks="l", dead_letters="d.fifo"))
 
 
 class TestReading:
     def test_a_message_names_its_cluster_and_why(self) -> None:
-        assert read_request('{"cluster": "demo", "reason": "scan"}') == Request(cluster="demo", reason="scan")
+        assert read_message(Request, '{"cluster": "demo", "reason": "scan"}') == Request(cluster="demo", reason="scan")
 
     @pytest.mark.parametrize(
         ("body", "says"),
@@ -58,22 +88,48 @@ class TestReading:
             ('{"cluster": "demo\\n", "reason": ""}', "message: cluster is "),
             ('{"cluster": null, "reason": ""}', "message: cluster is 'None'"),
             ('{"cluster": "demo", "reason": "' + "x" * 201 + '"}', "message: reason is "),
-            ('{"cluster": "demo", "reason": "", "server": "https://x"}', "message: server is not a field"),
+            ('{"cluster": "demo", "reason": "", "found": "gold"}', "message: found is 'gold'"),
             (None, "message: its body is no text"),
             ({"cluster": "demo"}, "message: its body is no text"),
         ],
     )
     def test_a_message_that_can_never_be_handled_says_why_in_one_line(self, body: object, says: str) -> None:
         with pytest.raises(BadRequestError) as caught:
-            read_request(body)
+            read_message(Request, body)
         assert says in str(caught.value)
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) <= 500
 
+    def test_what_only_a_newer_release_says_is_passed_over(self) -> None:
+        body = '{"cluster": "demo", "reason": "scan", "server": "https://x"}'
+        assert read_message(Request, body) == Request(cluster="demo", reason="scan")
+
+    def test_a_chunk_names_its_clusters(self) -> None:
+        assert read_message(LookRequest, '{"clusters": ["a", "b"]}').clusters == ("a", "b")
+
+    @pytest.mark.parametrize("body", ["{}", '{"clusters": []}', '{"clusters": "a"}', '{"clusters": ["A B"]}'])
+    def test_a_chunk_of_nothing_or_of_no_clusters_is_poison(self, body: str) -> None:
+        with pytest.raises(BadRequestError, match="message: clusters"):
+            read_message(LookRequest, body)
+
+    def test_what_comes_due_is_a_run_or_the_rest_of_a_shard(self, client: Client) -> None:
+        queue(client).scan_on("7", "cluster-9", NOW)
+        queue(client).look_again("demo", "a look is due", 5)
+        rest, run = [read_recheck(sent["MessageBody"]) for sent in client.sent]
+        assert rest == ScanRequest(shard="7", after="cluster-9", at=NOW)
+        assert run == Request(cluster="demo", reason="a look is due")
+
+    @pytest.mark.parametrize(
+        "body", ['{"shard": "7"}', '{"shard": 7, "after": "a", "at": "now"}', '{"reason": "x"}', None]
+    )
+    def test_what_is_neither_is_poison(self, body: object) -> None:
+        with pytest.raises(BadRequestError, match="message: "):
+            read_recheck(body)
+
     @given(st.text() | st.binary().map(repr))
     def test_any_text_is_a_request_or_poison(self, body: str) -> None:
         with pytest.raises(BadRequestError):
-            read_request(body)
+            read_message(Request, body)
 
     def test_a_tick_carries_its_own_time(self) -> None:
         event = {"source": "evenkeel.schedule", "time": "2026-01-15T13:00:00+01:00"}
@@ -109,7 +165,7 @@ class TestSending:
         (sent,) = client.sent
         assert (sent["QueueUrl"], sent["MessageGroupId"]) == ("r.fifo", "demo")
         assert sent["MessageDeduplicationId"] == "scan-demo-1"
-        assert read_request(sent["MessageBody"]) == Request(cluster="demo", reason="scan")
+        assert read_message(Request, sent["MessageBody"]) == Request(cluster="demo", reason="scan")
 
     @given(reason=st.text(max_size=400), deduplication=st.text(max_size=300))
     def test_whatever_the_reason_and_id_the_queue_and_the_reader_take_them(
@@ -120,12 +176,36 @@ class TestSending:
         (sent,) = client.sent
         assert 1 <= len(sent["MessageDeduplicationId"]) <= 128
         assert all("!" <= char <= "~" for char in sent["MessageDeduplicationId"])
-        assert read_request(sent["MessageBody"]).cluster == "demo"
+        assert read_message(Request, sent["MessageBody"]).cluster == "demo"
 
     @pytest.mark.parametrize(("seconds", "delay"), [(-5, 0), (0, 0), (15, 15), (900, 900), (3600, 900)])
     def test_a_second_look_is_delayed_as_long_as_the_queue_can(self, client: Client, seconds: int, delay: int) -> None:
         queue(client).look_again("demo", "second look", seconds)
         assert (client.sent[0]["QueueUrl"], client.sent[0]["DelaySeconds"]) == ("c", delay)
+
+    def test_chunks_go_in_batches_of_ten_each_with_its_own_delay(self) -> None:
+        client = Batches()
+        chunks = [Chunk(clusters=(f"c{number}",), delay=number) for number in range(25)]
+        queue(client).request_looks(chunks)
+        assert [len(entries) for entries in client.batches] == [10, 10, 5]
+        sent = [entry for entries in client.batches for entry in entries]
+        assert [entry["DelaySeconds"] for entry in sent] == list(range(25))
+        assert [read_message(LookRequest, entry["MessageBody"]).clusters for entry in sent] == [
+            c.clusters for c in chunks
+        ]
+        assert "MessageGroupId" not in sent[0], "a fair queue costs more"
+
+    def test_what_sqs_does_not_take_of_a_batch_is_sent_once_more(self) -> None:
+        client = Batches(refusals=[["1", "2"]])
+        queue(client).request_looks([Chunk(clusters=(name,)) for name in "abc"])
+        first, second = client.batches
+        assert [entry["Id"] for entry in first] == ["0", "1", "2"]
+        assert [json.loads(entry["MessageBody"])["clusters"] for entry in second] == [["b"], ["c"]]
+
+    def test_what_is_refused_twice_is_told(self) -> None:
+        client = Batches(refusals=[["1"], ["1"]])
+        with pytest.raises(QueueUnavailableError, match="queue l: slow down"):
+            queue(client).request_looks([Chunk(clusters=(name,)) for name in "abc"])
 
     @pytest.mark.parametrize(("receives", "seconds"), [(1, 5), (2, 20), (3, 80), (4, 80), (99, 80)])
     def test_a_failed_message_comes_back_soon_and_later_each_time(self, receives: int, seconds: int) -> None:
@@ -157,6 +237,8 @@ class TestSending:
             lambda q: q.request("demo", "scan", "1"),
             lambda q: q.look_again("demo", "scan", 1),
             lambda q: q.dead_letter("x", "y", "1"),
+            lambda q: q.request_looks([Chunk(clusters=("demo",))]),
+            lambda q: q.scan_on("7", "demo", NOW),
         )
         for call in calls:
             with pytest.raises(QueueUnavailableError, match="queue "):

@@ -273,7 +273,7 @@ class InStep(InMemoryStore):
         self.left, self.waiting, self.round = many, 0, 0
         self.changed = threading.Condition()
 
-    def load(self, cluster: str) -> Remembered:
+    def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
         with self.changed:
             found = super().load(cluster)
             self.waiting += 1

@@ -18,14 +18,12 @@ from evenkeel.application.errors import (
     ConflictError,
     EvenkeelError,
     LeaseHeldError,
-    QueueUnavailableError,
     RejectedError,
     StateConflictError,
     StateUnavailableError,
     UnknownClusterError,
 )
 from evenkeel.application.operate import answer_of_error
-from evenkeel.application.scan import Scan, is_due
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
@@ -36,7 +34,7 @@ from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.writes import Patch
 from tests.builders import MINUTE, key, stated, zones
-from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, plenty, record, register
+from tests.fakes import NOW, plenty, record
 from tests.house import NUMBERS, RECORD, House
 
 POOL_ID = PoolId("cluster-api", "default", "", "workers")
@@ -786,94 +784,6 @@ class TestRebalanceAlways:
         patched = len(house.cluster.applied)
         house.run()
         assert len(house.cluster.applied) == patched, "a world that nobody touches comes to rest"
-
-
-class TestScan:
-    @given(
-        cluster=st.text("abcdefghij-0123456789", min_size=1, max_size=20),
-        minutes=st.integers(1, 60),
-        start=st.integers(0, 10_000_000),
-        late=st.integers(0, 59),
-    )
-    def test_a_cluster_is_due_exactly_once_per_interval_however_late_within_the_minute_the_tick_is(
-        self, cluster: str, minutes: int, start: int, late: int
-    ) -> None:
-        ticks = [NOW + (start + number) * MINUTE for number in range(minutes)]
-        assert sum(is_due(cluster, minutes * 60, tick) for tick in ticks) == 1
-        for tick in ticks:
-            assert is_due(cluster, minutes * 60, tick) == is_due(cluster, minutes * 60, tick + timedelta(seconds=late))
-
-    def test_many_clusters_of_one_interval_are_spread_over_its_minutes(self) -> None:
-        due = [sum(is_due(f"cluster-{i}", 600, NOW + minute * MINUTE) for i in range(1000)) for minute in range(10)]
-        assert sum(due) == 1000
-        assert min(due) > 50
-
-    @pytest.fixture
-    def scan(self) -> Any:
-        store = InMemoryStore()
-        register(store, "fast", scan_interval=15)
-        register(store, "minute")
-        register(store, "hourly", scan_interval=3600)
-        register(store, "paused", paused=True)
-        return Scan(store=store, queue=FakeQueue(), clock=FakeClock())
-
-    def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, scan: Any) -> None:
-        for minute in range(60):
-            scan.tick(NOW + minute * MINUTE)
-        assert {name: scan.queue.clusters.count(name) for name in ("fast", "minute", "hourly", "paused")} == {
-            "fast": 60,
-            "minute": 60,
-            "hourly": 1,
-            "paused": 0,
-        }
-        # the looks below a minute go the way that can be delayed, and come back as messages
-        assert len(scan.queue.second_looks) == 60 * 3
-
-    def test_a_sub_minute_interval_is_spread_over_its_minute(self, scan: Any) -> None:
-        scan.tick(NOW)
-        assert scan.queue.second_looks == [("fast", "scan", delay) for delay in (15, 30, 45)]
-
-    def test_a_tick_that_arrives_twice_asks_once(self, scan: Any) -> None:
-        scan.tick(NOW)
-        scan.tick(NOW + timedelta(seconds=20))
-        assert sorted(scan.queue.clusters) == ["fast", "minute"]
-
-    def test_a_broken_record_is_told_and_the_others_are_scanned(self, scan: Any) -> None:
-        scan.store.plant("broken", "{}")
-        result = scan.tick(NOW)
-        assert sorted(scan.queue.clusters) == ["fast", "minute"]
-        assert len(result.broken) == 1
-        assert "record of cluster broken" in result.answer()["message"]
-        assert result.answer()["ok"] is False
-
-    def test_by_hand_every_registered_cluster_or_those_that_are_named(self, scan: Any) -> None:
-        assert scan.by_hand([]).requested == ("fast", "hourly", "minute", "paused")
-        assert scan.by_hand(["hourly"]).requested == ("hourly",)
-
-    def test_by_hand_an_unknown_name_is_told_and_the_known_ones_are_scanned(self, scan: Any) -> None:
-        answer = scan.by_hand(["nobody", "minute"]).answer()
-        assert scan.queue.clusters == ["minute"]
-        assert answer["ok"] is False
-        assert "cluster 'nobody' is not registered" in answer["message"]
-
-    def test_two_scans_by_hand_are_two_looks(self, scan: Any) -> None:
-        scan.by_hand(["minute"])
-        scan.clock.at += timedelta(seconds=1)
-        scan.by_hand(["minute"])
-        assert scan.queue.clusters == ["minute", "minute"]
-
-    def test_a_second_look_that_comes_due_is_a_message_for_its_cluster(self, scan: Any) -> None:
-        scan.look_again("minute", "second look after a write", "m-1")
-        scan.look_again("minute", "second look after a write", "m-1")
-        assert scan.queue.requests == {"again-m-1": ("minute", "second look after a write")}
-
-    def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, scan: Any) -> None:
-        scan.queue.broken = QueueUnavailableError("away")
-        with pytest.raises(QueueUnavailableError):
-            scan.tick(NOW)
-        scan.store.away_from = 0
-        with pytest.raises(StateUnavailableError):
-            scan.tick(NOW)
 
 
 class TestOperate:

@@ -7,6 +7,7 @@ write or tell is news. One that would do neither ends here, without a line in th
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NoReturn, cast
 
@@ -18,6 +19,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.looking import Eyes, Looked
+from evenkeel.application.observing import contained
 from evenkeel.application.ports import (
     Clock,
     Clusters,
@@ -32,7 +34,7 @@ from evenkeel.application.ports import (
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ConfigError
-from evenkeel.domain.looks import Chunk, is_missed
+from evenkeel.domain.looks import Chunk, Silence, is_missed
 
 _log = logging.getLogger("evenkeel.look")
 # Requests for runs of one cluster within so many seconds are one: the next look asks again, if it is still news.
@@ -43,6 +45,7 @@ _ASKED_APART = 15
 class LookSummary:
     """What came of the looks of a chunk, for metrics."""
 
+    alone: bool  # one cluster, and no neighbours
     looked: list[RunSummary] = field(default_factory=list)
     asked: int = 0  # runs that were asked for
     failed: int = 0  # looks that came to nothing because of ourselves
@@ -78,7 +81,7 @@ class Look:
 
     def __call__(self, clusters: Sequence[str], remaining: Remaining) -> LookSummary:
         """Look at these clusters. What goes wrong at one of them is that one's, and delays no other."""
-        summary = LookSummary()
+        summary = LookSummary(alone=len(clusters) == 1)
         self.together([partial(self._look_at, cluster, remaining, summary) for cluster in clusters])
         return summary
 
@@ -95,14 +98,17 @@ class Look:
             summary.failed += 1
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
             return
-        now, silence = self.clock.now(), remembered.silence
-        alone = silence is not None and silence.next_look <= now
-        if remembered.control.is_paused(now) or (silence is not None and silence.keeps_away(now) and not alone):
+        now = self.clock.now()
+        if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):
             return
         run = RunSummary(cluster=cluster)
         summary.looked.append(run)
         try:
-            why, found = self._news(remembered, run, remaining)
+            why, found = contained(cluster, "it was looked at", partial(self._news, remembered, run, remaining))
+        except EvenkeelError as error:
+            run.unreachable = True
+            why, found = str(error), Found.SILENT
+        try:
             if why:
                 stretch = int(now.timestamp()) // _ASKED_APART
                 self.queue.request(cluster, why, f"look-{cluster}-{stretch}-{found or 'news'}", found)
@@ -112,16 +118,13 @@ class Look:
             _log.error("%s: news not sent, the next look sends it: %s", cluster, error, extra={"cluster": cluster})
 
     def _news(self, remembered: Remembered, run: RunSummary, remaining: Remaining) -> tuple[str, Found | None]:
-        """Why a run is asked for, and what it is to be told; empty: it is not."""
+        """Why a run is asked for, and what it is to be told; empty: it is not. Raises EvenkeelError: no answer."""
         try:
             looked = self._eyes.look(remembered, remaining, {})
         except AccessRefusedError as error:
             # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
             return "looks are refused", None
-        except EvenkeelError as error:
-            run.unreachable = True
-            return str(error), Found.SILENT
         run.plan = looked.plan
         if remembered.silence is not None and not remembered.silence.is_over:
             return "it answers again", Found.ANSWERS
@@ -139,7 +142,7 @@ class Look:
             api=looked.api,
             plan=looked.plan,
             why="",
-            remaining=lambda: float("inf"),
+            remaining=lambda: 0.0,
             refused=dict(looked.refused),
         )
         try:
@@ -147,6 +150,13 @@ class Look:
         except _NewsError as news:
             return f"news: {news}"
         return ""
+
+
+def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bool:
+    """Whether a cluster that does not answer is not asked now."""
+    if silence is None or not silence.is_left_alone(now):
+        return False
+    return not alone or now < silence.next_look
 
 
 class _NewsError(Exception):

@@ -137,6 +137,8 @@ class _Rounds:
             self._unreadable(error)
             self._remember_silence(remembered, str(error))
             return None
+        if remembered.silence is not None and not remembered.silence.is_over:
+            self._save_silence(remembered, replace(remembered.silence, looks=0))
         self.summary.plan, self.refused = looked.plan, looked.refused
         return Run(
             ports=self.ports,
@@ -158,13 +160,8 @@ class _Rounds:
             self._unreadable(self.why)
             self._remember_silence(remembered, self.why)
             return True
-        if silence is None or silence.is_over:
+        if silence is None or self.found is Found.ANSWERS or not silence.keeps_away(now):
             return False
-        if self.found is Found.ANSWERS:
-            self._save_silence(remembered, replace(silence, looks=0))
-            return False
-        if not silence.keeps_away(now):
-            return False  # the look that was due is lost
         if (sooner := silence.asked_now(now)) is not None and self._save_silence(remembered, sooner):
             self._look_alone(sooner)
         self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")

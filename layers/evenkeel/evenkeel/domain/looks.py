@@ -90,9 +90,13 @@ class Silence:
     def is_over(self) -> bool:
         return self.looks == 0
 
-    def keeps_away(self, now: datetime) -> bool:
-        """Whether nobody but the look that is due may ask it. One that does not come is not waited for any longer."""
+    def is_left_alone(self, now: datetime) -> bool:
+        """Whether its neighbours' looks leave it to one of its own. One that does not come is not waited for long."""
         return not self.is_over and now < self.next_look + _LOST_AFTER
+
+    def keeps_away(self, now: datetime) -> bool:
+        """Whether runs, too, wait for that look. Once unanswered may be a hiccup, and a run costs no neighbour time."""
+        return self.looks > 1 and self.is_left_alone(now)
 
     def asked_now(self, now: datetime) -> Self | None:
         """With the next look at once, because somebody has a reason; None: it has just been asked, or soon is."""

@@ -1,0 +1,280 @@
+"""Looks write nothing, hand on what is news, and keep clusters that do not answer away from the others."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import (
+    AccessError,
+    AccessRefusedError,
+    ClusterUnavailableError,
+    QueueUnavailableError,
+)
+from evenkeel.application.ports import Found
+from tests.builders import MINUTE, key, zones
+from tests.fakes import NOW, FakeCluster, plenty
+from tests.house import RECORD, House
+
+DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
+
+
+@pytest.fixture
+def quiet() -> House:
+    """A cluster for which there is nothing to do."""
+    house = House()
+    house.settle()
+    house.clock.at += 5 * MINUTE
+    house.queue.requests.clear()
+    house.journal.entries.clear()
+    return house
+
+
+def writes(house: House) -> list[str]:
+    return [entry for entry in house.journal.entries if entry.startswith(("save", "apply", "mark"))]
+
+
+def asked(house: House) -> list[tuple[str, Found | None]]:
+    """Why runs were asked for, and what they are told."""
+    return [(why, house.queue.found[id]) for id, (_, why) in house.queue.requests.items()]
+
+
+class TestNews:
+    def test_a_quiet_cluster_costs_a_query_and_a_look_and_not_a_line(
+        self, quiet: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        looks = quiet.cluster.looks
+        with caplog.at_level(logging.INFO):
+            for _ in range(10):
+                quiet.looks()
+        assert (quiet.journal.entries, quiet.cluster.looks - looks) == (["load", "observe"] * 10, 10)
+        assert (asked(quiet), caplog.text) == ([], "")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda house: house.scale("a", 9),
+            lambda house: house.cluster.change(key("a"), requested=5),
+            lambda house: house.cluster.change(key("b"), pool_max=1),
+            lambda house: house.fail("a"),
+            lambda house: house.ask("fence-zone", zone="a", until="2026-01-15T18:00:00Z"),
+            lambda house: house.ask("restore"),
+            lambda house: house.ask("scale-up", nodes=2, pool="workers"),
+            lambda house: house.ask(
+                "register", record={**RECORD, "pools": [{"name": "workers", "min": 3, "max": 20}], "dry_run": False}
+            ),
+        ],
+        ids=["grown", "ordered", "invalid", "failed", "fenced", "restored", "asked-for", "other numbers"],
+    )
+    def test_what_a_run_would_write_or_tell_is_handed_on_and_nothing_is_written(
+        self, quiet: House, change: Callable[[House], object]
+    ) -> None:
+        change(quiet)
+        quiet.queue.requests.clear()
+        quiet.journal.entries.clear()
+        patches = len(quiet.cluster.applied)
+        quiet.looks()
+        assert len(asked(quiet)) == 1
+        assert (writes(quiet), len(quiet.cluster.applied)) == ([], patches)
+
+    def test_after_the_run_it_is_no_news_any_more(self, quiet: House) -> None:
+        quiet.scale("a", 9)
+        quiet.looks()
+        assert len(asked(quiet)) == 1
+        quiet.settle()
+        quiet.clock.at += 10 * MINUTE
+        quiet.queue.requests.clear()
+        quiet.looks()
+        assert asked(quiet) == []
+
+    def test_in_dry_run_a_plan_is_told_once(self) -> None:
+        house = House(stack_dry_run=True)
+        house.looks()
+        assert len(asked(house)) == 1
+        house.settle()
+        house.clock.at += 5 * MINUTE
+        house.queue.requests.clear()
+        house.looks()
+        assert asked(house) == []
+
+    def test_several_looks_within_seconds_ask_once(self, quiet: House) -> None:
+        quiet.scale("a", 9)
+        quiet.clock.at = NOW + 60 * MINUTE
+        for _ in range(5):
+            quiet.look(("demo",), lambda: 30)
+        assert len(asked(quiet)) == 1
+
+    def test_a_look_that_is_due_and_lost_is_asked_for_again(self) -> None:
+        house = House(zones((4, 2, 2), bounds=[(1, 9)] * 3))
+        house.fail("a")
+        house.runs(2)
+        house.queue.requests.clear()
+        while not asked(house):  # the message for the end of the backoff never comes
+            house.looks()
+        assert house.clock.at - NOW < 10 * MINUTE
+
+    def test_paused_and_unregistered_clusters_are_left_alone(self, quiet: House) -> None:
+        quiet.ask("pause")
+        looks = quiet.cluster.looks
+        quiet.queue.requests.clear()
+        quiet.looks("demo", "gone")
+        assert (asked(quiet), quiet.cluster.looks) == ([], looks)
+
+
+class TestChunks:
+    @pytest.fixture
+    def chunk(self, quiet: House) -> House:
+        """Healthy clusters, and some that are not."""
+        troubles: dict[str, Any] = {
+            "dark": DARK,
+            "garbage": ValueError("secret-token"),
+            "locked": AccessError("cluster locked: secret evenkeel/locked cannot be read"),
+        }
+        for name, trouble in troubles.items():
+            quiet.register_another(name, trouble)
+        quiet.store.plant("broken", "{}")
+        for number in range(3):
+            quiet.register_another(f"well-{number}", FakeCluster(zones((2, 2, 5), bounds=[(1, 9)] * 3)))
+        quiet.queue.requests.clear()
+        return quiet
+
+    NAMES = ("dark", "well-0", "garbage", "broken", "well-1", "locked", "gone", "well-2")
+
+    def test_what_goes_wrong_at_one_is_that_ones_own(self, chunk: House, caplog: pytest.LogCaptureFixture) -> None:
+        summary = chunk.looks(*self.NAMES)
+        found = {cluster: chunk.queue.found[id] for id, (cluster, _) in chunk.queue.requests.items()}
+        assert {name for name, what in found.items() if what is None} == {"well-0", "well-1", "well-2"}
+        assert {name for name, what in found.items() if what is Found.SILENT} == {"dark", "garbage", "locked"}
+        assert summary.metrics()["ClustersUnreachable"] == 3
+        assert summary.metrics()["RunsFailed"] == 1, "the record that cannot be read"
+        assert "secret-token" not in caplog.text + str(chunk.queue.requests)
+
+    def test_a_table_that_is_away_fails_each_look_and_asks_for_nothing(self, chunk: House) -> None:
+        chunk.store.away_from = 0
+        summary = chunk.looks("demo", "well-0")
+        assert (summary.failed, chunk.queue.requests) == (2, {})
+
+    def test_a_queue_that_is_away_loses_nothing_since_the_next_look_sends_it(self, chunk: House) -> None:
+        chunk.queue.broken = QueueUnavailableError("away")
+        assert chunk.looks("well-0").failed == 1
+        chunk.queue.broken = None
+        chunk.looks("well-0")
+        assert len(asked(chunk)) == 1
+
+    def test_one_that_comes_back_is_taken_apart(self, chunk: House) -> None:
+        chunk.look.one_by_one(self.NAMES)
+        assert [(look.clusters, look.delay) for look in chunk.queue.looks] == [((name,), 0) for name in self.NAMES]
+
+    def test_metrics_are_of_all_its_clusters(self, chunk: House) -> None:
+        metrics = chunk.looks("well-0", "well-1", "demo").metrics()
+        assert (metrics["ClustersLookedAt"], metrics["Imbalance"]) == (3, 3)
+
+
+class TestRefusedLooks:
+    def test_a_run_looks_instead_as_long_as_looks_have_no_right_to(self, quiet: House) -> None:
+        quiet.cluster.unreadable = AccessRefusedError("GET /apis of demo: 403 forbidden")
+        quiet.looks()
+        quiet.looks()
+        assert asked(quiet) == [("looks are refused", None)] * 2
+        quiet.cluster.unreadable = None
+        assert quiet.run().plan is not None
+
+
+class Dark:
+    """A stack with a cluster that does not answer and one that does; time passes in minutes."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.alone = house, list[datetime]()
+        house.register_another("well", FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
+        house.cluster.unreadable = DARK
+        house.queue.requests.clear()
+
+    def deliver(self) -> None:
+        """Every run that was asked for, with what it is to be told; then, looks of its own are on their way."""
+        queue = self.house.queue
+        for id, (cluster, why) in list(queue.requests.items()):
+            del queue.requests[id]
+            self.house.rebalance(cluster, why, plenty, queue.found[id])
+        self.alone += [self.house.clock.at + timedelta(seconds=look.delay) for look in queue.looks]
+        assert all(look.clusters == ("demo",) for look in queue.looks)
+        queue.looks.clear()
+
+    def pass_minutes(self, count: int) -> list[int]:
+        """The minutes in which it is asked, with a chunk in each and its own looks when they are due."""
+        began, asked_at = self.house.clock.at, []
+        for minute in range(count):
+            looks = self.house.cluster.looks
+            for when in sorted(when for when in self.alone if when <= began + minute * MINUTE):
+                self.alone.remove(when)
+                self.house.clock.at = when
+                self.house.look(("demo",), plenty)
+                self.deliver()
+            self.house.clock.at = began + minute * MINUTE
+            self.house.look(("demo", "well"), plenty)
+            self.deliver()
+            asked_at += [minute] * (self.house.cluster.looks - looks)
+        return asked_at
+
+
+class TestSilence:
+    """1, 2, 5, 5, … minutes, by looks of its own; what a run remembers."""
+
+    @pytest.fixture
+    def dark(self, quiet: House) -> Dark:
+        return Dark(quiet)
+
+    def test_it_is_asked_less_and_less_often_by_looks_of_its_own(self, dark: Dark) -> None:
+        assert dark.pass_minutes(24) == [0, 1, 3, 8, 13, 18, 23]
+
+    def test_events_do_not_open_it_and_have_it_asked_once_a_minute_at_most(self, dark: Dark) -> None:
+        dark.pass_minutes(9)
+        looks, soonest = dark.house.cluster.looks, len(dark.alone)
+        for _ in range(22):
+            dark.house.clock.at += timedelta(seconds=5)
+            dark.house.rebalance("demo", "provisioning failure", plenty)
+        assert dark.house.cluster.looks == looks, "no run waits for it"
+        dark.deliver()
+        assert len(dark.alone) == soonest + 1
+        first, *others = dark.pass_minutes(20)
+        assert others == [first + number * 5 for number in range(1, len(others) + 1)], "there is one chain, as before"
+
+    def test_once_unanswered_may_be_a_hiccup_and_a_run_still_opens_it(self, dark: Dark) -> None:
+        dark.pass_minutes(1)
+        dark.house.cluster.unreadable = None
+        looks = dark.house.cluster.looks
+        assert dark.house.run().plan is not None
+        assert dark.house.cluster.looks == looks + 1
+
+    def test_when_it_answers_a_run_looks_and_all_is_as_before(self, dark: Dark) -> None:
+        dark.pass_minutes(9)
+        dark.house.cluster.unreadable = None
+        assert dark.pass_minutes(6)[0] <= 5
+        assert dark.house.store.load("demo").silence.is_over  # type: ignore[union-attr]
+        assert dark.pass_minutes(3) == [0, 1, 2]
+        assert asked(dark.house) == []
+
+    def test_a_look_of_its_own_that_is_lost_is_not_waited_for(self, dark: Dark) -> None:
+        dark.pass_minutes(2)
+        dark.alone.clear()
+        assert dark.pass_minutes(5)
+
+    def test_the_same_look_told_twice_counts_once(self, dark: Dark) -> None:
+        for _ in range(3):
+            dark.house.rebalance("demo", "does not answer", plenty, Found.SILENT)
+        silence = dark.house.store.load("demo").silence
+        assert silence is not None
+        assert (silence.looks, len(dark.house.queue.looks)) == (1, 1)
+
+    def test_registering_it_again_has_it_asked_at_once(self, dark: Dark) -> None:
+        dark.pass_minutes(9)
+        dark.house.clock.at += 2 * MINUTE
+        dark.house.ask("register", record=RECORD)
+        dark.deliver()
+        assert dark.house.clock.at in dark.alone
+
+    def test_without_a_queue_the_run_fails_and_is_tried_again(self, dark: Dark) -> None:
+        dark.house.queue.broken = QueueUnavailableError("away")
+        with pytest.raises(QueueUnavailableError):
+            dark.house.rebalance("demo", "does not answer", plenty, Found.SILENT)

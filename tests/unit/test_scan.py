@@ -1,0 +1,215 @@
+"""From ticks to looks: every cluster as often as its interval says, near its own second, in chunks."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError
+from evenkeel.application.ports import in_turn
+from evenkeel.application.scan import CHUNK, Scan
+from evenkeel.domain.looks import chunks_of_minute, is_due
+from tests.builders import MINUTE
+from tests.fakes import NOW, FakeClock, FakeQueue, InMemoryStore, register
+
+IDS = st.text("abcdefghij-0123456789", min_size=1, max_size=20)
+
+
+class Stage:
+    """A scan with every port in memory."""
+
+    def __init__(self) -> None:
+        self.store, self.queue, self.clock = InMemoryStore(), FakeQueue(), FakeClock()
+        self.scan = self.another_instance()
+
+    def another_instance(self) -> Scan:
+        return Scan(store=self.store, queue=self.queue, clock=self.clock, together=in_turn)
+
+    def looks(self) -> Counter[str]:
+        """How often each cluster is looked at."""
+        return Counter(cluster for chunk in self.queue.looks for cluster in chunk.clusters)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    register(stage.store, "fast", scan_interval=15)
+    register(stage.store, "minute")
+    register(stage.store, "hourly", scan_interval=3600)
+    register(stage.store, "paused", paused=True)
+    return stage
+
+
+class TestWhenAClusterIsDue:
+    @given(cluster=IDS, minutes=st.integers(1, 60), start=st.integers(0, 10_000_000), late=st.integers(0, 59))
+    def test_exactly_once_per_interval_however_late_within_the_minute_the_tick_is(
+        self, cluster: str, minutes: int, start: int, late: int
+    ) -> None:
+        ticks = [NOW + (start + number) * MINUTE for number in range(minutes)]
+        assert sum(is_due(cluster, minutes * 60, tick) for tick in ticks) == 1
+        for tick in ticks:
+            assert is_due(cluster, minutes * 60, tick) == is_due(cluster, minutes * 60, tick + timedelta(seconds=late))
+
+    def test_many_clusters_of_one_interval_are_spread_over_its_minutes(self) -> None:
+        due = [sum(is_due(f"cluster-{i}", 600, NOW + minute * MINUTE) for i in range(1000)) for minute in range(10)]
+        assert sum(due) == 1000
+        assert min(due) > 50
+
+
+class TestChunks:
+    @given(due=st.dictionaries(IDS, st.sampled_from([15, 20, 30, 45, 60, 3600]), max_size=60), size=st.integers(1, 20))
+    def test_each_cluster_is_in_as_many_as_its_interval_says_and_never_twice_in_one(
+        self, due: dict[str, int], size: int
+    ) -> None:
+        chunks = chunks_of_minute(due.items(), size)
+        looks: dict[str, list[int]] = {cluster: [] for cluster in due}
+        for chunk in chunks:
+            assert 1 <= len(chunk.clusters) == len(set(chunk.clusters)) <= size
+            assert 0 <= chunk.delay < 60
+            for cluster in chunk.clusters:
+                looks[cluster].append(chunk.delay)
+        for cluster, interval in due.items():
+            assert 60 // interval <= len(looks[cluster]) <= -(-60 // min(interval, 60))
+            assert len(looks[cluster]) >= 1
+
+    @given(due=st.dictionaries(IDS, st.just(60), min_size=1, max_size=200), size=st.integers(1, 50))
+    def test_they_are_as_few_as_may_be_and_about_equal(self, due: dict[str, int], size: int) -> None:
+        sizes = [len(chunk.clusters) for chunk in chunks_of_minute(due.items(), size)]
+        assert len(sizes) == -(-len(due) // size)
+        assert max(sizes) - min(sizes) <= 1
+
+    def test_ten_thousand_clusters_are_spread_over_the_minute(self) -> None:
+        chunks = chunks_of_minute([(f"cluster-{number}", 60) for number in range(10_000)], CHUNK)
+        by_second = Counter(dict.fromkeys(range(60), 0))
+        for chunk in chunks:
+            by_second[chunk.delay] += len(chunk.clusters)
+        assert len(chunks) == 200
+        assert max(by_second.values()) <= 5 * CHUNK, "no burst"
+        assert min(by_second.values()) >= CHUNK, "no second is idle"
+
+    @given(due=st.dictionaries(IDS, st.just(60), min_size=1, max_size=100))
+    def test_they_are_the_same_every_minute(self, due: dict[str, int]) -> None:
+        backwards = reversed(list(due.items()))
+        assert chunks_of_minute(due.items(), 7) == chunks_of_minute(backwards, 7)
+
+
+class TestTicks:
+    def test_an_hour_of_ticks_asks_for_each_cluster_as_often_as_its_interval_says(self, stage: Stage) -> None:
+        for minute in range(60):
+            stage.scan.tick(NOW + minute * MINUTE)
+        assert stage.looks() == {"fast": 240, "minute": 60, "hourly": 1}
+
+    def test_a_sub_minute_interval_is_spread_over_its_minute(self, stage: Stage) -> None:
+        stage.scan.tick(NOW)
+        delays = sorted(chunk.delay for chunk in stage.queue.looks if "fast" in chunk.clusters)
+        assert len(delays) == 4
+        assert delays[3] - delays[1] == 30
+
+    def test_nobody_is_sent_a_run(self, stage: Stage) -> None:
+        stage.scan.tick(NOW)
+        assert stage.queue.requests == {}
+
+    def test_a_broken_record_is_told_and_the_others_are_scanned(self, stage: Stage) -> None:
+        stage.store.plant("broken", "{}")
+        result = stage.scan.tick(NOW)
+        assert set(stage.looks()) == {"fast", "minute"}
+        assert len(result.broken) == 1
+        assert "record of cluster broken" in result.answer()["message"]
+        assert result.answer()["ok"] is False
+
+    def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, stage: Stage) -> None:
+        stage.queue.broken = QueueUnavailableError("away")
+        with pytest.raises(QueueUnavailableError):
+            stage.scan.tick(NOW)
+        stage.store.away_from = 0
+        with pytest.raises(StateUnavailableError):
+            stage.scan.tick(NOW)
+
+
+class TestLargeShards:
+    def test_a_shard_with_more_pages_is_scanned_on_by_a_message_of_its_own(self) -> None:
+        stage = Stage()
+        names = {f"cluster-{number:03}" for number in range(1, 301)}
+        for name in names:
+            register(stage.store, name)
+        stage.store.page = 100  # of the one shard that has names of this length
+        stage.scan.tick(NOW)
+        assert sum(stage.looks().values()) == 100
+        ((shard, after, at),) = stage.queue.scans
+        assert at == NOW
+        stage.scan.rest_of(shard, after, at)
+        assert stage.looks() == Counter(names), "each once"
+
+
+class TestClustersThatARleaseWithoutShardsHasRegistered:
+    @pytest.fixture
+    def upgraded(self, stage: Stage) -> Stage:
+        stage.store.forget_shards()
+        return stage
+
+    def test_they_are_looked_at_from_the_first_tick_on(self, upgraded: Stage) -> None:
+        for minute in range(3):
+            upgraded.scan.tick(NOW + minute * MINUTE)
+        looks = upgraded.looks()
+        assert (looks["fast"], looks["minute"], looks["paused"]) == (12, 3, 0)
+
+    def test_from_then_on_the_shards_list_them_with_their_names(self, upgraded: Stage) -> None:
+        register(upgraded.store, "named", names=("tag",))
+        upgraded.store.forget_shards()
+        upgraded.scan.tick(NOW)
+        assert {c for shard in upgraded.store.shards for c, _ in upgraded.store.due(shard).registrations} == {
+            "fast", "hourly", "minute", "named", "paused",
+        }  # fmt: skip
+        assert upgraded.store.called("tag") == ["named"]
+        read = upgraded.store.journal.count("registrations")
+        upgraded.scan.tick(NOW + MINUTE)
+        assert upgraded.store.journal.count("registrations") == read, "the whole index is not read again"
+
+    def test_one_that_is_registered_during_a_rollback_is_found_within_a_quarter_of_an_hour(self, stage: Stage) -> None:
+        stage.scan.tick(NOW)
+        register(stage.store, "meanwhile")
+        stage.store.forget_shards("meanwhile")
+        stage.clock.at += 15 * MINUTE
+        stage.scan.tick(NOW + 15 * MINUTE)
+        assert stage.looks()["meanwhile"] == 1
+
+    def test_ten_thousand_are_all_looked_at_and_listed_bit_by_bit(self) -> None:
+        stage = Stage()
+        for number in range(1000):
+            register(stage.store, f"cluster-{number}")
+        stage.store.page = 10_000
+        stage.store.forget_shards()
+        for minute in range(6):
+            stage.scan.tick(NOW + minute * MINUTE)
+            assert set(stage.looks().values()) == {minute + 1}
+        assert stage.store.journal.count("list as due") == 1000
+
+
+class TestByHand:
+    def test_the_named_ones_get_a_run_and_without_names_all_a_look(self, stage: Stage) -> None:
+        assert stage.scan.by_hand(["hourly"]).requested == ("hourly",)
+        assert stage.queue.clusters == ["hourly"]
+        assert stage.scan.by_hand([]).requested == ("fast", "hourly", "minute", "paused")
+        assert [(chunk.clusters, chunk.delay) for chunk in stage.queue.looks] == [
+            (("fast", "hourly", "minute", "paused"), 0)
+        ]
+
+    def test_an_unknown_name_is_told_and_the_known_ones_are_scanned(self, stage: Stage) -> None:
+        answer = stage.scan.by_hand(["nobody", "minute"]).answer()
+        assert stage.queue.clusters == ["minute"]
+        assert answer["ok"] is False
+        assert "cluster 'nobody' is not registered" in answer["message"]
+
+    def test_twice_is_two_runs(self, stage: Stage) -> None:
+        stage.scan.by_hand(["minute"])
+        stage.clock.at += timedelta(seconds=1)
+        stage.scan.by_hand(["minute"])
+        assert stage.queue.clusters == ["minute", "minute"]
+
+
+def test_a_run_that_comes_due_is_a_message_for_its_cluster(stage: Stage) -> None:
+    stage.scan.look_again("minute", "second look after a write", "m-1")
+    stage.scan.look_again("minute", "second look after a write", "m-1")
+    assert stage.queue.requests == {"again-m-1": ("minute", "second look after a write")}
