@@ -159,6 +159,8 @@ def _holds(operator: str, key: str, wanted: list[str], values: tuple[str, ...] |
             return (values is None) == (wanted == ["true"])
         case "ForAllValues:StringEquals":  # holds for a request without that key
             return all(value in wanted for value in values or ())
+        case "ForAllValues:StringLike":
+            return all(any(fnmatchcase(value, pattern) for pattern in wanted) for value in values or ())
         case "ForAnyValue:StringEquals":
             return any(value in wanted for value in values or ())
         case "StringEquals":

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TextIO
 
@@ -126,8 +126,11 @@ class Triggers:
         self._mappings = deployment.event_source_mappings()
 
     def tick(self, now: datetime | None = None) -> None:
-        """Lets every schedule fire once, with the input that the template gives it."""
-        scheduled = (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        """Lets every schedule fire once, with the input that the template gives it.
+
+        It is for the minute before: so no look waits for its second, which would be one of a real minute.
+        """
+        scheduled = ((now or datetime.now(UTC)) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         for schedule in self.deployment.schedules():
             self._invoke_asynchronously(
                 schedule.function, json.loads(schedule.input.replace(_SCHEDULED_TIME, scheduled))

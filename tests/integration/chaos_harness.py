@@ -18,24 +18,26 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.records import TIMER
+from evenkeel.adapters.aws.records import SILENCE, TIMER
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
+from evenkeel.application.look import Look
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Remaining, Remembered, Store, Versions
+from evenkeel.application.ports import Found, Remaining, Remembered, Store, Versions, in_turn
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.application.request_scale import RequestScale
 from evenkeel.application.run_summary import RunSummary
@@ -43,7 +45,7 @@ from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import SECOND_LOOKS
+from evenkeel.domain.looks import SECOND_LOOKS, Chunk
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -67,6 +69,7 @@ _VISIBILITY = timedelta(seconds=90)  # less than the template's: a dead worker's
 _DEDUPLICATED = timedelta(minutes=5)
 _RECEIVES = 5
 _OURS = "evenkeel"
+_FUNCTIONS = ("scan", "look", "provisioning_failure", "rebalance", "operator")
 _SQS_RECORD = json.loads((ROOT / "events" / "rebalance.json").read_text(encoding="utf-8"))["Records"][0]
 PAUSED = "cluster.x-k8s.io/paused"
 _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
@@ -74,7 +77,7 @@ _DELETE_MARK = "cluster.x-k8s.io/delete-machine"
 ZONE_IDS = {f"euc1-az{number}": zone for number, zone in enumerate(ZONES, 1)}
 
 
-_STORE_PORT = frozenset(name for name in vars(Store) if not name.startswith("_"))
+_STORE_PORT = frozenset(name for port in Store.__mro__ for name in vars(port) if not name.startswith("_"))
 _API_CALLS = frozenset({"list_all", "patch", "create"})
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -148,7 +151,7 @@ class WatchedStore(InMemoryStore):
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
         self.writes += 1
-        self.timers += sort_key == TIMER
+        self.timers += sort_key in (TIMER, SILENCE)
 
     def _asked(self, what: str) -> None:
         if self.away:
@@ -168,11 +171,12 @@ class Message:
 
 
 class Queues:
-    """Both queues, as SQS keeps them: one group per cluster, five minutes of deduplication, delays."""
+    """The queues, as SQS keeps them: one group per cluster, five minutes of deduplication, delays."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.rebalance: list[Message] = []
         self.recheck: list[Message] = []
+        self.looks: list[Message] = []
         self.dead: list[tuple[str, str]] = []
         self.away = False
         self.asked: Counter[str] = Counter()  # looks per cluster, those too that are one with another
@@ -181,19 +185,27 @@ class Queues:
         self._seen: dict[str, datetime] = {}
         self._ids = itertools.count()
 
-    def request(self, cluster: str, reason: str, deduplication: str) -> None:
+    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
         self._answers()
         now = self._clock.now()
         self.asked[cluster] += 1
         if deduplication in self._seen and now < self._seen[deduplication] + _DEDUPLICATED:
             return
         self._seen[deduplication] = now
-        self.rebalance.append(self._message(cluster, reason, now))
+        body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found} if found else {})
+        self.rebalance.append(self._message(cluster, body, now))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         self._answers()
         self.asked_again[cluster] += 1
-        self.recheck.append(self._message(cluster, reason, self._clock.now() + timedelta(seconds=seconds)))
+        body, due = {"cluster": cluster, "reason": reason}, self._clock.now() + timedelta(seconds=seconds)
+        self.recheck.append(self._message(cluster, body, due))
+
+    def request_looks(self, chunks: Sequence[Chunk]) -> None:
+        self._answers()
+        for chunk in chunks:
+            due = self._clock.now() + timedelta(seconds=chunk.delay)
+            self.looks.append(self._message(chunk.clusters[0], {"clusters": chunk.clusters}, due))
 
     def try_soon(self, receipt_handle: str, receives: int) -> None:
         for message in self.rebalance:
@@ -208,9 +220,8 @@ class Queues:
         if self.away:
             raise QueueUnavailableError("queue: no answer")
 
-    def _message(self, cluster: str, reason: str, visible_at: datetime) -> Message:
-        body = json.dumps({"cluster": cluster, "reason": reason})
-        return Message(cluster=cluster, body=body, id=f"message-{next(self._ids)}", visible_at=visible_at)
+    def _message(self, cluster: str, body: Mapping[str, Any], visible_at: datetime) -> Message:
+        return Message(cluster=cluster, body=json.dumps(body), id=f"message-{next(self._ids)}", visible_at=visible_at)
 
 
 @dataclass(frozen=True)
@@ -566,7 +577,7 @@ class ChaosHarness:
         self._recorded_clusters = RecordedClusters(
             session=lambda: None, secret=lambda name, fresh: kubeconfigs[name], clock=self.clock, allow_loopback=True
         )
-        self._functions = {name: self._load(name) for name in ("scan", "provisioning_failure", "rebalance", "operator")}
+        self._functions = {name: self._load(name) for name in _FUNCTIONS}
         self._functions["rebalance beside"] = self._load("rebalance")
         for name in self.clusters:
             self.register(name, dry_run=False)
@@ -603,14 +614,15 @@ class ChaosHarness:
     def _container(self) -> SimpleNamespace:
         """As bootstrap puts them together, over this harness."""
         store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
-        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again"})
+        queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again", "request_looks"})
         ports: dict[str, Any] = {"store": store, "queue": queue, "clock": self.clock}
         clusters: Any = SimpleNamespace(open=self._open)
         chance: dict[str, Any] = {"random_bytes": self._chance.randbytes}
         rebalance = worker(store, clusters, self.clock, queue, bus=self.bus, **chance)
         return SimpleNamespace(
-            scan=Scan(**ports),
-            rebalance=lambda cluster, why, remaining: self._watched(rebalance, cluster, why, remaining),
+            scan=Scan(**ports, together=in_turn),
+            look=Look(**ports, clusters=clusters, dry_run=False, together=in_turn),
+            rebalance=partial(self._watched, rebalance),
             receive_event=ReceiveEvent(
                 record_failure=RecordFailure(**ports),
                 record_zone_shift=RecordZoneShift(**ports),
@@ -618,21 +630,24 @@ class ChaosHarness:
                 idempotent=lambda key, remaining, work: work(),
             ),
             operate=Operate(**ports, **chance, clusters=clusters, dry_run=False),
-            recheck_inbox=Inbox(queue=queue),
+            inbox=Inbox(queue=queue),
             rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )
 
-    def _open(self, record: ClusterRecord, remaining: Remaining) -> KubernetesCluster:
-        opened = self._recorded_clusters.open(record, remaining)
+    def _open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> KubernetesCluster:
+        opened = self._recorded_clusters.open(record, remaining, consistent=consistent)
         assert isinstance(opened, KubernetesCluster)
         opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
-        self.clusters[record.id].touched = False
+        self.clusters[record.id].touched &= not consistent  # only a run's own look is one to go by
         return opened
 
-    def _watched(self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining) -> RunSummary:
+    def _watched(
+        self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining, found: Found | None = None
+    ) -> RunSummary:
         started = self.clock.now()
         try:
-            outcome = rebalance(cluster, why, lambda: SECONDS - (self.clock.now() - started).total_seconds())
+            left: Remaining = lambda: SECONDS - (self.clock.now() - started).total_seconds()  # noqa: E731
+            outcome = rebalance(cluster, why, left, found)
         except (StateUnavailableError, LeaseHeldError, QueueUnavailableError):
             raise
         except Exception as error:
@@ -660,7 +675,7 @@ class ChaosHarness:
 
     # ------------------------------------------------------------ messages and events
     def tick(self) -> None:
-        at = f"{self.clock.now():{_TIME}}"
+        at = f"{self.clock.now() - timedelta(minutes=1):{_TIME}}"  # late, so no look waits for its second
         try:
             self.call("scan", {"source": "evenkeel.schedule", "time": at})
         except StateUnavailableError:
@@ -679,7 +694,7 @@ class ChaosHarness:
         """Hand a message to a worker; `again` leaves it in the queue although it was handled. Whether it was."""
         message.receives += 1
         message.visible_at = self.clock.now() + _VISIBILITY
-        queue = self.queues.recheck if function == "scan" else self.queues.rebalance
+        queue = {"scan": self.queues.recheck, "look": self.queues.looks}.get(function, self.queues.rebalance)
         event = {"Records": [_record(message)]}
         cluster = self.clusters[message.cluster]
         rewritten, asked_again = cluster.rewritten, self.queues.asked_again[message.cluster]
@@ -713,6 +728,10 @@ class ChaosHarness:
             due = [message for message in self.queues.recheck if message.visible_at <= now]
             for message in due:
                 self.deliver(message, function="scan")
+            looks = [message for message in self.queues.looks if message.visible_at <= now]
+            for message in looks:
+                self.deliver(message, function="look")
+            due += looks
             heads: dict[str, Message] = {}
             for message in self.queues.rebalance:
                 heads.setdefault(message.cluster, message)

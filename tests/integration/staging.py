@@ -17,6 +17,7 @@ _FUNCTIONS = {
     "failure": "ProvisioningFailureFunction",
     "operator": "OperatorFunction",
     "provisioning": "ProvisioningFailureFunction",
+    "look": "LookFunction",
     "rebalance": "RebalanceFunction",
     "scan": "ScanFunction",
     "widget": "WidgetFunction",

@@ -13,6 +13,7 @@ from evenkeel.adapters.aws import messages
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.domain.looks import Timer
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import World
 from sandbox.triggers import InProcess
@@ -99,7 +100,7 @@ def stage(staged: Callable[..., Stage]) -> Stage:
 def test_a_tick_leads_to_patches_in_every_cluster_and_to_a_second_look(stage: Stage) -> None:
     stage.register()
     stage.triggers.tick()
-    assert stage.triggers.drain() == 3
+    assert stage.triggers.drain() == 4, "a chunk of three, and the news of each"
     assert stage.triggers.failures == []
     for name in UNEVEN:
         assert stage.patches(name) > 0, name
@@ -122,12 +123,53 @@ def test_a_second_look_comes_back_through_the_scan_function_until_there_is_nothi
     assert "cluster-api: nothing to write" in stage.log.getvalue()
 
 
-def test_a_tick_that_is_delivered_twice_leads_to_one_look(stage: Stage) -> None:
+def test_a_quiet_cluster_is_looked_at_and_nothing_else_happens(stage: Stage) -> None:
     stage.register("cluster-api")
-    now = datetime.now(UTC)
-    stage.triggers.tick(now)
-    stage.triggers.tick(now)
-    assert len(stage.take("RebalanceQueue")) == 1
+    stage.look()
+    stage.store.save_timer("cluster-api", Timer(due=datetime.now(UTC)), stage.store.load("cluster-api").versions)
+    stage.take("RecheckQueue")
+    logged, patches = len(stage.log.getvalue()), stage.patches("cluster-api")
+    for _ in range(3):
+        stage.triggers.tick()
+        assert stage.triggers.drain() == 1, "a chunk"
+    assert (stage.patches("cluster-api"), stage.triggers.failures) == (patches, [])
+    lines = stage.log.getvalue()[logged:].splitlines()
+    assert [line for line in lines if '"_aws"' not in line] == [], "no line but the metrics of a chunk"
+
+
+def test_whoever_looks_may_not_write(stage: Stage) -> None:
+    stage.register("cluster-api")
+    stage.triggers.tick()
+    (chunk,) = stage.take("LooksQueue")
+    record = EVENTS["look"]["Records"][0] | {"body": chunk["Body"]}
+    before = stage.store.load("cluster-api").versions
+    assert stage.call("LookFunction", {"Records": [record]}) == {"batchItemFailures": []}
+    assert (stage.patches("cluster-api"), stage.store.load("cluster-api").versions) == (0, before)
+    (news,) = stage.take("RebalanceQueue")
+    assert json.loads(news["Body"])["cluster"] == "cluster-api"
+
+
+def test_a_chunk_that_comes_back_is_taken_apart(stage: Stage) -> None:
+    record = EVENTS["look"]["Records"][0]
+    attributes = {**record["attributes"], "ApproximateReceiveCount": "2"}
+    body = json.dumps({"clusters": ["one", "two"]})
+    event = {"Records": [{**record, "attributes": attributes, "body": body}]}
+    assert stage.call("LookFunction", event) == {"batchItemFailures": []}
+    assert sorted(json.loads(message["Body"])["clusters"] for message in stage.take("LooksQueue")) == [["one"], ["two"]]
+
+
+def test_poison_on_the_looks_queue_goes_to_the_dead_letters(stage: Stage) -> None:
+    record = EVENTS["look"]["Records"][0]
+    for body in ("garbage", '{"clusters": []}', '{"clusters": ["../../etc/passwd"]}'):
+        assert stage.call("LookFunction", {"Records": [{**record, "body": body}]}) == {"batchItemFailures": []}
+    assert len(stage.take("RebalanceDeadLetters")) == 1, "one message id, told once"
+
+
+def test_a_tick_that_is_delivered_twice_leads_to_one_run(stage: Stage) -> None:
+    stage.register("cluster-api")
+    stage.triggers.tick()
+    stage.triggers.tick()
+    assert stage.triggers.drain() == 3, "two looks and their one news"
 
 
 def test_with_the_templates_own_defaults_nothing_is_written(staged: Callable[..., Stage]) -> None:
@@ -218,7 +260,7 @@ POISON = {
     "no cluster": "{}",
     "a path": '{"cluster": "../../etc/passwd", "reason": "x"}',
     "another type": '{"cluster": ["a"], "reason": 1}',
-    "more than asked": '{"cluster": "cluster-api", "reason": "x", "endpoint": "https://attacker.example"}',
+    "what nobody can find": '{"cluster": "cluster-api", "reason": "x", "found": "gold"}',
     "a cluster that nobody registered": '{"cluster": "nobody", "reason": "x"}',
 }
 
@@ -355,7 +397,7 @@ class TestOneClusterIsNotAnother:
         stage.register("cluster-api")
         now = datetime.now(UTC)
         stage.store.take_lease("cluster-api", "another run", 0, now, now + timedelta(minutes=5))
-        stage.triggers.tick()
+        stage.call("ScanFunction", {"clusters": ["cluster-api"]})
         monkeypatch.setattr(messages, "_TRY_AGAIN_SECONDS", 0)  # seconds that nobody has to wait for
         first = self.received(stage)
         names = ("MessageId", "ReceiptHandle", "Body", "Attributes")

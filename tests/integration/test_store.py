@@ -271,7 +271,7 @@ class TestControl:
         restoring = self.HELD.model_copy(update={"restoring": True})
         for control in (self.HELD, restoring, ControlRecord()):
             hold(registered, control)
-            found = dict(registered.due())["demo"]
+            found = dict(registered.registrations())["demo"]
             assert isinstance(found, Registration)
             assert (found.record, found.control()) == (record(), control.model_copy(update={"fixes": ()}))
 
@@ -373,7 +373,7 @@ class TestLease:
 
 
 def _records(store: Store) -> dict[str, ClusterRecord | str]:
-    return {id: found.record if isinstance(found, Registration) else found for id, found in store.due()}
+    return {id: found.record if isinstance(found, Registration) else found for id, found in store.registrations()}
 
 
 class TestDue:
@@ -383,12 +383,12 @@ class TestDue:
         assert _records(store) == {name: record(name) for name in "abc"}
 
     def test_an_empty_table_has_no_due_clusters(self, store: Store) -> None:
-        assert list(store.due()) == []
+        assert list(store.registrations()) == []
 
     def test_a_broken_record_is_told_and_does_not_hide_the_others(self, kept: Kept, registered: Store) -> None:
         kept.plant("broken", '{"id": "broken", "flavours": "all"}')
         kept.plant("no-json", "{")
-        due = dict(registered.due())
+        due = dict(registered.registrations())
         assert _records(registered)["demo"] == record()
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])

@@ -107,6 +107,13 @@ class TestTicks:
         assert len(delays) == 4
         assert delays[3] - delays[1] == 30
 
+    def test_a_tick_that_is_late_does_not_shift_its_looks(self, stage: Stage) -> None:
+        stage.scan.tick(NOW)
+        in_time, stage.queue.looks = stage.queue.looks, []
+        stage.clock.at = NOW + timedelta(seconds=20)
+        stage.scan.tick(NOW)
+        assert [look.delay for look in stage.queue.looks] == [max(0, look.delay - 20) for look in in_time]
+
     def test_nobody_is_sent_a_run(self, stage: Stage) -> None:
         stage.scan.tick(NOW)
         assert stage.queue.requests == {}

@@ -32,7 +32,10 @@ from evenkeel.application.zones import RecordZoneShift
 from evenkeel.config import Settings
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
-_AWS = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
+# As many connections as there are looks at once.
+_AWS = Config(
+    connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
+)
 # Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
 _SECRET_KEPT_SECONDS = 300
 

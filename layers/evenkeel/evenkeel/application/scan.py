@@ -9,7 +9,7 @@ time, the cluster's interval and its id. A tick that arrives twice has them look
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -91,7 +91,9 @@ class Scan:
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
             elif not record.control().is_paused(at) and is_due(cluster, record.scan_interval, at):
                 due.append((cluster, record.scan_interval))
-        self.queue.request_looks(chunks_of_minute(due, CHUNK))
+        late = max(0, int((self.clock.now() - at).total_seconds()))
+        chunks = chunks_of_minute(due, CHUNK)
+        self.queue.request_looks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken))
 
     def _strays_beside(self, listed: dict[str, Registration | str], *, complete: bool) -> dict[str, Registration | str]:
