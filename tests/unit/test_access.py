@@ -236,8 +236,9 @@ class FakeEks:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    def create_client(self, service: str, region_name: str, config: Any) -> FakeEks:
+    def create_client(self, service: str, region_name: str, config: Any, **credentials: str) -> FakeEks:
         assert service == "eks"
+        self.credentials = credentials
         return self
 
     def describe_cluster(self, name: str) -> dict[str, Any]:
@@ -398,7 +399,7 @@ class TestEksClusters:
             (service_error("ServerException"), "eks:DescribeCluster was refused: ServerException"),
             (ConnectTimeoutError(endpoint_url=SECRET), "eks:DescribeCluster was not answered: ConnectTimeoutError"),
             ({"status": "CREATING"}, "it has no endpoint yet: its status is CREATING"),
-            (described("http://plain.example"), "its endpoint is no https:// address"),
+            (described("http://plain.example"), "its endpoint must be https:// with a host"),
             (described(ca="%%%"), "data is not base64"),
             (described(ca=b64("no pem")), "certificateAuthority.data is not a PEM certificate"),
         ],

@@ -18,6 +18,7 @@ from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.aws_identity import MAKING
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import AccessError
 from evenkeel.application.events import ReceiveEvent
@@ -78,8 +79,14 @@ def remaining_of(context: Any) -> Remaining:
 class Container:
     """The use cases of one function instance, each made when it is first asked for."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> None:
-        """Raises ConfigError where the environment lacks a variable."""
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, clock: Clock | None = None, *, writes: bool = True
+    ) -> None:
+        """``writes``: whether the function writes to clusters; one that only looks is somebody else to them.
+
+        Raises ConfigError where the environment lacks a variable.
+        """
+        self._writes = writes
         self.settings = Settings.from_env(os.environ if environment is None else environment)
         self.clock: Clock = clock or SystemClock()
 
@@ -90,7 +97,8 @@ class Container:
         return boto3.Session()
 
     def _client(self, service: str) -> Any:
-        return self._session.client(service, config=_AWS)
+        with MAKING:
+            return self._session.client(service, config=_AWS)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -131,6 +139,7 @@ class Container:
             session=lambda: self._session._session,  # the botocore session below boto3's
             secret=self._secret,
             clock=self.clock,
+            writes=self._writes,
             allow_loopback=self.settings.allow_loopback,
         )
 
@@ -197,6 +206,6 @@ def use_clock(clock: Clock) -> None:
 
 
 @cache
-def container() -> Container:
-    """The one of this function instance, made at its first call."""
-    return Container(clock=_clock)
+def container(*, writes: bool = True) -> Container:
+    """The one of this function instance, made at its first call. ``writes``: as of :class:`Container`."""
+    return Container(clock=_clock, writes=writes)

@@ -1,9 +1,10 @@
 """How a cluster is reached: from its record, and from nothing else.
 
-Two ways: EKS, whose endpoint and authority AWS names, with a presigned STS token; or a kubeconfig kept in Secrets
-Manager, of which only inline data is taken. A kubeconfig can run programs (``exec``), read files and switch
-verification off; none of that is done here. Nothing of a secret is ever quoted, whichever of its fields it stands in,
-and errors are raised where no other error hangs on them: those of libraries carry what they could not read.
+EKS, whose endpoint and authority AWS names, with a presigned STS token; an API server that trusts the tokens of AWS's
+issuer; or a kubeconfig kept in Secrets Manager, of which only inline data is taken. A kubeconfig can run programs
+(``exec``), read files and switch verification off; none of that is done here. Nothing of a secret is ever quoted,
+whichever of its fields it stands in, and errors are raised where no other error hangs on them: those of libraries carry
+what they could not read.
 """
 
 import base64
@@ -12,33 +13,33 @@ import os
 import re
 import ssl
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
 
 from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.transport import connections, tls_context
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
-from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
+from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess
+from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
 _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
-# Two tries, for throttling, that leave a look some of its eight seconds.
-_EKS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
 # Secrets Manager holds no more.
 _LONGEST_TOKEN = 65_536
-_SERVER = re.compile(r"https://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
@@ -88,9 +89,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
         for refused, why in _REFUSED.items():
             if fields.get(refused):
                 raise AccessError(f"{where}: {part}.{refused} is refused: {why}")
-    server = cluster.get("server")
-    if not isinstance(server, str) or not _SERVER.fullmatch(server) or "@" in server or "?" in server or "#" in server:
-        raise AccessError(f"{where}: cluster.server must be https:// with a host, and no user, query or fragment")
+    server = _server(cluster.get("server"), f"{where}: cluster.server")
     tls_name = cluster.get("tls-server-name")
     if tls_name is not None and not (isinstance(tls_name, str) and _NAME.fullmatch(tls_name)):
         raise AccessError(f"{where}: cluster.tls-server-name must be the name of a host")
@@ -102,7 +101,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     if token is None and (certificate is None or key is None):
         raise AccessError(f"{where}: user has neither token nor client-certificate-data and client-key-data")
     return Connection(
-        server=server.rstrip("/"),
+        server=server,
         ca=_pem(ca, f"{where}: cluster.certificate-authority-data"),
         token=token,
         certificate=certificate,
@@ -166,6 +165,14 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
     raise AccessError(f"{where}: {name} is not base64")
 
 
+def _server(value: object, where: str) -> str:
+    try:
+        return read_server(value)
+    except ValueError as error:
+        problem = str(error)
+    raise AccessError(f"{where} {problem}")
+
+
 def _pem(data: bytes, where: str) -> str:
     try:
         text = data.decode("ascii")
@@ -202,10 +209,8 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
     if not server or not authority.get("data"):
         raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")
-    if not _SERVER.fullmatch(str(server)):
-        raise AccessError(f"{name}: its endpoint is no https:// address")
     return Connection(
-        server=str(server).rstrip("/"),
+        server=_server(server, f"{name}: its endpoint"),
         ca=_pem(_data(authority, "data", name) or b"", f"{name}: certificateAuthority.data"),
     )
 
@@ -213,11 +218,18 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
 class EksCredential:
     """Tokens for EKS: a presigned ``sts:GetCallerIdentity``, regional, with the cluster's name signed into it."""
 
-    def __init__(self, access: EksAccess, session: Any, now: Callable[[], datetime]) -> None:
-        """``session`` is a botocore session."""
+    def __init__(
+        self,
+        access: EksAccess,
+        session: Any,
+        now: Callable[[], datetime],
+        role: Callable[[], Any] | None = None,
+    ) -> None:
+        """``session`` is a botocore session; ``role`` gives what is signed with in place of its own credentials."""
         self._access = access
         self._session = session
         self._now = now
+        self._role = role
         self._cached: tuple[str, datetime] | None = None
 
     def token(self, *, fresh: bool) -> str | None:
@@ -232,7 +244,8 @@ class EksCredential:
         from botocore.signers import RequestSigner
 
         region = self._access.region
-        credentials = self._session.get_credentials()
+        with MAKING if self._role is None else nullcontext():
+            credentials = self._role() if self._role else self._session.get_credentials()
         if credentials is None:
             raise AccessError("no AWS credentials to sign the EKS token with")
         # The host is named here, so that neither AWS_ENDPOINT_URL nor the global endpoint can take its place.
@@ -271,12 +284,15 @@ class _KubeconfigCredential:
 
 
 class RecordedClusters:
-    """Opens clusters from their records. Connections are kept while a function lives and access stays the same.
+    """Opens clusters from their records, for many threads at once, each with a cluster of its own.
+
+    Connections are kept while a function lives and access stays the same.
 
     Args:
-        session: Gives the botocore session, for EKS.
+        session: Gives the botocore session, for EKS and STS.
         secret: Reads a secret's text by name; ``fresh`` passes by any cache. Raises AccessError.
         clock: For waiting, and for the age of tokens.
+        writes: What for: whoever only looks shows API servers another identity, which may only list.
         allow_loopback: Clusters may be on this machine: for the sandbox, never in a deployed stack.
     """
 
@@ -286,15 +302,16 @@ class RecordedClusters:
         session: Callable[[], Any],
         secret: Callable[[str, bool], str],
         clock: Clock,
+        writes: bool = True,
         allow_loopback: bool = False,
     ) -> None:
         self._session = session
         self._secret = secret
         self._clock = clock
+        self._writes = writes
         self._allow_loopback = allow_loopback
-        self._opened: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
-        self._eks: dict[str, Any] = {}  # clients by region
-        self._making = threading.Lock()  # a botocore session makes one client at a time
+        self._identity = AwsIdentity(session, clock.now)
+        self._opened: dict[str, tuple[Access, str, KubernetesApi]] = {}
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         """Raises AccessError."""
@@ -310,31 +327,33 @@ class RecordedClusters:
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
-        credential: Credential
         where = f"cluster {record.id}"
-        if isinstance(access, EksAccess):
-            connection = describe_eks(self._eks_client(access.region), access, where)
-            credential = EksCredential(access, self._session(), self._clock.now)
-        else:
-            connection = self._kubeconfig(record.id, access, text)
-            credential = _KubeconfigCredential(
-                connection.token,
-                lambda: self._kubeconfig(record.id, access, self._secret(access.secret, True)).token,
-            )
+        match access:
+            case EksAccess():
+                connection, credential = self._eks(access, where)
+            case AwsOidcAccess():
+                ca = base64.b64decode(access.ca_data)
+                connection = Connection(server=access.endpoint, ca=_pem(ca, f"{where}: access.ca_data"))
+                credential = AwsOidcCredential(access, self._identity, writes=self._writes)
+            case KubeconfigAccess():
+                connection, credential = self._kubeconfig(access, text, where)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
         return KubernetesApi(record.id, client, credential, self._clock)
 
-    def _eks_client(self, region: str) -> Any:
-        from botocore.config import Config
+    def _eks(self, access: EksAccess, where: str) -> tuple[Connection, Credential]:
+        arn = access.role(writes=self._writes)
+        role = None if arn is None else partial(self._identity.role, arn, access.external_id)
+        client = self._identity.client("eks", access.region, role() if role else None)
+        return describe_eks(client, access, where), EksCredential(access, self._session(), self._clock.now, role)
 
-        with self._making:
-            if region not in self._eks:
-                config = Config(**_EKS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
-                self._eks[region] = self._session().create_client("eks", region_name=region, config=config)
-            return self._eks[region]
+    def _kubeconfig(self, access: KubeconfigAccess, text: str, where: str) -> tuple[Connection, Credential]:
+        def read(text: str) -> Connection:
+            return read_kubeconfig(text, f"{where}: secret {access.secret}", access.context)
 
-    def _kubeconfig(self, cluster: str, access: KubeconfigAccess, text: str) -> Connection:
-        return read_kubeconfig(text, f"cluster {cluster}: secret {access.secret}", access.context)
+        connection = read(text)
+        return connection, _KubeconfigCredential(
+            connection.token, lambda: read(self._secret(access.secret, True)).token
+        )
 
 
 def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
