@@ -280,6 +280,13 @@ class TestRoles:
         token(0)
         assert [one["Action"] for one in sts.asked] == ["AssumeRole"] * 2
 
+    def test_a_role_whose_sessions_were_revoked_is_assumed_anew(self, sts: AwsIssuer, clock: FakeClock) -> None:
+        sts.trusts[FOREIGN, "x1"] = WRITER
+        opened = clusters(clock)
+        first = self.signer(token_for(opened, **self.ACCESS))
+        assert self.signer(token_for(opened, fresh=True, **self.ACCESS)) != first
+        assert len(sts.asked) == 2
+
     @pytest.mark.parametrize("external_id", ["x2", None])
     def test_a_role_that_may_not_be_assumed_is_told_with_what_to_do(
         self, sts: AwsIssuer, clock: FakeClock, external_id: str | None

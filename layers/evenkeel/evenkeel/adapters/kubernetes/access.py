@@ -13,6 +13,7 @@ import os
 import re
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -40,6 +41,10 @@ _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
 # Secrets Manager holds no more.
 _LONGEST_TOKEN = 65_536
+# Clusters whose connections are kept: a function may have 1,024 files open, and a cluster that is written has up to
+# sixteen connections, one that is looked at has one.
+_MOST_WRITTEN = 32
+_MOST_LOOKED_AT = 256
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
@@ -223,29 +228,35 @@ class EksCredential:
         access: EksAccess,
         session: Any,
         now: Callable[[], datetime],
-        role: Callable[[], Any] | None = None,
+        role: Callable[[Any], Any] | None = None,
     ) -> None:
-        """``session`` is a botocore session; ``role`` gives what is signed with in place of its own credentials."""
+        """``session`` is a botocore session.
+
+        ``role`` gives what is signed with in place of its own credentials, and others than those that it is given.
+        """
         self._access = access
         self._session = session
         self._now = now
         self._role = role
+        self._signer: Any = None  # of the last token
         self._cached: tuple[str, datetime] | None = None
 
     def token(self, *, fresh: bool) -> str | None:
         """``k8s-aws-v1.`` and the URL in base64. Raises AccessError where the function has no AWS credentials."""
         if fresh or self._cached is None or self._now() >= self._cached[1]:
-            self._cached = (self._presign(), self._now() + _EKS_TOKEN_KEPT)
+            refused = self._signer if fresh else None  # a role's sessions may have been revoked
+            self._cached = (self._presign(refused), self._now() + _EKS_TOKEN_KEPT)
         return self._cached[0]
 
-    def _presign(self) -> str:
+    def _presign(self, refused: Any = None) -> str:
         from botocore.exceptions import BotoCoreError
         from botocore.model import ServiceId
         from botocore.signers import RequestSigner
 
         region = self._access.region
         with MAKING if self._role is None else nullcontext():
-            credentials = self._role() if self._role else self._session.get_credentials()
+            credentials = self._role(refused) if self._role else self._session.get_credentials()
+        self._signer = credentials
         if credentials is None:
             raise AccessError("no AWS credentials to sign the EKS token with")
         # The host is named here, so that neither AWS_ENDPOINT_URL nor the global endpoint can take its place.
@@ -283,6 +294,9 @@ class _KubeconfigCredential:
         return self._token
 
 
+_Opened = tuple[Access, str, KubernetesApi]
+
+
 class RecordedClusters:
     """Opens clusters from their records, for many threads at once, each with a cluster of its own.
 
@@ -311,7 +325,9 @@ class RecordedClusters:
         self._writes = writes
         self._allow_loopback = allow_loopback
         self._identity = AwsIdentity(session, clock.now)
-        self._opened: dict[str, tuple[Access, str, KubernetesApi]] = {}
+        self._opened: dict[str, _Opened] = {}
+        self._keeping = threading.Lock()
+        self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
 
     def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
         """Raises AccessError."""
@@ -322,8 +338,17 @@ class RecordedClusters:
         # An EKS cluster that does not answer may have been made anew under its name.
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
-            opened = self._opened[record.id] = (access, text, self._api(record, text))
+            opened = (access, text, self._api(record, text))
+        self._keep(record.id, opened)
         return KubernetesCluster(opened[2], record, remaining)
+
+    def _keep(self, cluster: str, opened: _Opened) -> None:
+        """Those that were opened last. The connections of the others are closed with their last user."""
+        with self._keeping:
+            self._opened.pop(cluster, None)
+            self._opened[cluster] = opened
+            while len(self._opened) > self._most:
+                del self._opened[next(iter(self._opened))]
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
@@ -343,7 +368,7 @@ class RecordedClusters:
     def _eks(self, access: EksAccess, where: str) -> tuple[Connection, Credential]:
         arn = access.role(writes=self._writes)
         role = None if arn is None else partial(self._identity.role, arn, access.external_id)
-        client = self._identity.client("eks", access.region, role() if role else None)
+        client = self._identity.client("eks", access.region, role(None) if role else None)
         return describe_eks(client, access, where), EksCredential(access, self._session(), self._clock.now, role)
 
     def _kubeconfig(self, access: KubeconfigAccess, text: str, where: str) -> tuple[Connection, Credential]:

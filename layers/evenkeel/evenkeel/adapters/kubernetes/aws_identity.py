@@ -87,9 +87,12 @@ class AwsIdentity:
         """
         return self._tokens.get(audience, lambda: self._web_identity_token(audience, seconds), refused)
 
-    def role(self, arn: str, external_id: str | None) -> Any:
-        """Credentials, as botocore has them, of a role of another account. Raises AccessError."""
-        return self._roles.get((arn, external_id), lambda: self._assume(arn, external_id))
+    def role(self, arn: str, external_id: str | None, refused: Any = None) -> Any:
+        """Credentials, as botocore has them, of a role of another account. ``refused``: some that were of no use.
+
+        Raises AccessError.
+        """
+        return self._roles.get((arn, external_id), lambda: self._assume(arn, external_id), refused)
 
     def _web_identity_token(self, audience: str, seconds: int) -> tuple[str, timedelta]:
         client = self.client("sts")
