@@ -130,6 +130,11 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("events", f"event-bus/{bus}"))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
+        case "kms":
+            context = params.get("EncryptionContext", {})
+            return Request(
+                action, params["KeyId"], {f"kms:EncryptionContext:{name}": (value,) for name, value in context.items()}
+            )
         case "sts" if operation == "AssumeRole":
             return Request(action, params["RoleArn"])
         case "sts" if operation == "GetWebIdentityToken":

@@ -190,7 +190,7 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
 
 
 def test_the_functions_get_every_variable_that_the_settings_read() -> None:
-    wanted = {f"EVENKEEL_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
+    wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
         assert own == wanted, name
@@ -317,6 +317,27 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
             assert statement["Condition"] == {
                 "StringEquals": {"kms:ViaService": "secretsmanager.AWS::Region.AWS::URLSuffix"}
             }
+
+
+def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_their_own_alone() -> None:
+    assert TEMPLATE.resources["TokenKey"]["Condition"] == "HasTokenKey"
+    for wanted in ("false", "true"):
+        template = Template(parameters={"WithTokenKey": wanted})
+        granted = {
+            role: [
+                (sorted(as_list(one["Action"])), one.get("Condition"))
+                for one in statements(properties["Policies"], template)
+                if "TokenKey" in one["Resource"]
+            ]
+            for role, properties in ROLES.items()
+        }
+        looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
+        expected = {
+            "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
+            "OperatorRole": looks,
+            "WidgetRole": looks,
+        }
+        assert granted == {role: expected.get(role, []) if wanted == "true" else [] for role in ROLES}
 
 
 def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() -> None:

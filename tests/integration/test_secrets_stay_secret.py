@@ -22,6 +22,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters, read_kubeconfig
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
@@ -266,6 +267,41 @@ def test_nothing_of_what_sts_gives_is_ever_told(url: str, secret: str, fails: bo
     told = told_of(clusters, record(access=access))
     assert MARK not in told
     assert "k8s-aws-v1." not in told
+
+
+class LeakyVault:
+    """Opens to the secret, and has nothing stored; or fails with an error that quotes all it can."""
+
+    def __init__(self, secret: str, fails: bool) -> None:
+        self.secret, self.fails = secret, fails
+
+    def query(self, **_: Any) -> dict[str, Any]:
+        return {"Items": []}
+
+    def put_item(self, **_: Any) -> None:
+        raise botocore.exceptions.ClientError({"Error": {"Code": "X", "Message": self.secret}}, "PutItem")
+
+    def decrypt(self, **_: Any) -> dict[str, Any]:
+        if self.fails:
+            error = {"Error": {"Code": "InvalidCiphertextException", "Message": self.secret}}
+            raise botocore.exceptions.ClientError(error, "Decrypt")
+        return {"Plaintext": self.secret.encode("utf-8", "replace")}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(SECRETS, st.booleans())
+def test_nothing_of_a_service_accounts_token_is_ever_told(url: str, secret: str, fails: bool) -> None:
+    leaky = LeakyVault(secret, fails)
+    clusters = RecordedClusters(
+        session=lambda: None,
+        secret=lambda *_: "",
+        clock=SystemClock(),
+        allow_loopback=True,
+        vault=SealedTokens(leaky, leaky, "t", "k"),
+    )
+    sealed = base64.b64encode(b"sealed").decode()
+    access = {"kind": "service-account", "endpoint": url, "ca_data": CA, "token": sealed}
+    assert MARK not in told_of(clusters, record(access=access))
 
 
 def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.service_account import LOOKER, WRITER
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
 
@@ -363,3 +364,15 @@ def test_a_reader_is_nobody_whom_a_policy_must_fence() -> None:
         ("ServiceAccount", "evenkeel-readers"),
     ]
     assert {verb for rule in documents[0]["rules"] for verb in rule["verbs"]} == {"list", "get"}
+
+
+def test_a_service_account_may_ask_for_tokens_of_itself_and_of_the_one_that_looks_and_of_nobody_else() -> None:
+    documents = list(yaml.safe_load_all((FILE.parent / "rbac-service-account.yaml").read_text()))
+    (role,) = (one for one in documents if one["kind"] == "Role")
+    names = [WRITER, LOOKER]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": names, "verbs": ["create"]}
+    ]
+    (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
+    assert [subject["name"] for subject in binding["subjects"]] == [WRITER]
+    assert [one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"] == names

@@ -56,6 +56,8 @@ EKS = {
 ROLE = "arn:aws:iam::210987654321:role/evenkeel-write"
 AUTHORITY = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
 OIDC = {"kind": "aws-oidc", "endpoint": "https://api.blue.example:6443", "ca_data": AUTHORITY}
+ACCOUNT = {**OIDC, "kind": "service-account", "token": base64.b64encode(b"\x01\x02sealed").decode()}
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzM2NyM3QtdDBrZW4ifQ.c2lnbmF0dXJl"
 SECRET = "s3cr3t-t0ken"
 
 
@@ -117,6 +119,14 @@ def test_a_secret_that_was_put_into_an_access_by_mistake_is_not_quoted(access: A
     for line in faults(Registration, {**RECORD, "access": access}):
         assert SECRET not in line
         assert base64.b64encode(SECRET.encode()).decode() not in line
+
+
+@pytest.mark.parametrize("token", [JWT, f"{JWT}\n", base64.b64encode(JWT.encode()).decode(), SECRET, f"Bearer {JWT}"])
+def test_a_token_in_clear_is_refused_and_not_quoted(token: str) -> None:
+    (line,) = faults(Registration, {**RECORD, "access": {**ACCOUNT, "token": token}})
+    assert (
+        line == "here: access.token: must be what aws kms encrypt made of it, in base64: a token itself is never stored"
+    )
 
 
 class TestSettings:
@@ -234,6 +244,9 @@ class TestClusterRecord:
                 "access.audience is 'evenkeel:",
             ),
             ({"access": {**OIDC, "audience": "evenkeel:prod\n"}}, "access.audience is 'evenkeel:prod"),
+            ({"access": {**ACCOUNT, "token": ""}}, "access.token: must be what aws kms encrypt made of it, in base64"),
+            ({"access": {**ACCOUNT, "token": 7}}, "access.token: must be what aws kms encrypt made of it, in base64"),
+            ({"access": {**ACCOUNT, "namespace": "A b"}}, "access.namespace is 'A b'"),
             ({"access": {**OIDC, "role_arn": ROLE}}, "access.role_arn is not a field of this record"),
             ({"pools": {}}, "pools.discover is missing"),
             ({"pools": {"discover": "equal"}}, "pools.discover is 'equal'"),

@@ -17,6 +17,7 @@ from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.aws_identity import MAKING
 from evenkeel.adapters.side_by_side import side_by_side
@@ -141,7 +142,15 @@ class Container:
             clock=self.clock,
             writes=self._writes,
             allow_loopback=self.settings.allow_loopback,
+            vault=self._vault,
         )
+
+    @cached_property
+    def _vault(self) -> SealedTokens | None:
+        if not self.settings.token_key:
+            return None
+        kms = _WhenUsed(lambda: self._client("kms"))
+        return SealedTokens(self._dynamodb, kms, self.settings.table, self.settings.token_key)
 
     @cached_property
     def scan(self) -> Scan:

@@ -107,7 +107,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 _ACCESS = ("access",)
-_KINDS = "'eks', 'aws-oidc', 'kubeconfig'"
+_KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
 _LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
 
@@ -196,6 +196,7 @@ class Settings(Strict):
     recheck_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
+    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
     allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
 
     @classmethod
@@ -273,6 +274,28 @@ class AwsOidcAccess(Strict):
     audience: str | None = Field(default=None, pattern=r"^evenkeel:[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?$")
 
 
+def _sealed(value: object) -> str:
+    """What ``aws kms encrypt`` prints of a token; the token itself is refused: records are no place for secrets."""
+    text = "".join(value.split()) if isinstance(value, str) else ""
+    try:
+        sealed = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        sealed = b""
+    if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
+        raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
+    return text
+
+
+class ServiceAccountAccess(Strict):
+    """A ServiceAccount whose token renews itself. ``token`` is the first one, encrypted for this endpoint."""
+
+    kind: Literal["service-account"]
+    endpoint: Annotated[str, BeforeValidator(_server)]
+    ca_data: Annotated[str, BeforeValidator(_ca_data), Field(max_length=65_536)]
+    token: Annotated[str, BeforeValidator(_sealed)]
+    namespace: KubernetesName = "evenkeel"
+
+
 class KubeconfigAccess(Strict):
     """A kubeconfig in Secrets Manager. Only inline data is taken from it."""
 
@@ -281,7 +304,7 @@ class KubeconfigAccess(Strict):
     context: str | None = None
 
 
-Access = Annotated[EksAccess | AwsOidcAccess | KubeconfigAccess, Field(discriminator="kind")]
+Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess, Field(discriminator="kind")]
 
 
 def _seconds(length: timedelta) -> int:

@@ -28,10 +28,13 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
+from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.adapters.kubernetes.transport import connections, tls_context
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
-from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess
+from evenkeel.application.tokens import TokenVault
+from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess, ServiceAccountAccess
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
@@ -308,6 +311,7 @@ class RecordedClusters:
         clock: For waiting, and for the age of tokens.
         writes: What for: whoever only looks shows API servers another identity, which may only list.
         allow_loopback: Clusters may be on this machine: for the sandbox, never in a deployed stack.
+        vault: Keeps tokens of ServiceAccounts; None: the stack has no key for them.
     """
 
     def __init__(
@@ -318,13 +322,16 @@ class RecordedClusters:
         clock: Clock,
         writes: bool = True,
         allow_loopback: bool = False,
+        vault: TokenVault | None = None,
     ) -> None:
         self._session = session
         self._secret = secret
         self._clock = clock
         self._writes = writes
         self._allow_loopback = allow_loopback
+        self._vault = vault
         self._identity = AwsIdentity(session, clock.now)
+        self._tokens: Shared[Token] = Shared(clock.now)
         self._opened: dict[str, _Opened] = {}
         self._keeping = threading.Lock()
         self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
@@ -340,7 +347,18 @@ class RecordedClusters:
         if opened is None or stale or opened[:2] != (access, text):
             opened = (access, text, self._api(record, text))
         self._keep(record.id, opened)
-        return KubernetesCluster(opened[2], record, remaining)
+        api = opened[2]
+        if isinstance(api.credential, ServiceAccountCredential):
+            api.credential.renew(api, remaining)
+        return KubernetesCluster(api, record, remaining)
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        """Whether a run is to open the cluster although there is no news: it renews what a look may not.
+
+        Raises AccessError.
+        """
+        access = record.access
+        return isinstance(access, ServiceAccountAccess) and self._service_account(record.id, access).is_due()
 
     def _keep(self, cluster: str, opened: _Opened) -> None:
         """Those that were opened last. The connections of the others are closed with their last user."""
@@ -353,17 +371,26 @@ class RecordedClusters:
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
         where = f"cluster {record.id}"
+        credential: Credential
         match access:
             case EksAccess():
                 connection, credential = self._eks(access, where)
             case AwsOidcAccess():
-                ca = base64.b64decode(access.ca_data)
-                connection = Connection(server=access.endpoint, ca=_pem(ca, f"{where}: access.ca_data"))
+                connection = _recorded(access, where)
                 credential = AwsOidcCredential(access, self._identity, writes=self._writes)
+            case ServiceAccountAccess():
+                connection, credential = _recorded(access, where), self._service_account(record.id, access)
             case KubeconfigAccess():
                 connection, credential = self._kubeconfig(access, text, where)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
         return KubernetesApi(record.id, client, credential, self._clock)
+
+    def _service_account(self, cluster: str, access: ServiceAccountAccess) -> ServiceAccountCredential:
+        if self._vault is None:
+            raise AccessError(f"cluster {cluster}: the stack has no key for tokens: deploy it with WithTokenKey=true")
+        return ServiceAccountCredential(
+            cluster, access, self._vault, self._tokens, self._clock.now, writes=self._writes
+        )
 
     def _eks(self, access: EksAccess, where: str) -> tuple[Connection, Credential]:
         arn = access.role(writes=self._writes)
@@ -379,6 +406,12 @@ class RecordedClusters:
         return connection, _KubeconfigCredential(
             connection.token, lambda: read(self._secret(access.secret, True)).token
         )
+
+
+def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:
+    """Where a server is that the record names itself."""
+    ca = base64.b64decode(access.ca_data)
+    return Connection(server=access.endpoint, ca=_pem(ca, f"{where}: access.ca_data"))
 
 
 def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
