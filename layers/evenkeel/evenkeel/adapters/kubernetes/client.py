@@ -164,7 +164,7 @@ class KubernetesApi:
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
         hint = ""
         if status == 403:
-            hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
+            hint = " (apply deploy/kubernetes/rbac.yaml and rbac-readers.yaml, and map this identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
         message = self._redacted(str(body.get("message", "")))
