@@ -228,6 +228,8 @@ class Deployment:
                     sqs.delete_queue(QueueUrl=name)
                 case "AWS::Events::EventBus":
                     events.delete_event_bus(Name=name)
+                case "AWS::KMS::Key":
+                    self.aws.client("kms").schedule_key_deletion(KeyId=name, PendingWindowInDays=7)
         self._made.clear()
 
     # ------------------------------------------------------------ how it is made
@@ -258,6 +260,9 @@ class Deployment:
             case "AWS::Events::EventBus":
                 made = self.aws.client("events").create_event_bus(Name=properties["Name"])
                 return {None: properties["Name"], "Name": properties["Name"], "Arn": made["EventBusArn"]}
+            case "AWS::KMS::Key":
+                key = self.aws.client("kms").create_key(Description=properties["Description"])["KeyMetadata"]
+                return {None: key["KeyId"], "Arn": key["Arn"]}
         raise ValueError(f"{logical_id}: the sandbox cannot make a {resource['Type']}")
 
     def _make_table(self, name: str, properties: Mapping[str, Any]) -> dict[str | None, str]:

@@ -130,6 +130,19 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("events", f"event-bus/{bus}"))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
+        case "kms":
+            context = params.get("EncryptionContext", {})
+            return Request(
+                action, params["KeyId"], {f"kms:EncryptionContext:{name}": (value,) for name, value in context.items()}
+            )
+        case "sts" if operation == "AssumeRole":
+            return Request(action, params["RoleArn"])
+        case "sts" if operation == "GetWebIdentityToken":
+            keys = {"sts:SigningAlgorithm": (params["SigningAlgorithm"],)}
+            keys |= {"sts:DurationSeconds": (str(params.get("DurationSeconds", 300)),)}
+            if params["Audience"]:
+                keys["sts:IdentityTokenAudience"] = tuple(params["Audience"])
+            return Request(action, "*", keys)
     return _unknown(f"service {service}")
 
 
@@ -161,6 +174,8 @@ def _holds(operator: str, key: str, wanted: list[str], values: tuple[str, ...] |
             return all(value in wanted for value in values or ())
         case "ForAllValues:StringLike":
             return all(any(fnmatchcase(value, pattern) for pattern in wanted) for value in values or ())
+        case "NumericLessThanEquals":
+            return values is not None and all(float(value) <= float(wanted[0]) for value in values)
         case "ForAnyValue:StringEquals":
             return any(value in wanted for value in values or ())
         case "StringEquals":

@@ -20,9 +20,9 @@ def look(record: SQSRecord, context: Any) -> None:
     def work(body: str) -> None:
         clusters = read_message(LookRequest, body).clusters
         if len(clusters) > 1 and int(record.attributes.approximate_receive_count) > 1:
-            container().look.one_by_one(clusters)
+            container(writes=False).look.one_by_one(clusters)
             return
-        summary = container().look(clusters, remaining_of(context))
+        summary = container(writes=False).look(clusters, remaining_of(context))
         for name, value in summary.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
 

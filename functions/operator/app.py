@@ -13,7 +13,7 @@ logger = make_logger()
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
-        answer = container().operate(event, remaining_of(context))
+        answer = container(writes=False).operate(event, remaining_of(context))
     except (EvenkeelError, ConfigError) as error:
         answer = answer_of_error(error)
     logger.info(answer["message"], extra={"action": answer.get("action"), "cluster": answer.get("cluster")})

@@ -23,13 +23,13 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         return {"markdown": DESCRIPTION}
     if "action" in params and "widgetContext" not in params:
         try:
-            return container().operate.read(params, remaining_of(context))
+            return container(writes=False).operate.read(params, remaining_of(context))
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
     try:
-        answer = container().operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
-        return page_for(answer, theme, container().clock.now())
+        answer = container(writes=False).operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
+        return page_for(answer, theme, container(writes=False).clock.now())
     except (EvenkeelError, ConfigError) as error:
         logger.info("nothing to show: %s", error)
         return trouble(str(error), theme)

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -61,13 +61,16 @@ class RealKubernetesAPI:
         *,
         crds: Iterable[dict[str, Json]] | None = None,
         users: Sequence[str] = ("evenkeel", "cluster-autoscaler", "nobody"),
+        flags: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
+        """``flags``: what the API server is started with besides, made from its URL."""
         assets = find_assets()
         if assets is None:
             raise RuntimeError(HOW_TO_GET_THEM)
         self._assets = assets
         self._crds = list(crds) if crds is not None else load_crds()
         self._tokens = {user: secrets.token_hex(16) for user in ("admin", *users)}
+        self._flags = flags
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
         self.ca_pem = ""
@@ -155,6 +158,7 @@ class RealKubernetesAPI:
         self._tls = ssl.create_default_context(cadata=self.ca_pem)
         client_port, peer_port, api_port = _free_ports(3)
         self._etcd_url = f"http://127.0.0.1:{client_port}"
+        self.url = f"https://127.0.0.1:{api_port}"
         self._run(
             "etcd",
             f"--data-dir={folder / 'etcd'}",
@@ -181,8 +185,8 @@ class RealKubernetesAPI:
             f"--service-account-key-file={folder / 'accounts.key'}",
             f"--service-account-signing-key-file={folder / 'accounts.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
+            *self._flags(self.url),
         )
-        self.url = f"https://127.0.0.1:{api_port}"
         self._wait(lambda: self.call("GET", "/readyz") == "ok", "the API server is ready")
         for crd in self._crds:
             self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)

@@ -18,8 +18,9 @@ ROLES = TEMPLATE.of_type("AWS::IAM::Role")
 QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
 FUNCTIONS = TEMPLATE.functions()
 
-# The only actions that AWS knows no resource for.
+# The only actions that AWS knows no resource for. Tokens are asked for under conditions: see test_least_privilege.py.
 WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+TOKENS = {"sts:GetWebIdentityToken"}
 
 STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
 TAKE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}  # Lambda's part, in this role
@@ -100,7 +101,8 @@ def test_a_role_allows_exactly_what_its_function_does(role: str) -> None:
         for resource in statement["Resource"]
     }
     assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
-    assert {action for action, resource in granted if resource == "*"} == WITHOUT_RESOURCE
+    tokens = TOKENS if ALLOWED[role] >= OPEN_CLUSTERS else set()
+    assert {action for action, resource in granted if resource == "*"} == WITHOUT_RESOURCE | tokens
     assert all("*" not in action for action, _ in granted)
 
 
@@ -188,7 +190,7 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
 
 
 def test_the_functions_get_every_variable_that_the_settings_read() -> None:
-    wanted = {f"EVENKEEL_{name.upper()}" for name, field in Settings.model_fields.items() if field.is_required()}
+    wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
         assert own == wanted, name
@@ -317,6 +319,27 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
             }
 
 
+def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_their_own_alone() -> None:
+    assert TEMPLATE.resources["TokenKey"]["Condition"] == "HasTokenKey"
+    for wanted in ("false", "true"):
+        template = Template(parameters={"WithTokenKey": wanted})
+        granted = {
+            role: [
+                (sorted(as_list(one["Action"])), one.get("Condition"))
+                for one in statements(properties["Policies"], template)
+                if "TokenKey" in one["Resource"]
+            ]
+            for role, properties in ROLES.items()
+        }
+        looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
+        expected = {
+            "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
+            "OperatorRole": looks,
+            "WidgetRole": looks,
+        }
+        assert granted == {role: expected.get(role, []) if wanted == "true" else [] for role in ROLES}
+
+
 def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() -> None:
     invokes = {
         name: {
@@ -331,7 +354,7 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
     reading = {
         action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
     }
-    assert reading - LOGS - WITHOUT_RESOURCE == {
+    assert reading - LOGS - WITHOUT_RESOURCE - TOKENS == {
         "dynamodb:Query",
         "secretsmanager:GetSecretValue",
         "eks:DescribeCluster",

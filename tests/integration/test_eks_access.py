@@ -62,6 +62,6 @@ def test_a_service_that_is_away_is_told_within_the_time_of_a_look(monkeypatch: p
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    client = clusters()._eks_client("eu-central-1")
+    client = clusters()._identity.client("eks", "eu-central-1")
     with pytest.raises(AccessError, match="eks:DescribeCluster was not answered: EndpointConnectionError"):
         describe_eks(client, EksAccess.model_validate(ACCESS), "cluster demo")

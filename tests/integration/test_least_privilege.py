@@ -267,6 +267,49 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
         assert not allowed(Request("eks:DescribeCluster", "arn:aws:eks:eu-central-1:210987654321:cluster/blue"))
 
 
+OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
+LOOKING = ["OperatorFunction", "WidgetFunction"]
+
+
+@pytest.mark.parametrize(
+    ("audience", "seconds", "algorithm", "writes", "looks"),
+    [
+        ([OWN], 300, "ES384", True, True),
+        ([DOMAIN], 300, "ES384", False, True),
+        ([DOMAIN], 900, "ES384", False, True),
+        ([OWN, DOMAIN], 300, "ES384", False, True),
+        ([OWN], 301, "ES384", False, True),
+        ([DOMAIN], 901, "ES384", False, False),
+        ([OWN], 300, "RS256", False, False),
+        (["sts.amazonaws.com"], 300, "ES384", False, False),
+        ([OWN, "sts.amazonaws.com"], 300, "ES384", False, False),
+        ([], 300, "ES384", False, False),
+    ],
+)
+def test_a_function_may_ask_for_tokens_of_its_purpose_alone(
+    deployment: Deployment, audience: list[str], seconds: int, algorithm: str, writes: bool, looks: bool
+) -> None:
+    asked = {"Audience": audience, "DurationSeconds": seconds, "SigningAlgorithm": algorithm}
+    request = request_of(deployment, "sts", "GetWebIdentityToken", asked)
+    assert Permissions(deployment, "RebalanceFunction").allows(request) is writes
+    assert {Permissions(deployment, function).allows(request) for function in LOOKING} == {looks}
+    for function in ("ScanFunction", "ProvisioningFailureFunction"):
+        assert not Permissions(deployment, function).allows(request)
+
+
+def test_roles_of_other_accounts_are_assumed_where_the_stack_names_them(aws: AwsEndpoints) -> None:
+    roles = {name: f"arn:aws:iam::210987654321:role/evenkeel-{name}" for name in ("write", "look", "other")}
+    parameters = {"WriteRoleArns": roles["write"], "LookRoleArns": f"{roles['look']},arn:aws:iam::*:role/look"}
+    with aws.deploy(parameters=parameters) as named, aws.deploy() as unnamed:
+        for function, allowed in (("RebalanceFunction", "write"), *((name, "look") for name in LOOKING)):
+            for name, arn in roles.items():
+                request = request_of(named, "sts", "AssumeRole", {"RoleArn": arn})
+                assert Permissions(named, function).allows(request) is (name == allowed), (function, name)
+                assert not Permissions(unnamed, function).allows(request)
+        anywhere = request_of(named, "sts", "AssumeRole", {"RoleArn": "arn:aws:iam::111111111111:role/look"})
+        assert Permissions(named, "WidgetFunction").allows(anywhere)
+
+
 def test_a_refused_request_is_noticed_and_named(deployment: Deployment, functions: Recorded) -> None:
     functions("ScanFunction", {"clusters": []})
     assert functions.refused() == []

@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import botocore.credentials
+import botocore.exceptions
 import botocore.session
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters, read_kubeconfig
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
@@ -223,3 +225,89 @@ def test_nothing_of_the_functions_own_credentials_is_ever_told(url: str, secret:
     told = told_of(clusters, record(access={"kind": "eks", "name": "demo", "region": "eu-central-1"}))
     assert MARK not in told
     assert "k8s-aws-v1." not in told
+
+
+class FailingSts:
+    """Answers with its token, or with an error that quotes all it can."""
+
+    def __init__(self, secret: str, fails: bool) -> None:
+        self.secret, self.fails = secret, fails
+
+    def get_web_identity_token(self, **asked: Any) -> dict[str, Any]:
+        return self._answer({"WebIdentityToken": self.secret})
+
+    def assume_role(self, **asked: Any) -> dict[str, Any]:
+        names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+        return self._answer({"Credentials": dict.fromkeys(names, self.secret)})
+
+    def _answer(self, answer: dict[str, Any]) -> dict[str, Any]:
+        if self.fails:
+            error = {"Error": {"Code": "AccessDenied", "Message": f"{self.secret} may not"}}
+            raise botocore.exceptions.ClientError(error, "GetWebIdentityToken")
+        return answer
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(SECRETS, st.booleans(), st.booleans(), st.booleans())
+def test_nothing_of_what_sts_gives_is_ever_told(url: str, secret: str, fails: bool, writes: bool, eks: bool) -> None:
+    session = botocore.session.Session()
+
+    class Eks:
+        def describe_cluster(self, name: str) -> dict[str, Any]:
+            return {"cluster": {"endpoint": url, "certificateAuthority": {"data": CA}, "status": "ACTIVE"}}
+
+    session.create_client = lambda service, **_: Eks() if service == "eks" else FailingSts(secret, fails)
+    clusters = RecordedClusters(
+        session=lambda: session, secret=lambda *_: "", clock=SystemClock(), writes=writes, allow_loopback=True
+    )
+    access: dict[str, Any] = {"kind": "aws-oidc", "endpoint": url, "ca_data": CA, "audience": "evenkeel:prod"}
+    if eks:
+        role = {"role_arn": "arn:aws:iam::210987654321:role/evenkeel", "external_id": "x1"}
+        access = {"kind": "eks", "name": "demo", "region": "eu-central-1", **role}
+    told = told_of(clusters, record(access=access))
+    assert MARK not in told
+    assert "k8s-aws-v1." not in told
+
+
+class LeakyVault:
+    """Opens to the secret, and has nothing stored; or fails with an error that quotes all it can."""
+
+    def __init__(self, secret: str, fails: bool) -> None:
+        self.secret, self.fails = secret, fails
+
+    def query(self, **_: Any) -> dict[str, Any]:
+        return {"Items": []}
+
+    def put_item(self, **_: Any) -> None:
+        raise botocore.exceptions.ClientError({"Error": {"Code": "X", "Message": self.secret}}, "PutItem")
+
+    def decrypt(self, **_: Any) -> dict[str, Any]:
+        if self.fails:
+            error = {"Error": {"Code": "InvalidCiphertextException", "Message": self.secret}}
+            raise botocore.exceptions.ClientError(error, "Decrypt")
+        return {"Plaintext": self.secret.encode("utf-8", "replace")}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(SECRETS, st.booleans())
+def test_nothing_of_a_service_accounts_token_is_ever_told(url: str, secret: str, fails: bool) -> None:
+    leaky = LeakyVault(secret, fails)
+    clusters = RecordedClusters(
+        session=lambda: None,
+        secret=lambda *_: "",
+        clock=SystemClock(),
+        allow_loopback=True,
+        vault=SealedTokens(leaky, leaky, "t", "k"),
+    )
+    sealed = base64.b64encode(b"sealed").decode()
+    access = {"kind": "service-account", "endpoint": url, "ca_data": CA, "token": sealed}
+    assert MARK not in told_of(clusters, record(access=access))
+
+
+def test_a_token_that_came_from_sts_does_reach_its_server(url: str) -> None:
+    """So that the test above can fail: the server that sends back what it got was reached."""
+    session = botocore.session.Session()
+    session.create_client = lambda service, **_: FailingSts("t0ken-of-sts", False)
+    clusters = RecordedClusters(session=lambda: session, secret=lambda *_: "", clock=SystemClock(), allow_loopback=True)
+    told = told_of(clusters, record(access={"kind": "aws-oidc", "endpoint": url, "ca_data": CA}))
+    assert "(not told: it holds some of the token)" in told

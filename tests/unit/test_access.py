@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import ssl
 import tempfile
+import threading
+import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -236,8 +240,9 @@ class FakeEks:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    def create_client(self, service: str, region_name: str, config: Any) -> FakeEks:
+    def create_client(self, service: str, region_name: str, config: Any, **credentials: str) -> FakeEks:
         assert service == "eks"
+        self.credentials = credentials
         return self
 
     def describe_cluster(self, name: str) -> dict[str, Any]:
@@ -323,10 +328,10 @@ class TestEksToken:
         count = 0
         presign = made._presign
 
-        def counted() -> str:
+        def counted(refused: Any) -> str:
             nonlocal count
             count += 1
-            return presign()
+            return presign(refused)
 
         monkeypatch.setattr(made, "_presign", counted)
         made.token(fresh=False)
@@ -398,7 +403,7 @@ class TestEksClusters:
             (service_error("ServerException"), "eks:DescribeCluster was refused: ServerException"),
             (ConnectTimeoutError(endpoint_url=SECRET), "eks:DescribeCluster was not answered: ConnectTimeoutError"),
             ({"status": "CREATING"}, "it has no endpoint yet: its status is CREATING"),
-            (described("http://plain.example"), "its endpoint is no https:// address"),
+            (described("http://plain.example"), "its endpoint must be https:// with a host"),
             (described(ca="%%%"), "data is not base64"),
             (described(ca=b64("no pem")), "certificateAuthority.data is not a PEM certificate"),
         ],
@@ -429,6 +434,30 @@ class TestRecordedClusters:
         assert first is not second, "a look belongs to one run"
         assert first._api is second._api  # type: ignore[attr-defined]
         assert set(asked) == {"evenkeel/demo"}
+
+    @pytest.mark.parametrize(("writes", "most"), [(True, 32), (False, 256)])
+    def test_no_more_connections_are_kept_than_a_function_may_have_files_open(self, writes: bool, most: int) -> None:
+        config = json.dumps(kubeconfig())
+        clusters = RecordedClusters(
+            session=botocore.session.Session, secret=lambda *_: config, clock=FakeClock(), writes=writes
+        )
+        made = [weakref.ref(clusters.open(record(f"c{n}"), plenty)._api) for n in range(most)]  # type: ignore[attr-defined]
+        clusters.open(record("c0"), plenty)
+        clusters.open(record("another"), plenty)
+        gc.collect()
+        assert [place for place, api in enumerate(made) if api() is None] == [1], "the one that was opened longest ago"
+
+    def test_fifty_threads_open_fifty_clusters(self) -> None:
+        config = json.dumps(kubeconfig())
+        clusters = self.clusters(lambda name, fresh: config)
+        together = threading.Barrier(50)
+
+        def opened(number: int) -> str:
+            together.wait(20)
+            return str(clusters.open(record(f"c{number}"), plenty)._api.name)  # type: ignore[attr-defined]
+
+        with ThreadPoolExecutor(50) as threads:
+            assert list(threads.map(opened, range(50))) == [f"c{number}" for number in range(50)]
 
     def test_a_record_with_another_access_gets_another_connection(self) -> None:
         clusters = self.clusters(lambda name, fresh: json.dumps(kubeconfig()))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.service_account import LOOKER, WRITER
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
 
@@ -221,7 +223,17 @@ def test_the_policy_speaks_to_members_of_the_group_and_its_service_account_alone
     assert policy.applies_to(username=account.format("another-namespace", "evenkeel"))
     assert not policy.applies_to("system:authenticated", "system:masters")
     assert not policy.applies_to()
-    for other in ("evenkeel", account.format("evenkeel", "default"), account.format("a", "evenkeel2"), "x:a:evenkeel"):
+    # An AWS role whose token the API server maps by flags alone has no group.
+    assert policy.applies_to("system:authenticated", username="evenkeel:arn:aws:iam::123456789012:role/evenkeel-R-1")
+    for other in (
+        "evenkeel",
+        "aws:evenkeel:x",
+        "evenkeel-readers",
+        account.format("evenkeel", "evenkeel-readers"),
+        account.format("evenkeel", "default"),
+        account.format("a", "evenkeel2"),
+        "x:a:evenkeel",
+    ):
         assert not policy.applies_to("system:authenticated", username=other), other
 
 
@@ -321,5 +333,46 @@ def test_readers_may_read_what_the_worker_reads_and_write_nothing() -> None:
             for verb in rule["verbs"]
         }
 
-    reading = {right for right in granted("rbac.yaml") if right[2] in ("get", "list")}
-    assert granted("rbac-readers.yaml") == reading
+    reads = {right for right in granted("rbac.yaml") if right[2] == "list" or right[1] == "configmaps"}
+    assert granted("rbac-readers.yaml") == reads
+    assert {right for right in reads if right[2] != "list"} == {("", "configmaps", "get", "cluster-autoscaler-status")}
+
+
+def test_readers_may_list_what_a_look_at_each_flavour_lists_and_nothing_else() -> None:
+    rules = next(iter(yaml.safe_load_all((FILE.parent / "rbac-readers.yaml").read_text())))["rules"]
+    listed = {
+        (group, resource)
+        for rule in rules
+        if "list" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    kinds = {kind for flavour in FLAVOURS.values() for kind in (*flavour.kinds, flavour.machine) if kind is not None}
+    looked_at = {(kind.group, kind.plural) for kind in kinds}
+    # What a group without nodes would look like is listed where an object refers to it: whichever provider's.
+    described = {pair for pair in listed if pair[0] == "infrastructure.cluster.x-k8s.io" or pair[1] == "machineclasses"}
+    assert listed - described == looked_at - described
+    assert all(resource.endswith(("machinetemplates", "machineclasses")) for _, resource in described)
+    assert described
+
+
+def test_a_reader_is_nobody_whom_a_policy_must_fence() -> None:
+    documents = list(yaml.safe_load_all((FILE.parent / "rbac-readers.yaml").read_text()))
+    (binding,) = (one for one in documents if one["kind"] == "ClusterRoleBinding")
+    assert [(subject["kind"], subject["name"]) for subject in binding["subjects"]] == [
+        ("Group", "evenkeel-readers"),
+        ("ServiceAccount", "evenkeel-readers"),
+    ]
+    assert {verb for rule in documents[0]["rules"] for verb in rule["verbs"]} == {"list", "get"}
+
+
+def test_a_service_account_may_ask_for_tokens_of_itself_and_of_the_one_that_looks_and_of_nobody_else() -> None:
+    documents = list(yaml.safe_load_all((FILE.parent / "rbac-service-account.yaml").read_text()))
+    (role,) = (one for one in documents if one["kind"] == "Role")
+    names = [WRITER, LOOKER]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": names, "verbs": ["create"]}
+    ]
+    (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
+    assert [subject["name"] for subject in binding["subjects"]] == [WRITER]
+    assert [one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"] == names

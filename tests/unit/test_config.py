@@ -1,16 +1,28 @@
 """What people write down: the environment, cluster records and state files; every bad value is named at once."""
 
+import base64
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.adapters.stored import GroupRecord, StateFile
-from evenkeel.config import ClusterFile, ClusterPolicy, ConfigError, Registration, Settings, read_json, read_model
+from evenkeel.config import (
+    Access,
+    ClusterFile,
+    ClusterPolicy,
+    ConfigError,
+    EksAccess,
+    Registration,
+    Settings,
+    read_json,
+    read_model,
+)
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.health.backoff import record_failure
@@ -42,6 +54,14 @@ EKS = {
 }
 
 
+ROLE = "arn:aws:iam::210987654321:role/evenkeel-write"
+AUTHORITY = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+OIDC = {"kind": "aws-oidc", "endpoint": "https://api.blue.example:6443", "ca_data": AUTHORITY}
+ACCOUNT = {**OIDC, "kind": "service-account", "token": base64.b64encode(b"\x01\x02sealed").decode()}
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzM2NyM3QtdDBrZW4ifQ.c2lnbmF0dXJl"
+SECRET = "s3cr3t-t0ken"
+
+
 FIELDS = [*Registration.model_fields, *StateFile.model_fields, "a/b/c", "kind"]
 
 
@@ -56,7 +76,58 @@ def faults(model: Any, data: object) -> list[str]:
 
 def test_an_older_eks_record_is_still_read_and_its_endpoint_and_authority_are_not() -> None:
     access = read_model(Registration, {**RECORD, "access": EKS}, "here").access
-    assert access.model_dump() == {"kind": "eks", "name": "demo", "region": "eu-central-1"}
+    assert access.model_dump(exclude_none=True) == {"kind": "eks", "name": "demo", "region": "eu-central-1"}
+
+
+def test_an_eks_cluster_of_another_account_is_reached_as_a_role_of_that_account() -> None:
+    fields = {"kind": "eks", "name": "demo", "region": "eu-central-1", "role_arn": ROLE, "external_id": "x1"}
+    access = read_model(Registration, {**RECORD, "access": fields}, "here").access
+    assert isinstance(access, EksAccess)
+    assert (access.role(writes=True), access.role(writes=False)) == (ROLE, ROLE)
+    looking = access.model_copy(update={"look_role_arn": f"{ROLE}-look"})
+    assert (looking.role(writes=True), looking.role(writes=False)) == (ROLE, f"{ROLE}-look")
+
+
+def test_the_authority_of_a_server_may_be_broken_into_lines() -> None:
+    broken = "\n".join(AUTHORITY[start : start + 64] for start in range(0, len(AUTHORITY), 64))
+    access = read_model(Registration, {**RECORD, "access": {**OIDC, "ca_data": broken}}, "here").access
+    assert access == read_model(Registration, {**RECORD, "access": OIDC}, "here").access
+
+
+def test_the_kinds_that_an_error_names_are_those_that_there_are() -> None:
+    (line,) = faults(Registration, {**RECORD, "access": {"token": SECRET}})
+    kinds = [kind.model_fields["kind"].annotation.__args__[0] for kind in get_args(get_args(Access)[0])]
+    assert line == f"here: access.kind is missing: it is one of {', '.join(kinds)}"
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        {"kind": "aws-oid", "token": SECRET},
+        {"token": SECRET},
+        {**OIDC, "endpoint": f"https://admin:{SECRET}@api.blue.example"},
+        {**OIDC, "endpoint": f"https://api.blue.example/?token={SECRET}"},
+        {**OIDC, "endpoint": SECRET},
+        {**OIDC, "ca_data": SECRET},
+        {**OIDC, "ca_data": base64.b64encode(SECRET.encode()).decode()},
+        {**OIDC, "ca_data": {"token": SECRET}},
+        {**OIDC, "ca_data": SECRET * 10_000},
+        {**OIDC, "token": SECRET},
+        [SECRET],
+    ],
+)
+def test_a_secret_that_was_put_into_an_access_by_mistake_is_not_quoted(access: Any) -> None:
+    for line in faults(Registration, {**RECORD, "access": access}):
+        assert SECRET not in line
+        assert base64.b64encode(SECRET.encode()).decode() not in line
+
+
+@pytest.mark.parametrize("token", [JWT, f"{JWT}\n", base64.b64encode(JWT.encode()).decode(), SECRET, f"Bearer {JWT}"])
+def test_a_token_in_clear_is_refused_and_not_quoted(token: str) -> None:
+    (line,) = faults(Registration, {**RECORD, "access": {**ACCOUNT, "token": token}})
+    assert (
+        line == "here: access.token: must be what aws kms encrypt made of it, in base64: a token itself is never stored"
+    )
 
 
 class TestSettings:
@@ -155,6 +226,29 @@ class TestClusterRecord:
             ({"access": {**EKS, "region": "eu-central-1.attacker.example/"}}, "region is "),
             ({"access": {**EKS, "region": "eu-central-1\n"}}, "region is "),
             ({"access": {**EKS, "name": "a b"}}, "name is 'a b'"),
+            ({"access": {**EKS, "role_arn": "arn:aws:iam::1:role/x"}}, "access.role_arn is 'arn:aws:iam::1:role/x'"),
+            ({"access": {**EKS, "external_id": "x1"}}, "look_role_arn and external_id go with role_arn: name that too"),
+            ({"access": {**EKS, "role_arn": ROLE, "external_id": "ä1"}}, "access.external_id is 'ä1'"),
+            ({"access": {"kind": "aws-odic"}}, "access.kind is 'aws-odic': it is one of"),
+            ({"access": {"kind": "aws-odic"}}, "did you mean aws-oidc?"),
+            ({"access": {**OIDC, "endpoint": "http://api"}}, "access.endpoint: must be https:// with a host"),
+            ({"access": {**OIDC, "endpoint": "https://a*"}}, "access.endpoint: must be https:// with a host"),
+            ({"access": {**OIDC, "endpoint": "https://é.example"}}, "access.endpoint: must be https:// with a host"),
+            ({"access": {**OIDC, "endpoint": None}}, "access.endpoint: must be https:// with a host"),
+            ({"access": {**OIDC, "ca_data": "%"}}, "access.ca_data: must be the authority's PEM certificate in base64"),
+            ({"access": {**OIDC, "ca_data": 7}}, "access.ca_data: must be the authority's PEM certificate in base64"),
+            ({"access": {**OIDC, "audience": "prod"}}, "access.audience is 'prod'"),
+            ({"access": {**OIDC, "audience": "evenkeel:прод"}}, "access.audience is 'evenkeel:прод'"),
+            ({"access": {**OIDC, "audience": "evenkeel:*"}}, "access.audience is 'evenkeel:*'"),
+            (
+                {"access": {**OIDC, "audience": "evenkeel:https://api.blue.example:6443"}},
+                "access.audience is 'evenkeel:",
+            ),
+            ({"access": {**OIDC, "audience": "evenkeel:prod\n"}}, "access.audience is 'evenkeel:prod"),
+            ({"access": {**ACCOUNT, "token": ""}}, "access.token: must be what aws kms encrypt made of it, in base64"),
+            ({"access": {**ACCOUNT, "token": 7}}, "access.token: must be what aws kms encrypt made of it, in base64"),
+            ({"access": {**ACCOUNT, "namespace": "A b"}}, "access.namespace is 'A b'"),
+            ({"access": {**OIDC, "role_arn": ROLE}}, "access.role_arn is not a field of this record"),
             ({"pools": {}}, "pools.discover is missing"),
             ({"pools": {"discover": "equal"}}, "pools.discover is 'equal'"),
             ({"pools": {"discover": "similar", "rules": [{"name": "p", "max": -1}]}}, "pools.rules.0.max is '-1'"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import celpy
 import pytest
 import yaml
 
@@ -31,8 +32,10 @@ from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.servers import own_audience
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
+from sandbox.admission import policies
 from tests.builders import (
     MINUTE,
     NOW,
@@ -347,9 +350,52 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_refused_kubeconfig_fields_are_those_of_the_code() -> None:
-    text = (ROOT / "docs" / "access.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "access-kubeconfig.md").read_text(encoding="utf-8")
     refused = "".join(line.split("|")[2] for line in text.splitlines() if line.startswith(("| `server`", "| `token`")))
     assert set(re.findall(r"`([\w-]+)`", refused)) == set(_REFUSED)
+
+
+ACCOUNT = "arn:aws:iam::123456789012:role/"
+SERVER, PROD = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
+
+
+@pytest.mark.parametrize(
+    ("role", "audience", "groups"),
+    [
+        ("evenkeel-RebalanceRole-1", SERVER, ["evenkeel"]),
+        ("evenkeel-RebalanceRole-1", PROD, None),
+        ("evenkeel-RebalanceRole-1", [SERVER, PROD], None),
+        ("evenkeel-OperatorRole-2", PROD, ["evenkeel-readers"]),
+        ("evenkeel-WidgetRole-3", SERVER, ["evenkeel-readers"]),
+        ("evenkeel-RebalanceRole-12", SERVER, None),
+    ],
+)
+def test_the_authentication_shown_lets_in_who_may_and_as_whom(
+    role: str, audience: str | list[str], groups: list[str] | None
+) -> None:
+    (jwt,) = yaml.safe_load(block("access-aws-oidc.md", "yaml", "authentication"))["jwt"]
+    claims = {"sub": f"{ACCOUNT}{role}", "aud": audience}
+
+    def value(expression: str) -> Any:
+        environment = celpy.Environment()
+        found = environment.program(environment.compile(expression)).evaluate({"claims": celpy.json_to_cel(claims)})
+        return json.loads(json.dumps(found, cls=celpy.CELJSONEncoder))
+
+    def holds(expression: str) -> bool:
+        try:
+            return bool(value(expression))
+        except celpy.CELEvalError:  # a rule that cannot be evaluated lets nobody in
+            return False
+
+    let_in = all(holds(rule["expression"]) for rule in jwt["claimValidationRules"])
+    assert let_in is (groups is not None)
+    if groups is not None:
+        assert value(jwt["claimMappings"]["groups"]["expression"]) == groups
+        username = value(jwt["claimMappings"]["username"]["expression"])
+        assert username == f"evenkeel:{ACCOUNT}{role}"
+        assert all(policy.applies_to(*groups, username=username) for policy in policies().values())
+    record = yaml.safe_load(block("access-aws-oidc.md", "yaml", ""))["access"]
+    assert jwt["issuer"]["audiences"] == [own_audience(record["endpoint"]), record["audience"]]
 
 
 def test_resources_that_are_described_are_those_that_the_role_grants() -> None:

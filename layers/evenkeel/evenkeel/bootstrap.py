@@ -17,7 +17,9 @@ from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
 from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters
+from evenkeel.adapters.kubernetes.aws_identity import MAKING
 from evenkeel.adapters.side_by_side import all_at_once, side_by_side
 from evenkeel.application.errors import AccessError
 from evenkeel.application.events import ReceiveEvent
@@ -82,8 +84,14 @@ def remaining_of(context: Any) -> Remaining:
 class Container:
     """The use cases of one function instance, each made when it is first asked for."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, clock: Clock | None = None) -> None:
-        """Raises ConfigError where the environment lacks a variable."""
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, clock: Clock | None = None, *, writes: bool = True
+    ) -> None:
+        """``writes``: whether the function writes to clusters; one that only looks is somebody else to them.
+
+        Raises ConfigError where the environment lacks a variable.
+        """
+        self._writes = writes
         self.settings = Settings.from_env(os.environ if environment is None else environment)
         self.clock: Clock = clock or SystemClock()
 
@@ -94,7 +102,8 @@ class Container:
         return boto3.Session()
 
     def _client(self, service: str) -> Any:
-        return self._session.client(service, config=_AWS)
+        with MAKING:
+            return self._session.client(service, config=_AWS)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -138,8 +147,17 @@ class Container:
             session=lambda: self._session._session,  # the botocore session below boto3's
             secret=self._secret,
             clock=self.clock,
+            writes=self._writes,
             allow_loopback=self.settings.allow_loopback,
+            vault=self._vault,
         )
+
+    @cached_property
+    def _vault(self) -> SealedTokens | None:
+        if not self.settings.token_key:
+            return None
+        kms = _WhenUsed(lambda: self._client("kms"))
+        return SealedTokens(self._dynamodb, kms, self.settings.table, self.settings.token_key)
 
     @cached_property
     def scan(self) -> Scan:
@@ -216,6 +234,6 @@ def use_clock(clock: Clock) -> None:
 
 
 @cache
-def container() -> Container:
-    """The one of this function instance, made at its first call."""
-    return Container(clock=_clock)
+def container(*, writes: bool = True) -> Container:
+    """The one of this function instance, made at its first call. ``writes``: as of :class:`Container`."""
+    return Container(clock=_clock, writes=writes)

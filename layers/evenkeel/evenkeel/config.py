@@ -3,6 +3,8 @@
 Every bad value is named in one error, one line each: where it stands, what it is, what is wrong with it.
 """
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -36,6 +38,7 @@ from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
 from evenkeel.domain.model.values import LARGEST_COUNT, near, shown
 from evenkeel.domain.restore import is_restored
@@ -103,12 +106,22 @@ def parse_json(text: str, where: str) -> Any:
         raise ConfigError([f"{where}: not JSON: {error}"]) from None
 
 
+_ACCESS = ("access",)
+_KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
 _LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
 
 
+# Where a password, a token or a key lands that was put into the wrong field: named, never quoted.
+_UNTOLD = ("endpoint", "ca_data", "token")
+
+
 def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
-    path = ".".join(str(part) for part in fault["loc"] if part not in _FORMS) or "the whole"
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return _unknown_kind(where, fault)
+    # The kind of an access is a part of pydantic's path, and of nothing that people write.
+    parts = [part for place, part in enumerate(fault["loc"]) if part not in _FORMS and fault["loc"][:place] != _ACCESS]
+    path = ".".join(map(str, parts)) or "the whole"
     problem = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"].startswith(("datetime_", "timezone_")):
         problem = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
@@ -120,9 +133,21 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         *parents, name = fault["loc"]
         hint = near(name, _fields_at(model, parents))
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
+    if fault["loc"] == _ACCESS or (fault["loc"] and fault["loc"][-1] in _UNTOLD):
+        return f"{where}: {path}: {problem}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
     choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
+
+
+def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
+    """An access of no kind that there is. The rest of it is not told: it may hold a token."""
+    choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected_tags", _KINDS)))
+    kinds = ", ".join(choices)
+    if fault["type"] == "union_tag_not_found":
+        return f"{where}: access.kind is missing: it is one of {kinds}"
+    kind = fault["ctx"]["tag"]
+    return f"{where}: access.kind is {shown(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
 def _flavour(value: object) -> object:
@@ -159,6 +184,7 @@ ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds unt
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
+RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
 
 class Settings(Strict):
@@ -171,6 +197,7 @@ class Settings(Strict):
     looks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
+    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
     allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
 
     @classmethod
@@ -189,11 +216,17 @@ class Settings(Strict):
 
 
 class EksAccess(Strict):
-    """An EKS cluster of this account: AWS says where it is, and a presigned STS token says who we are."""
+    """An EKS cluster: AWS says where it is, and a presigned STS token says who we are.
+
+    In another account it is asked for, and signed for, as a role of that account.
+    """
 
     kind: Literal["eks"]
     name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$")
     region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$")
+    role_arn: RoleArn | None = None  # assumed by the function that writes, and by those that look where they have none
+    look_role_arn: RoleArn | None = None
+    external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]{2,1224}$")
 
     @model_validator(mode="before")
     @classmethod
@@ -202,6 +235,67 @@ class EksAccess(Strict):
         obsolete = ("endpoint", "ca_data")
         return {key: data[key] for key in data if key not in obsolete} if isinstance(data, Mapping) else data
 
+    @model_validator(mode="after")
+    def _whose(self) -> Self:
+        if self.role_arn is None and (self.look_role_arn or self.external_id):
+            raise ValueError("look_role_arn and external_id go with role_arn: name that too")
+        return self
+
+    def role(self, *, writes: bool) -> str | None:
+        """The ARN of the role that is assumed for this purpose; None: the function's own is used."""
+        return self.role_arn if writes else self.look_role_arn or self.role_arn
+
+
+def _server(value: object) -> str:
+    return read_server(value)
+
+
+def _ca_data(value: object) -> str:
+    """Base64 of something that has the form of PEM; whether it is a certificate is seen where it is used."""
+    text = "".join(value.split()) if isinstance(value, str) else ""
+    try:
+        pem = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pem = b""
+    if not re.search(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", pem):
+        raise ValueError("must be the authority's PEM certificate in base64, as certificate-authority-data is")
+    return text
+
+
+class AwsOidcAccess(Strict):
+    """An API server that trusts the tokens which AWS issues to the function's role (IAM outbound identity federation).
+
+    ``audience`` is for looks, and shared by the servers of a trust domain; without it, looks have the server's own as
+    writes have. It has no slash, so that it can never be the audience of a server.
+    """
+
+    kind: Literal["aws-oidc"]
+    endpoint: Annotated[str, BeforeValidator(_server)]
+    ca_data: Annotated[str, BeforeValidator(_ca_data), Field(max_length=65_536)]
+    audience: str | None = Field(default=None, pattern=r"^evenkeel:[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?$")
+
+
+def _sealed(value: object) -> str:
+    """What ``aws kms encrypt`` prints of a token; the token itself is refused: records are no place for secrets."""
+    text = "".join(value.split()) if isinstance(value, str) else ""
+    try:
+        sealed = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        sealed = b""
+    if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
+        raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
+    return text
+
+
+class ServiceAccountAccess(Strict):
+    """A ServiceAccount whose token renews itself. ``token`` is the first one, encrypted for this endpoint."""
+
+    kind: Literal["service-account"]
+    endpoint: Annotated[str, BeforeValidator(_server)]
+    ca_data: Annotated[str, BeforeValidator(_ca_data), Field(max_length=65_536)]
+    token: Annotated[str, BeforeValidator(_sealed)]
+    namespace: KubernetesName = "evenkeel"
+
 
 class KubeconfigAccess(Strict):
     """A kubeconfig in Secrets Manager. Only inline data is taken from it."""
@@ -209,6 +303,9 @@ class KubeconfigAccess(Strict):
     kind: Literal["kubeconfig"]
     secret: str = Field(min_length=1, max_length=2048, description="name or ARN of the secret")
     context: str | None = None
+
+
+Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess, Field(discriminator="kind")]
 
 
 def _seconds(length: timedelta) -> int:
@@ -378,7 +475,7 @@ class ClusterRecord(ClusterPolicy):
 
     id: ClusterId
     flavours: tuple[FlavourName, ...] = Field(min_length=1)
-    access: Annotated[EksAccess | KubeconfigAccess, Field(discriminator="kind")]
+    access: Access
     dry_run: bool | None = None  # None: what the stack says
     scan_interval: int = Field(default=60, ge=15, le=3600, description="seconds")
     region: str = Field(default="", pattern=r"^([a-z]{2}(-[a-z]+)+-[0-9]+)?$")

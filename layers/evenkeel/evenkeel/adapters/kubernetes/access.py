@@ -1,9 +1,10 @@
 """How a cluster is reached: from its record, and from nothing else.
 
-Two ways: EKS, whose endpoint and authority AWS names, with a presigned STS token; or a kubeconfig kept in Secrets
-Manager, of which only inline data is taken. A kubeconfig can run programs (``exec``), read files and switch
-verification off; none of that is done here. Nothing of a secret is ever quoted, whichever of its fields it stands in,
-and errors are raised where no other error hangs on them: those of libraries carry what they could not read.
+EKS, whose endpoint and authority AWS names, with a presigned STS token; an API server that trusts the tokens of AWS's
+issuer; or a kubeconfig kept in Secrets Manager, of which only inline data is taken. A kubeconfig can run programs
+(``exec``), read files and switch verification off; none of that is done here. Nothing of a secret is ever quoted,
+whichever of its fields it stands in, and errors are raised where no other error hangs on them: those of libraries carry
+what they could not read.
 """
 
 import base64
@@ -14,31 +15,39 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
 
 from evenkeel.adapters.documents import UnreadableError, read_document
+from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
+from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.adapters.kubernetes.transport import connections, tls_context
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
-from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
+from evenkeel.application.tokens import TokenVault
+from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess, ServiceAccountAccess
+from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
 # An EKS token is good for 15 minutes after its signing, whatever its URL says
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
 _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
-# Two tries, for throttling, that leave a look some of its eight seconds.
-_EKS_SECONDS = {"connect_timeout": 1.5, "read_timeout": 2}
 # Secrets Manager holds no more.
 _LONGEST_TOKEN = 65_536
-_SERVER = re.compile(r"https://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?")
+# Clusters whose connections are kept: a function may have 1,024 files open, and a cluster that is written has up to
+# sixteen connections, one that is looked at has one.
+_MOST_WRITTEN = 32
+_MOST_LOOKED_AT = 256
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
@@ -88,9 +97,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
         for refused, why in _REFUSED.items():
             if fields.get(refused):
                 raise AccessError(f"{where}: {part}.{refused} is refused: {why}")
-    server = cluster.get("server")
-    if not isinstance(server, str) or not _SERVER.fullmatch(server) or "@" in server or "?" in server or "#" in server:
-        raise AccessError(f"{where}: cluster.server must be https:// with a host, and no user, query or fragment")
+    server = _server(cluster.get("server"), f"{where}: cluster.server")
     tls_name = cluster.get("tls-server-name")
     if tls_name is not None and not (isinstance(tls_name, str) and _NAME.fullmatch(tls_name)):
         raise AccessError(f"{where}: cluster.tls-server-name must be the name of a host")
@@ -102,7 +109,7 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     if token is None and (certificate is None or key is None):
         raise AccessError(f"{where}: user has neither token nor client-certificate-data and client-key-data")
     return Connection(
-        server=server.rstrip("/"),
+        server=server,
         ca=_pem(ca, f"{where}: cluster.certificate-authority-data"),
         token=token,
         certificate=certificate,
@@ -166,6 +173,14 @@ def _data(fields: Mapping[str, Any], name: str, where: str) -> bytes | None:
     raise AccessError(f"{where}: {name} is not base64")
 
 
+def _server(value: object, where: str) -> str:
+    try:
+        return read_server(value)
+    except ValueError as error:
+        problem = str(error)
+    raise AccessError(f"{where} {problem}")
+
+
 def _pem(data: bytes, where: str) -> str:
     try:
         text = data.decode("ascii")
@@ -202,10 +217,8 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
     if not server or not authority.get("data"):
         raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")
-    if not _SERVER.fullmatch(str(server)):
-        raise AccessError(f"{name}: its endpoint is no https:// address")
     return Connection(
-        server=str(server).rstrip("/"),
+        server=_server(server, f"{name}: its endpoint"),
         ca=_pem(_data(authority, "data", name) or b"", f"{name}: certificateAuthority.data"),
     )
 
@@ -213,26 +226,40 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
 class EksCredential:
     """Tokens for EKS: a presigned ``sts:GetCallerIdentity``, regional, with the cluster's name signed into it."""
 
-    def __init__(self, access: EksAccess, session: Any, now: Callable[[], datetime]) -> None:
-        """``session`` is a botocore session."""
+    def __init__(
+        self,
+        access: EksAccess,
+        session: Any,
+        now: Callable[[], datetime],
+        role: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """``session`` is a botocore session.
+
+        ``role`` gives what is signed with in place of its own credentials, and others than those that it is given.
+        """
         self._access = access
         self._session = session
         self._now = now
+        self._role = role
+        self._signer: Any = None  # of the last token
         self._cached: tuple[str, datetime] | None = None
 
     def token(self, *, fresh: bool) -> str | None:
         """``k8s-aws-v1.`` and the URL in base64. Raises AccessError where the function has no AWS credentials."""
         if fresh or self._cached is None or self._now() >= self._cached[1]:
-            self._cached = (self._presign(), self._now() + _EKS_TOKEN_KEPT)
+            refused = self._signer if fresh else None  # a role's sessions may have been revoked
+            self._cached = (self._presign(refused), self._now() + _EKS_TOKEN_KEPT)
         return self._cached[0]
 
-    def _presign(self) -> str:
+    def _presign(self, refused: Any = None) -> str:
         from botocore.exceptions import BotoCoreError
         from botocore.model import ServiceId
         from botocore.signers import RequestSigner
 
         region = self._access.region
-        credentials = self._session.get_credentials()
+        with MAKING if self._role is None else nullcontext():
+            credentials = self._role(refused) if self._role else self._session.get_credentials()
+        self._signer = credentials
         if credentials is None:
             raise AccessError("no AWS credentials to sign the EKS token with")
         # The host is named here, so that neither AWS_ENDPOINT_URL nor the global endpoint can take its place.
@@ -270,14 +297,21 @@ class _KubeconfigCredential:
         return self._token
 
 
+_Opened = tuple[Access, str, KubernetesApi]
+
+
 class RecordedClusters:
-    """Opens clusters from their records. Connections are kept while a function lives and access stays the same.
+    """Opens clusters from their records, for many threads at once, each with a cluster of its own.
+
+    Connections are kept while a function lives and access stays the same.
 
     Args:
-        session: Gives the botocore session, for EKS.
+        session: Gives the botocore session, for EKS and STS.
         secret: Reads a secret's text by name; ``fresh`` passes by any cache. Raises AccessError.
         clock: For waiting, and for the age of tokens.
+        writes: What for: whoever only looks shows API servers another identity, which may only list.
         allow_loopback: Clusters may be on this machine: for the sandbox, never in a deployed stack.
+        vault: Keeps tokens of ServiceAccounts; None: the stack has no key for them.
     """
 
     def __init__(
@@ -286,15 +320,21 @@ class RecordedClusters:
         session: Callable[[], Any],
         secret: Callable[[str, bool], str],
         clock: Clock,
+        writes: bool = True,
         allow_loopback: bool = False,
+        vault: TokenVault | None = None,
     ) -> None:
         self._session = session
         self._secret = secret
         self._clock = clock
+        self._writes = writes
         self._allow_loopback = allow_loopback
-        self._opened: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
-        self._eks: dict[str, Any] = {}  # clients by region
-        self._making = threading.Lock()  # a botocore session makes one client at a time
+        self._vault = vault
+        self._identity = AwsIdentity(session, clock.now)
+        self._tokens: Shared[Token] = Shared(clock.now)
+        self._opened: dict[str, _Opened] = {}
+        self._keeping = threading.Lock()
+        self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
 
     def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
         """Raises AccessError."""
@@ -305,36 +345,73 @@ class RecordedClusters:
         # An EKS cluster that does not answer may have been made anew under its name.
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
-            opened = self._opened[record.id] = (access, text, self._api(record, text))
-        return KubernetesCluster(opened[2], record, remaining, consistent=consistent)
+            opened = (access, text, self._api(record, text))
+        self._keep(record.id, opened)
+        api = opened[2]
+        if isinstance(api.credential, ServiceAccountCredential):
+            api.credential.renew(api, remaining)
+        return KubernetesCluster(api, record, remaining, consistent=consistent)
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        """Whether a run is to open the cluster although there is no news: it renews what a look may not.
+
+        Raises AccessError.
+        """
+        access = record.access
+        return isinstance(access, ServiceAccountAccess) and self._service_account(record.id, access).is_due()
+
+    def _keep(self, cluster: str, opened: _Opened) -> None:
+        """Those that were opened last. The connections of the others are closed with their last user."""
+        with self._keeping:
+            self._opened.pop(cluster, None)
+            self._opened[cluster] = opened
+            while len(self._opened) > self._most:
+                del self._opened[next(iter(self._opened))]
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
-        credential: Credential
         where = f"cluster {record.id}"
-        if isinstance(access, EksAccess):
-            connection = describe_eks(self._eks_client(access.region), access, where)
-            credential = EksCredential(access, self._session(), self._clock.now)
-        else:
-            connection = self._kubeconfig(record.id, access, text)
-            credential = _KubeconfigCredential(
-                connection.token,
-                lambda: self._kubeconfig(record.id, access, self._secret(access.secret, True)).token,
-            )
+        credential: Credential
+        match access:
+            case EksAccess():
+                connection, credential = self._eks(access, where)
+            case AwsOidcAccess():
+                connection = _recorded(access, where)
+                credential = AwsOidcCredential(access, self._identity, writes=self._writes)
+            case ServiceAccountAccess():
+                connection, credential = _recorded(access, where), self._service_account(record.id, access)
+            case KubeconfigAccess():
+                connection, credential = self._kubeconfig(access, text, where)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
         return KubernetesApi(record.id, client, credential, self._clock)
 
-    def _eks_client(self, region: str) -> Any:
-        from botocore.config import Config
+    def _service_account(self, cluster: str, access: ServiceAccountAccess) -> ServiceAccountCredential:
+        if self._vault is None:
+            raise AccessError(f"cluster {cluster}: the stack has no key for tokens: deploy it with WithTokenKey=true")
+        return ServiceAccountCredential(
+            cluster, access, self._vault, self._tokens, self._clock.now, writes=self._writes
+        )
 
-        with self._making:
-            if region not in self._eks:
-                config = Config(**_EKS_SECONDS, retries={"mode": "standard", "total_max_attempts": 2})
-                self._eks[region] = self._session().create_client("eks", region_name=region, config=config)
-            return self._eks[region]
+    def _eks(self, access: EksAccess, where: str) -> tuple[Connection, Credential]:
+        arn = access.role(writes=self._writes)
+        role = None if arn is None else partial(self._identity.role, arn, access.external_id)
+        client = self._identity.client("eks", access.region, role(None) if role else None)
+        return describe_eks(client, access, where), EksCredential(access, self._session(), self._clock.now, role)
 
-    def _kubeconfig(self, cluster: str, access: KubeconfigAccess, text: str) -> Connection:
-        return read_kubeconfig(text, f"cluster {cluster}: secret {access.secret}", access.context)
+    def _kubeconfig(self, access: KubeconfigAccess, text: str, where: str) -> tuple[Connection, Credential]:
+        def read(text: str) -> Connection:
+            return read_kubeconfig(text, f"{where}: secret {access.secret}", access.context)
+
+        connection = read(text)
+        return connection, _KubeconfigCredential(
+            connection.token, lambda: read(self._secret(access.secret, True)).token
+        )
+
+
+def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:
+    """Where a server is that the record names itself."""
+    ca = base64.b64decode(access.ca_data)
+    return Connection(server=access.endpoint, ca=_pem(ca, f"{where}: access.ca_data"))
 
 
 def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:

@@ -66,7 +66,7 @@ class KubernetesApi:
         """``credential`` None: the client's own configuration has it, as a local kubeconfig does."""
         self.name = name
         self._client = client
-        self._credential = credential
+        self.credential = self._credential = credential
         self._sleep = clock.sleep
         self.now = clock.now
         self._served: dict[str, list[str]] = {}
@@ -157,18 +157,22 @@ class KubernetesApi:
             return None
         raise ClusterUnavailableError(self._describe("GET", path, status, answer))
 
-    def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> None:
-        """One new object. Raises RejectedError, also where one of that name is there, or ClusterUnavailableError."""
+    def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+        """One new object, as it is then.
+
+        Raises RejectedError, also where one of that name is there, or ClusterUnavailableError.
+        """
         status, answer = self._call("POST", f"{path}?fieldManager=evenkeel", remaining, body)
         if 400 <= status < 500:
             raise RejectedError(self._describe("POST", path, status, answer))
         if status not in (200, 201, 202):
             raise ClusterUnavailableError(self._describe("POST", path, status, answer))
+        return answer
 
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
         hint = ""
         if status == 403:
-            hint = " (apply deploy/kubernetes/rbac.yaml and map Evenkeel's identity to its group)"
+            hint = " (apply deploy/kubernetes/rbac.yaml and rbac-readers.yaml, and map this identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
         message = self._redacted(str(body.get("message", "")))
