@@ -145,7 +145,8 @@ class RuntimeProcess(AbstractContextManager["RuntimeProcess"]):
         timeout: float = 30,
         name: str = "function",
     ) -> None:
-        self._command = [str(python), "-m", "awslambdaric", handler]
+        isolated = ["-S"] if runtime else []  # nothing of the interpreter's own site-packages, which Lambda has not
+        self._command = [str(python), *isolated, "-m", "awslambdaric", handler]
         self._cwd = function.resolve()
         paths = [
             self._cwd,
