@@ -23,6 +23,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import World
 from sandbox.lambda_runtime import HostBuild, RuntimeProcess, host_build
@@ -76,7 +78,7 @@ def _serve_cluster(pipe: Connection) -> None:
 
         api.requests.add = timed  # type: ignore[method-assign]
         group = world.groups()[0]
-        pipe.send((json.dumps(api.kubeconfig("evenkeel")), {"namespace": group.namespace, "name": group.name}))
+        pipe.send((yaml.safe_dump(api.kubeconfig("evenkeel")), {"namespace": group.namespace, "name": group.name}))
         while pipe.recv():
             pipe.send(moments[0] if moments else None)
             moments.clear()
@@ -165,13 +167,13 @@ class _Messages:
     """What lies in the rebalance queue, as Lambda's poller would hand it over."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self._events: list[Any] = []
-        self._triggers = Triggers(deployment, lambda function, event: self._events.append(event))
+        self._events: list[tuple[str, Any]] = []
+        self._triggers = Triggers(deployment, lambda function, event: self._events.append((function, event)))
 
     def take(self) -> list[Any]:
         self._events.clear()
         self._triggers.poll()
-        return list(self._events)
+        return [event for function, event in self._events if function == "RebalanceFunction"]
 
 
 def _message(cluster: str) -> dict[str, Any]:

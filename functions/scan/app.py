@@ -5,19 +5,17 @@ from typing import Any
 
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
 from evenkeel.adapters.aws.messages import Request, read_scan
 from evenkeel.application.errors import BadRequestError
 from evenkeel.bootstrap import container, make_logger
 
 logger = make_logger()
 metrics = Metrics()
-processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
-def look_again(record: SQSRecord) -> None:
+def look_again(record: SqsRecord) -> None:
     def work(request: Request) -> None:
         container().scan.look_again(request.cluster, request.reason, record.message_id)
 
@@ -29,7 +27,7 @@ def look_again(record: SQSRecord) -> None:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         metrics.add_metric("PoisonMessages", MetricUnit.Count, 0)
-        return process_partial_response(event, look_again, processor, context)
+        return answer_batch(event["Records"], look_again)
     try:
         request = read_scan(event)
     except BadRequestError as error:

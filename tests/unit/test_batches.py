@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.adapters.aws.batches import Inbox, SqsRecord
 from evenkeel.adapters.aws.messages import Request
 from evenkeel.application.errors import QueueUnavailableError, StateUnavailableError, UnknownClusterError
 
@@ -39,7 +38,7 @@ class Desk:
 
     def handle(self, body: str, work: Callable[[Request], None]) -> None:
         received = {"ApproximateReceiveCount": "2"}
-        record = SQSRecord({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
+        record = SqsRecord.read({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
         me: Any = self
         Inbox(queue=me, tries_soon=self._tries_soon).handle(record, work, me, me)
 

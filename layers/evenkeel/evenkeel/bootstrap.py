@@ -11,15 +11,14 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
 
 from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
+from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.side_by_side import side_by_side
-from evenkeel.application.errors import AccessError
 from evenkeel.application.events import ReceiveEvent
 from evenkeel.application.failure import RecordFailure
 from evenkeel.application.operate import Operate
@@ -32,8 +31,6 @@ from evenkeel.config import Settings
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
 _AWS = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
-# Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
-_SECRET_KEPT_SECONDS = 300
 
 
 class SystemClock:
@@ -84,13 +81,11 @@ class Container:
         self.clock: Clock = clock or SystemClock()
 
     @cached_property
-    def _session(self) -> Any:
-        import boto3
-
-        return boto3.Session()
+    def _session(self) -> Session:
+        return Session()  # boto3 makes the same clients, and brings resources and transfers along that nobody uses
 
     def _client(self, service: str) -> Any:
-        return self._session.client(service, config=_AWS)
+        return self._session.create_client(service, config=_AWS)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -111,25 +106,11 @@ class Container:
         )
 
     @cached_property
-    def _secrets(self) -> Any:
-        from aws_lambda_powertools.utilities.parameters import SecretsProvider
-
-        return SecretsProvider(boto3_client=self._client("secretsmanager"))
-
-    def _secret(self, name: str, fresh: bool) -> str:
-        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
-
-        try:
-            return str(self._secrets.get(name, max_age=_SECRET_KEPT_SECONDS, force_fetch=fresh))
-        except (GetParameterError, BotoCoreError, ClientError) as error:
-            raise AccessError(f"secret {name} cannot be read: {error}") from None
-
-    @cached_property
     def clusters(self) -> RecordedClusters:
         """Connections to clusters; kept, so that a warm function does not shake hands again."""
         return RecordedClusters(
-            session=lambda: self._session._session,  # the botocore session below boto3's
-            secret=self._secret,
+            session=lambda: self._session,
+            secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
             clock=self.clock,
             allow_loopback=self.settings.allow_loopback,
         )
@@ -166,6 +147,8 @@ class Container:
 
     @cached_property
     def receive_event(self) -> ReceiveEvent:
+        from evenkeel.adapters.aws.idempotency import DynamoIdempotency  # Powertools' imports boto3: of all, only this needs it
+
         return ReceiveEvent(
             record_failure=self.record_failure,
             record_zone_shift=RecordZoneShift(store=self.store, queue=self._queue, clock=self.clock),

@@ -52,7 +52,8 @@ class ConfigError(ValueError):
 class Strict(BaseModel):
     """A record as it must be: no field is unknown, none changes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    # Built when first used: a function that starts reads a few of all the records there are.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -26,7 +26,7 @@ LONGEST_WAIT_SECONDS = 80
 class Request(BaseModel):
     """A message that asks for a look at a cluster. It carries nothing that the look relies on."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     cluster: ClusterId
     reason: str = Field(max_length=200)
 
@@ -34,7 +34,7 @@ class Request(BaseModel):
 class _ScanEvent(BaseModel):
     """What the schedule sends (source and time), or what somebody sends by hand (clusters, or nothing)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     source: str = ""
     time: Moment | None = None
     clusters: tuple[ClusterId, ...] = ()
