@@ -1,4 +1,8 @@
-"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used."""
+"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used.
+
+What a look at a cluster needs is imported here: Lambda lends a function that starts a whole processor, which a call
+has not. A use case that takes no look is imported where it is made: a cold ``rebalance`` does not wait for it.
+"""
 
 import logging
 import os
@@ -6,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
@@ -19,15 +23,15 @@ from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.side_by_side import side_by_side
-from evenkeel.application.events import ReceiveEvent
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.scan import Scan
-from evenkeel.application.zones import RecordZoneShift
 from evenkeel.config import Settings
+
+if TYPE_CHECKING:
+    from evenkeel.application.events import ReceiveEvent
+    from evenkeel.application.failure import RecordFailure
+    from evenkeel.application.operate import Operate
+    from evenkeel.application.scan import Scan
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
 _AWS = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
@@ -116,7 +120,9 @@ class Container:
         )
 
     @cached_property
-    def scan(self) -> Scan:
+    def scan(self) -> "Scan":
+        from evenkeel.application.scan import Scan
+
         return Scan(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
@@ -141,13 +147,18 @@ class Container:
         )
 
     @cached_property
-    def record_failure(self) -> RecordFailure:
+    def record_failure(self) -> "RecordFailure":
         """For failures that are known without an event, as the bench has them."""
+        from evenkeel.application.failure import RecordFailure
+
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
-    def receive_event(self) -> ReceiveEvent:
-        from evenkeel.adapters.aws.idempotency import DynamoIdempotency  # Powertools' imports boto3: of all, only this needs it
+    def receive_event(self) -> "ReceiveEvent":
+        from evenkeel.adapters.aws.idempotency import DynamoIdempotency
+        from evenkeel.application.events import ReceiveEvent
+        from evenkeel.application.request_scale import RequestScale
+        from evenkeel.application.zones import RecordZoneShift
 
         return ReceiveEvent(
             record_failure=self.record_failure,
@@ -157,8 +168,10 @@ class Container:
         )
 
     @cached_property
-    def operate(self) -> Operate:
+    def operate(self) -> "Operate":
         """For functions/operator, and functions/widget, which only reads."""
+        from evenkeel.application.operate import Operate
+
         return Operate(
             store=self.store,
             clusters=self.clusters,
