@@ -3,12 +3,13 @@
 from functools import partial
 from typing import Any
 
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
 from evenkeel.adapters.aws.messages import Request
-from evenkeel.bootstrap import container, make_logger, remaining_of
 
 logger = make_logger()
 metrics = Metrics()

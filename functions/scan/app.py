@@ -3,13 +3,14 @@
 from datetime import datetime
 from typing import Any
 
+from evenkeel.bootstrap import container, make_logger  # isort: skip  (first: it says why)
+
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
 from evenkeel.adapters.aws.messages import Request, read_scan
 from evenkeel.application.errors import BadRequestError
-from evenkeel.bootstrap import container, make_logger
 
 logger = make_logger()
 metrics = Metrics()

@@ -4,6 +4,11 @@ What a look at a cluster needs is imported here: Lambda lends a function that st
 has not. A use case that takes no look is imported where it is made: a cold ``rebalance`` does not wait for it.
 """
 
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # until all is imported: modules stay, and to look for garbage among them is a tenth of a cold start
+
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -26,6 +31,9 @@ from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.config import Settings
+
+gc.freeze()  # nor is it looked for among them later
+gc.enable()
 
 if TYPE_CHECKING:
     from evenkeel.application.events import ReceiveEvent
