@@ -426,7 +426,8 @@ class Registration(ClusterRecord, _Controls):
 
     @property
     def record(self) -> ClusterRecord:
-        return ClusterRecord(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
+        """The part of it that a person has registered; its fields have been checked with the whole."""
+        return ClusterRecord.model_construct(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
 
     def control(self, before: ControlRecord | None = None) -> ControlRecord:
         """``before``, but for what is named here."""
