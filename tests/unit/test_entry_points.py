@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import subprocess
 import sys
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,20 @@ def test_a_function_imports_our_code_powertools_and_nothing_else(path: Path) -> 
     foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
     assert {name.partition(".")[0] for name in foreign} <= {"evenkeel", "aws_lambda_powertools"}
     assert not [name for name in foreign if name.startswith(INNER_ROOMS)]
+
+
+@pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
+def test_a_function_imports_bootstrap_before_all_that_is_not_pythons_own(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)]
+    foreign = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+    assert foreign[0] == "evenkeel.bootstrap"
+
+
+def test_garbage_is_looked_for_again_when_all_is_imported() -> None:
+    code = "import gc, evenkeel.bootstrap; print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["True", "True"]
 
 
 @pytest.mark.parametrize("path", FUNCTIONS, ids=lambda path: path.parent.name)
