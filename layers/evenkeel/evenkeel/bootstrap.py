@@ -25,6 +25,7 @@ from botocore.session import Session
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.messages import EventBridgeBus, SqsQueue
 from evenkeel.adapters.aws.secrets import Secrets
+from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.side_by_side import side_by_side
@@ -94,7 +95,7 @@ class Container:
 
     @cached_property
     def _session(self) -> Session:
-        return Session()  # boto3 makes the same clients, and brings resources and transfers along that nobody uses
+        return open_session()
 
     def _client(self, service: str) -> Any:
         return self._session.create_client(service, config=_AWS)
