@@ -1,22 +1,38 @@
-"""Cold start of the built `rebalance` artefact in Lambda's runtime client, against a bare DynamoDB handler.
+"""Cold starts of the built artefact in Lambda's runtime client, against a bare boto3 handler.
 
-Both run from start to their first answer, which takes one query of the same table: so that whatever a handler puts off
-until it is first called counts as well.
+The bare handler makes a DynamoDB client and answers one query. `rebalance` answers a message about a registered cluster
+and really looks at it: secret, TLS, lists, plan. A failure event goes through two cold functions until its patch is at
+the API server. AWS's and the clusters' servers are processes of their own, each sample is a new process, and both kinds
+take turns. Processor time is that of the function's process alone: it says the same on a machine where others work too,
+which the clock on the wall does not.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from sandbox.aws import AwsEndpoints, Deployment
-from sandbox.lambda_runtime import HostBuild, RuntimeProcess, host_build
+import yaml
 
-_RUNS = 9
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.kube.world import World
+from sandbox.lambda_runtime import HostBuild, RuntimeProcess, host_build
+from sandbox.triggers import Triggers
+
+_RUNS = 11
+_PATCHES = 7
+_FLAVOUR = "cluster-api"
 _BARE = """
 import os
 import boto3
@@ -33,13 +49,146 @@ def handler(event, context):
 """
 
 
-def _message() -> dict[str, Any]:
-    body = json.dumps({"cluster": "bench", "reason": "bench"})
+@dataclass(frozen=True)
+class _Sample:
+    """Seconds of processor and of the wall: of init, and of init and first answer. Bytes at the peak."""
+
+    init: tuple[float, float]
+    answer: tuple[float, float]
+    peak: int
+
+
+def _serve_aws(pipe: Connection) -> None:
+    with AwsEndpoints() as aws:
+        pipe.send(aws.url)
+        pipe.recv()
+
+
+def _serve_cluster(pipe: Connection) -> None:
+    """Answers each message with how often it was read since the last, and the moment of the first patch, if any."""
+    moments: list[float] = []  # on the clock that all processes share
+    reads = 0
+    with World(clusters=[_FLAVOUR], settings=None, clock=lambda: datetime.now(UTC)) as world:
+        api = world.clusters[_FLAVOUR].api
+        add = api.requests.add
+
+        def timed(request: Any) -> None:
+            nonlocal reads
+            reads += request.method == "GET"
+            if request.method == "PATCH":
+                moments.append(time.monotonic())
+            add(request)
+
+        api.requests.add = timed  # type: ignore[method-assign]
+        group = world.groups()[0]
+        pipe.send((yaml.safe_dump(api.kubeconfig("evenkeel")), {"namespace": group.namespace, "name": group.name}))
+        while pipe.recv():
+            pipe.send((reads, moments[0] if moments else None))
+            moments.clear()
+            reads = 0
+
+
+@contextmanager
+def _apart(serve: Callable[[Connection], None]) -> Iterator[Connection]:
+    """A server in a process of its own, which ends when it is told something false."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve, args=(there,), daemon=True)
+    process.start()
+    try:
+        yield here
+    finally:
+        here.send(None)
+        process.join(timeout=5)
+        process.terminate()
+
+
+class _Stage:
+    """The built functions on a deployment, and what a cold start needs around it."""
+
+    def __init__(self, build: HostBuild, deployment: Deployment, bare: Path) -> None:
+        self.build = build
+        self.deployment = deployment
+        self._bare = bare
+        self._messages = _Messages(deployment)
+
+    def bare(self) -> _Sample:
+        environment = self.deployment.environment("RebalanceFunction")
+        return _sample(
+            RuntimeProcess(
+                function=self._bare, python=self.build.python, runtime=self.build.runtime, environment=environment
+            ),
+            {},
+        )
+
+    def rebalance(self, cluster: str, pipe: Connection) -> _Sample:
+        _seen(pipe)
+        sample = _sample(self._process("RebalanceFunction"), _message(cluster))
+        reads, patched = _seen(pipe)
+        if not reads or patched:
+            raise RuntimeError(f"{cluster} is no quiet cluster that is looked at: {reads} reads, patched: {patched}")
+        return sample
+
+    def failure_to_patch(self, number: int, pipe: Connection, kubeconfig: str, group: Mapping[str, str]) -> _Sample:
+        """Of the two functions together; `init` are their inits, the end on the wall is the patch at the API server."""
+        cluster = f"failing-{number}"
+        self.register(cluster, kubeconfig)
+        self.quiet(cluster)
+        _seen(pipe)
+        event = _failure(cluster, group)
+        self._messages.take()
+        began = time.monotonic()
+        receiving = _sample(self._process("ProvisioningFailureFunction"), event)
+        (message,) = self._messages.take()
+        looking = _sample(self._process("RebalanceFunction"), message)
+        _, patched = _seen(pipe)
+        if patched is None:
+            raise RuntimeError("the failure event led to no patch")
+        return _Sample(
+            (receiving.init[0] + looking.init[0], receiving.init[1] + looking.init[1]),
+            (receiving.answer[0] + looking.answer[0], patched - began),
+            max(receiving.peak, looking.peak),
+        )
+
+    def register(self, cluster: str, kubeconfig: str) -> None:
+        secret = f"evenkeel/{self.deployment.stack}-{cluster}"
+        self.deployment.aws.client("secretsmanager").create_secret(Name=secret, SecretString=kubeconfig)
+        access = {"kind": "kubeconfig", "secret": secret}
+        record = {"flavours": [_FLAVOUR], "access": access, "dry_run": False}
+        with self._process("OperatorFunction") as operator:
+            answer = operator.invoke({"action": "register", "cluster": cluster, "record": record})
+        if not answer["ok"]:
+            raise RuntimeError(answer["message"])
+
+    def quiet(self, cluster: str) -> None:
+        """Looks until there is nothing more to write."""
+        with self._process("RebalanceFunction") as worker:
+            for _ in range(3):
+                worker.invoke(_message(cluster))
+
+    def _process(self, logical_id: str) -> RuntimeProcess:
+        return self.build.process(self.deployment, logical_id)
+
+
+class _Messages:
+    """What lies in the rebalance queue, as Lambda's poller would hand it over."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._events: list[tuple[str, Any]] = []
+        self._triggers = Triggers(deployment, lambda function, event: self._events.append((function, event)))
+
+    def take(self) -> list[Any]:
+        self._events.clear()
+        self._triggers.poll()
+        return [event for function, event in self._events if function == "RebalanceFunction"]
+
+
+def _message(cluster: str) -> dict[str, Any]:
     record = {
         "messageId": "1",
         "receiptHandle": "1",
-        "body": body,
-        "attributes": {"MessageGroupId": "bench"},
+        "body": json.dumps({"cluster": cluster, "reason": "bench"}),
+        "attributes": {"MessageGroupId": cluster, "ApproximateReceiveCount": "1"},
         "messageAttributes": {},
         "eventSource": "aws:sqs",
         "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
@@ -48,44 +197,76 @@ def _message() -> dict[str, Any]:
     return {"Records": [record]}
 
 
-def _run(process: RuntimeProcess, event: Any) -> tuple[float, float]:
-    """Seconds of init, and of init and first answer."""
+def _failure(cluster: str, group: Mapping[str, str]) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat()
+    detail = {"cluster": cluster, "kind": "MachineDeployment", "code": "InsufficientInstanceCapacity", **group}
+    return {
+        "version": "0",
+        "id": cluster,
+        "detail-type": "Machine Provisioning Failed",
+        "source": "evenkeel.provisioning",
+        "account": "123456789012",
+        "time": now,
+        "region": "eu-central-1",
+        "resources": [],
+        "detail": {**detail, "occurredAt": now, "id": cluster},
+    }
+
+
+def _seen(pipe: Connection) -> tuple[int, float | None]:
+    """What the cluster has seen since it was last asked."""
+    pipe.send(True)
+    seen: tuple[int, float | None] = pipe.recv()
+    return seen
+
+
+def _sample(process: RuntimeProcess, event: Any) -> _Sample:
     with process:
+        init = process.cpu_seconds(), process.init_seconds
         began = time.perf_counter()
-        process.invoke(event)
-        return process.init_seconds, process.init_seconds + time.perf_counter() - began
+        answer = process.invoke(event)
+        wall = process.init_seconds + time.perf_counter() - began
+        if isinstance(answer, dict) and answer.get("batchItemFailures"):
+            raise RuntimeError(process.log())
+        return _Sample(init, (process.cpu_seconds(), wall), process.peak_bytes())
 
 
-def _paused_cluster(build: HostBuild, deployment: Deployment) -> None:
-    record = {"flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/bench"}}
-    with build.process(deployment, "OperatorFunction") as operator:
-        for event in (
-            {"action": "register", "cluster": "bench", "record": record},
-            {"action": "pause", "cluster": "bench"},
-        ):
-            answer = operator.invoke(event)
-            if not answer["ok"]:
-                raise RuntimeError(answer["message"])
+def _print(title: str, seconds: Sequence[float]) -> None:
+    low, middle, high = (round(value * 1000) for value in (min(seconds), statistics.median(seconds), max(seconds)))
+    print(f"    {title:<10} {middle:5} ms ({low}-{high})")
+
+
+def _compare(bare: Sequence[_Sample], ours: Sequence[_Sample]) -> None:
+    for title, part in (("init", "init"), ("init and first answer", "answer")):
+        for index, clock in enumerate(("CPU", "wall")):
+            first, second = ([getattr(sample, part)[index] for sample in samples] for samples in (bare, ours))
+            ratios = [mine / other for mine, other in zip(second, first, strict=True)]
+            low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+            print(f"  {title}, {clock}: {middle:.2f} x ({low:.2f}-{high:.2f}, pair by pair)")
+            _print("bare", first)
+            _print("rebalance", second)
+    peaks = [statistics.median(sample.peak for sample in samples) / 2**20 for samples in (bare, ours)]
+    print(f"  peak memory: bare {peaks[0]:.0f} MiB, rebalance {peaks[1]:.0f} MiB")
 
 
 def main() -> None:
-    """Medians of runs that take turns, so that a slow moment of the machine hits both."""
+    """Medians, with least and most."""
     build = host_build()
-    with tempfile.TemporaryDirectory() as folder, AwsEndpoints() as aws, aws.deploy() as deployment:
+    with tempfile.TemporaryDirectory() as folder, _apart(_serve_aws) as servers, _apart(_serve_cluster) as pipe:
         (Path(folder) / "app.py").write_text(_BARE)
-        _paused_cluster(build, deployment)
-        environment = deployment.environment("RebalanceFunction")
-        bare, ours = [], []
-        for _ in range(_RUNS):
-            process = RuntimeProcess(
-                function=Path(folder), python=build.python, runtime=build.runtime, environment=environment
-            )
-            bare.append(_run(process, {}))
-            ours.append(_run(build.process(deployment, "RebalanceFunction"), _message()))
-    print(f"cold start, median of {_RUNS}")
-    for title, index in (("init", 0), ("init and first answer", 1)):
-        first, second = (statistics.median(run[index] for run in runs) for runs in (bare, ours))
-        print(f"  {title:<22} bare {first * 1000:6.0f} ms, rebalance {second * 1000:6.0f} ms: {second / first:.2f} x")
+        os.environ.setdefault("AWS_ENDPOINT_URL", servers.recv())
+        kubeconfig, group = pipe.recv()
+        with AwsEndpoints() as aws, aws.deploy(parameters={"DryRun": "false"}) as deployment:
+            stage = _Stage(build, deployment, Path(folder))
+            stage.register("bench", kubeconfig)
+            stage.quiet("bench")
+            pairs = [(stage.bare(), stage.rebalance("bench", pipe)) for _ in range(_RUNS)]
+            failures = [stage.failure_to_patch(number, pipe, kubeconfig, group) for number in range(_PATCHES)]
+    print(f"cold start, medians of {_RUNS} pairs (least-most)")
+    _compare([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    print(f"failure event to patch, provisioning_failure and rebalance both cold, medians of {_PATCHES}")
+    _print("CPU", [sample.answer[0] for sample in failures])
+    _print("wall", [sample.answer[1] for sample in failures])
 
 
 if __name__ == "__main__":

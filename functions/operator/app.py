@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.config import ConfigError
 
 logger = make_logger()

@@ -5,21 +5,20 @@ shard; by hand: {"clusters": [...]}.
 from datetime import datetime
 from typing import Any
 
+from evenkeel.bootstrap import container, make_logger  # isort: skip  (first: it says why)
+
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
-from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
 from evenkeel.adapters.aws.messages import ScanRequest, read_recheck, read_scan
 from evenkeel.application.errors import BadRequestError
-from evenkeel.bootstrap import container, make_logger
 
 logger = make_logger()
 metrics = Metrics()
-processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
-def recheck(record: SQSRecord) -> None:
+def recheck(record: SqsRecord) -> None:
     def work(body: str) -> None:
         request = read_recheck(body)
         if isinstance(request, ScanRequest):
@@ -36,7 +35,7 @@ def recheck(record: SQSRecord) -> None:
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
         metrics.add_metric("PoisonMessages", MetricUnit.Count, 0)
-        return process_partial_response(event, recheck, processor, context)
+        return answer_batch(event["Records"], recheck)
     try:
         request = read_scan(event)
     except BadRequestError as error:

@@ -6,11 +6,12 @@ question is for the status. The second are the operator's actions that write not
 
 from typing import Any
 
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+
 from evenkeel.adapters.page.render import trouble
 from evenkeel.adapters.page.widget import DESCRIPTION, page_for, theme_of
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.bootstrap import container, make_logger, remaining_of
 from evenkeel.config import ConfigError
 
 logger = make_logger()

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
+from hypothesis import given
+from hypothesis import strategies as st
 
-from evenkeel.adapters.aws.batches import Inbox
+from evenkeel.adapters.aws.batches import Inbox, SqsRecord, answer_batch
 from evenkeel.application.errors import (
     BadRequestError,
     QueueUnavailableError,
@@ -43,7 +45,7 @@ class Desk:
 
     def handle(self, body: str, work: Callable[[str], None]) -> None:
         received = {"ApproximateReceiveCount": "2"}
-        record = SQSRecord({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
+        record = SqsRecord.read({"body": body, "messageId": "m-1", "receiptHandle": "r-1", "attributes": received})
         me: Any = self
         Inbox(queue=me, tries_soon=self._tries_soon).handle(record, work, me, me)
 
@@ -100,3 +102,63 @@ def test_only_a_message_of_the_rebalance_queue_is_asked_to_come_back_earlier(
     with pytest.raises(StateUnavailableError):
         desk.handle(asks("demo"), fails(StateUnavailableError("table: no answer")))
     assert desk.tried_soon == tried
+
+
+# ---------------------------------------------------------------- batches
+def delivered(message_id: str, group: str | None) -> dict[str, Any]:
+    attributes = {"ApproximateReceiveCount": "1"} | ({} if group is None else {"MessageGroupId": group})
+    return {
+        "messageId": message_id,
+        "receiptHandle": "r-1",
+        "body": "{}",
+        "attributes": attributes,
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+    }
+
+
+def test_a_failed_message_holds_back_the_later_ones_of_its_group_and_no_others() -> None:
+    records = [delivered("1", "a"), delivered("2", "b"), delivered("3", "a"), delivered("4", "b"), delivered("5", None)]
+    handled: list[str] = []
+
+    def handle(record: SqsRecord) -> None:
+        handled.append(record.message_id)
+        if record.message_id in ("1", "5"):
+            raise ValueError("as asked")
+
+    answer = answer_batch(records, handle)
+    assert answer == {"batchItemFailures": [{"itemIdentifier": name} for name in ("1", "3", "5")]}
+    assert handled == ["1", "2", "4", "5"]
+
+
+def test_no_group_is_held_back_in_the_next_batch() -> None:
+    def fail(record: SqsRecord) -> None:
+        raise ValueError("as asked")
+
+    handled: list[SqsRecord] = []
+    assert answer_batch([delivered("1", "a")], fail) == {"batchItemFailures": [{"itemIdentifier": "1"}]}
+    assert answer_batch([delivered("1", "a")], handled.append) == {"batchItemFailures": []}
+    assert [record.message_id for record in handled] == ["1"]
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, "", "a", "b", "c"]), st.booleans()), min_size=1, max_size=10))
+def test_a_batch_is_answered_as_powertools_processor_for_fifo_queues_answers_it(
+    messages: list[tuple[str | None, bool]],
+) -> None:
+    records = [delivered(str(number), group) for number, (group, _) in enumerate(messages)]
+
+    def handling(tried: list[str]) -> Callable[[Any], None]:
+        def handle(record: Any) -> None:
+            tried.append(record.message_id)
+            if messages[int(record.message_id)][1]:
+                raise ValueError("as asked")
+
+        return handle
+
+    processor = SqsFifoPartialProcessor(skip_group_on_error=True)
+    processor.raise_on_entire_batch_failure = False
+    theirs: list[str] = []
+    ours: list[str] = []
+    expected = process_partial_response({"Records": records}, handling(theirs), processor)
+    assert answer_batch(records, handling(ours)) == expected
+    assert ours == theirs

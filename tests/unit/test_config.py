@@ -1,7 +1,9 @@
 """What people write down: the environment, cluster records and state files; every bad value is named at once."""
 
 import base64
+import importlib
 import json
+import pkgutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -10,7 +12,9 @@ import pytest
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+import evenkeel
 from evenkeel.adapters.stored import GroupRecord, StateFile
 from evenkeel.config import (
     Access,
@@ -378,3 +382,17 @@ def test_without_an_autoscaler_stuck_replicas_are_moved_unless_the_record_says_o
     fields: dict[str, str], expected: OnFailure
 ) -> None:
     assert ClusterPolicy.model_validate(fields).policy().on_failure is expected
+
+
+def test_every_model_can_be_built() -> None:
+    """They are built when first used, so that importing them proves nothing."""
+    for module in pkgutil.walk_packages(evenkeel.__path__, "evenkeel."):
+        importlib.import_module(module.name)
+    models = [BaseModel]
+    for model in models:
+        models += model.__subclasses__()
+    ours = [model for model in models if model.__module__.startswith("evenkeel.")]
+    assert {ClusterFile, Registration, StateFile} <= set(ours)
+    for model in ours:
+        model.model_rebuild()
+        assert model.__pydantic_complete__, model

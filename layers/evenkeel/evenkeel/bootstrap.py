@@ -1,4 +1,13 @@
-"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used."""
+"""The one place where ports meet adapters. Nothing is made at import; clients are made when they are first used.
+
+What a look at a cluster needs is imported here: Lambda lends a function that starts a whole processor, which a call
+has not. A use case that takes no look is imported where it is made: a cold ``rebalance`` does not wait for it.
+"""
+
+# ruff: noqa: E402
+import gc
+
+gc.disable()  # until all is imported: modules stay, and to look for garbage among them is a tenth of a cold start
 
 import logging
 import os
@@ -6,40 +15,41 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.session import Session
 
 from evenkeel.adapters.aws.batches import Inbox
-from evenkeel.adapters.aws.idempotency import DynamoIdempotency
 from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.secrets import Secrets
+from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.aws_identity import MAKING
 from evenkeel.adapters.side_by_side import all_at_once, side_by_side
-from evenkeel.application.errors import AccessError
-from evenkeel.application.events import ReceiveEvent
-from evenkeel.application.failure import RecordFailure
-from evenkeel.application.look import Look
-from evenkeel.application.operate import Operate
 from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.rebalance import Rebalance
-from evenkeel.application.request_scale import RequestScale
-from evenkeel.application.scan import Scan
-from evenkeel.application.zones import RecordZoneShift
 from evenkeel.config import Settings
+
+gc.freeze()  # nor is it looked for among them later
+gc.enable()
+
+if TYPE_CHECKING:
+    from evenkeel.application.events import ReceiveEvent
+    from evenkeel.application.failure import RecordFailure
+    from evenkeel.application.look import Look
+    from evenkeel.application.operate import Operate
+    from evenkeel.application.scan import Scan
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
 # As many connections as there are looks at once.
 _AWS = Config(
     connect_timeout=3, read_timeout=10, retries={"mode": "standard", "max_attempts": 3}, max_pool_connections=50
 )
-# Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
-_SECRET_KEPT_SECONDS = 300
 
 
 class SystemClock:
@@ -96,14 +106,12 @@ class Container:
         self.clock: Clock = clock or SystemClock()
 
     @cached_property
-    def _session(self) -> Any:
-        import boto3
-
-        return boto3.Session()
+    def _session(self) -> Session:
+        return open_session()
 
     def _client(self, service: str) -> Any:
         with MAKING:
-            return self._session.client(service, config=_AWS)
+            return self._session.create_client(service, config=_AWS)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -127,25 +135,11 @@ class Container:
         )
 
     @cached_property
-    def _secrets(self) -> Any:
-        from aws_lambda_powertools.utilities.parameters import SecretsProvider
-
-        return SecretsProvider(boto3_client=self._client("secretsmanager"))
-
-    def _secret(self, name: str, fresh: bool) -> str:
-        from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterError
-
-        try:
-            return str(self._secrets.get(name, max_age=_SECRET_KEPT_SECONDS, force_fetch=fresh))
-        except (GetParameterError, BotoCoreError, ClientError) as error:
-            raise AccessError(f"secret {name} cannot be read: {error}") from None
-
-    @cached_property
     def clusters(self) -> RecordedClusters:
         """Connections to clusters; kept, so that a warm function does not shake hands again."""
         return RecordedClusters(
-            session=lambda: self._session._session,  # the botocore session below boto3's
-            secret=self._secret,
+            session=lambda: self._session,
+            secret=Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now),
             clock=self.clock,
             writes=self._writes,
             allow_loopback=self.settings.allow_loopback,
@@ -160,7 +154,9 @@ class Container:
         return SealedTokens(self._dynamodb, kms, self.settings.table, self.settings.token_key)
 
     @cached_property
-    def scan(self) -> Scan:
+    def scan(self) -> "Scan":
+        from evenkeel.application.scan import Scan
+
         return Scan(store=self.store, queue=self._queue, clock=self.clock, together=side_by_side)
 
     @cached_property
@@ -173,7 +169,9 @@ class Container:
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
-    def look(self) -> Look:
+    def look(self) -> "Look":
+        from evenkeel.application.look import Look
+
         return Look(
             store=self.store,
             clusters=self.clusters,
@@ -197,12 +195,19 @@ class Container:
         )
 
     @cached_property
-    def record_failure(self) -> RecordFailure:
+    def record_failure(self) -> "RecordFailure":
         """For failures that are known without an event, as the bench has them."""
+        from evenkeel.application.failure import RecordFailure
+
         return RecordFailure(store=self.store, queue=self._queue, clock=self.clock)
 
     @cached_property
-    def receive_event(self) -> ReceiveEvent:
+    def receive_event(self) -> "ReceiveEvent":
+        from evenkeel.adapters.aws.idempotency import DynamoIdempotency
+        from evenkeel.application.events import ReceiveEvent
+        from evenkeel.application.request_scale import RequestScale
+        from evenkeel.application.zones import RecordZoneShift
+
         return ReceiveEvent(
             record_failure=self.record_failure,
             record_zone_shift=RecordZoneShift(store=self.store, queue=self._queue, clock=self.clock),
@@ -211,8 +216,10 @@ class Container:
         )
 
     @cached_property
-    def operate(self) -> Operate:
+    def operate(self) -> "Operate":
         """For functions/operator, and functions/widget, which only reads."""
+        from evenkeel.application.operate import Operate
+
         return Operate(
             store=self.store,
             clusters=self.clusters,

@@ -55,7 +55,8 @@ class ConfigError(ValueError):
 class Strict(BaseModel):
     """A record as it must be: no field is unknown, none changes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    # Built when first used: a function that starts reads a few of all the records there are.
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -523,7 +524,8 @@ class Registration(ClusterRecord, _Controls):
 
     @property
     def record(self) -> ClusterRecord:
-        return ClusterRecord(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
+        """The part of it that a person has registered; its fields have been checked with the whole."""
+        return ClusterRecord.model_construct(**{name: getattr(self, name) for name in ClusterRecord.model_fields})
 
     def control(self, before: ControlRecord | None = None) -> ControlRecord:
         """``before``, but for what is named here."""

@@ -1,15 +1,15 @@
-"""YAML and JSON as other people write it: read whole or refused, quickly, and never quoted."""
+"""YAML and JSON as other people write it: read whole or refused, quickly, and never quoted.
+
+YAML's own parser is imported when there is some: a look at an EKS cluster reads none.
+"""
 
 import json
 from typing import Any
-
-import yaml
 
 # No kubeconfig, record or Kubernetes object comes near it; the C loader would crash, not raise.
 _DEEPEST = 200
 # A few lines of aliases can stand for more than any memory holds. Who writes by hand repeats a dozen lines.
 _MOST_REPEATED = 10_000
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class UnreadableError(ValueError):
@@ -31,23 +31,28 @@ def read_documents(text: str) -> list[Any]:
             return [json.loads(text)]  # what kubectl prints, read ten times as fast
         except (ValueError, RecursionError):
             pass  # YAML's flow style, or several documents
-    fault = _fault(text)
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    fault = _fault(text, loader)
     if fault is None:
         try:
-            return list(yaml.load_all(text, Loader=_Loader))
+            return list(yaml.load_all(text, Loader=loader))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             fault = _place(error)
     # Raised out here, where no other error hangs on it: those of the libraries carry the text along.
     raise UnreadableError(fault)
 
 
-def _fault(text: str) -> str | None:
+def _fault(text: str, loader: Any) -> str | None:
     """What is wrong with a text before any of its values is made; None where nothing is."""
+    import yaml
+
     weights: dict[str | None, int] = {}  # what an anchor stands for
     open_: list[tuple[str | None, int]] = [(None, 0)]  # collections, the outermost first, each with what is in it
     repeated = 0
     try:
-        for event in yaml.parse(text, Loader=_Loader):
+        for event in yaml.parse(text, Loader=loader):
             anchor, weight = getattr(event, "anchor", None), 1
             if isinstance(event, yaml.AliasEvent):
                 if anchor not in weights:

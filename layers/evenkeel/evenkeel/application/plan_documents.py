@@ -202,6 +202,7 @@ StoredDecision = Annotated[DecisionDocument, AfterValidator(_carried_over)]
 
 
 class _Decisions(BaseModel):
+    model_config = ConfigDict(defer_build=True)
     decisions: tuple[StoredDecision, ...]
 
 

@@ -33,7 +33,7 @@ _BATCH = 10
 class Message(BaseModel):
     """What stands on a queue. A newer release may have said more."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 _Message = TypeVar("_Message", bound=Message)
@@ -64,7 +64,7 @@ class ScanRequest(Message):
 class _ScanEvent(BaseModel):
     """What the schedule sends (source and time), or what somebody sends by hand (clusters, or nothing)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     source: str = ""
     time: Moment | None = None
     clusters: tuple[ClusterId, ...] = ()

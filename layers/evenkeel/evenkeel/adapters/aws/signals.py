@@ -26,7 +26,7 @@ Id = Annotated[str, Field(min_length=1, max_length=256)]
 class EventPart(BaseModel):
     """A part of an event. Its senders are many and not ours: unknown fields are let be."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Envelope(EventPart):

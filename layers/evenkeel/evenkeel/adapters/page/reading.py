@@ -31,7 +31,7 @@ Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else val
 
 class _Read(BaseModel):
     # Answers grow fields; what a page does not show is no fault.
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class _Failure(_Read):

@@ -30,7 +30,7 @@ class Right(StrEnum):
 class Fields(BaseModel):
     """What an event may say beside action, cluster and who asks. A field's description is the help of its option."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def _name(value: object, info: ValidationInfo) -> object:

@@ -61,8 +61,6 @@ _PATTERNS = (
     ),
 )
 
-_COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
-
 # OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
 # (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
 _FOLDED = {
@@ -84,8 +82,8 @@ def classify(code: str, message: str = "") -> FailureClass:
     code = code.removeprefix("Server.").removeprefix("Client.")
     # The folded codes say nothing; the message, which quotes the provider, says it. Else the code is the better word.
     for text in (message[:4096], code) if code in _FOLDED else (code, message[:4096]):
-        for kind, pattern in _COMPILED:
-            if pattern.search(text):
+        for kind, pattern in _PATTERNS:
+            if re.search(pattern, text, re.IGNORECASE):  # compiled when first used: most looks see no failure
                 return kind
     return FailureClass.UNKNOWN
 

@@ -1,0 +1,39 @@
+"""Secrets Manager: what clusters are reached with."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from evenkeel.application.errors import AccessError
+
+# Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
+_KEPT = timedelta(minutes=5)
+
+
+class Secrets:
+    """Secrets by name, each kept for five minutes."""
+
+    def __init__(self, client: Any, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._now = now
+        self._read: dict[str, tuple[str, datetime]] = {}
+
+    def __call__(self, name: str, fresh: bool) -> str:
+        """The secret's text; ``fresh`` passes by what is kept. Raises AccessError."""
+        kept = self._read.get(name)
+        if fresh or kept is None or self._now() >= kept[1]:
+            kept = self._read[name] = (self._ask(name), self._now() + _KEPT)
+        return kept[0]
+
+    def _ask(self, name: str) -> str:
+        try:
+            answer = self._client.get_secret_value(SecretId=name)
+        except (BotoCoreError, ClientError) as error:
+            problem = str(error)
+        else:
+            if isinstance(text := answer.get("SecretString"), str):
+                return text
+            problem = "it is binary: store the text itself"
+        raise AccessError(f"secret {name} cannot be read: {problem}")

@@ -1,0 +1,121 @@
+"""What the layer keeps of the Kubernetes client still proves who it is, and still asks servers to."""
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import trustme
+
+from sandbox.lambda_runtime import HostBuild, RuntimeProcess
+
+pytestmark = pytest.mark.slow
+
+AUTHORITY = trustme.CA()
+# Reads one object as the functions do, and answers with it or with the one line of its error.
+READER = """
+from evenkeel.adapters.kubernetes.access import api_client, read_kubeconfig
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.bootstrap import SystemClock
+
+
+def handler(kubeconfig, context):
+    try:
+        client = api_client(read_kubeconfig(kubeconfig, "cluster demo"), "cluster demo", allow_loopback=True)
+        return KubernetesApi("demo", client, None, SystemClock()).get("/version", lambda: 10.0)
+    except EvenkeelError as error:
+        return str(error)
+"""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Says whose certificate it was shown."""
+
+    def do_GET(self) -> None:
+        shown = self.connection.getpeercert()  # type: ignore[attr-defined]
+        names = [value for kind, value in shown["subjectAltName"] if kind == "DNS"]
+        body = json.dumps({"user": names}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that are refused are part of the tests."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A server that talks to nobody without a certificate of the authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    AUTHORITY.configure_trust(context)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    server = Server(("127.0.0.1", 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def reader(twin: HostBuild, tmp_path: Path) -> Iterator[RuntimeProcess]:
+    (tmp_path / "app.py").write_text(READER)
+    with RuntimeProcess(function=tmp_path, python=twin.python, layers=twin.layers, runtime=twin.runtime) as runtime:
+        yield runtime
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def kubeconfig(url: str, authority: trustme.CA = AUTHORITY, **user: object) -> str:
+    leaf = AUTHORITY.issue_cert("evenkeel.example")
+    certificate = {
+        "client-certificate-data": packed(leaf.cert_chain_pems[0].bytes()),
+        "client-key-data": packed(leaf.private_key_pem.bytes()),
+    }
+    cluster = {"server": url, "certificate-authority-data": packed(authority.cert_pem.bytes())}
+    return json.dumps(
+        {
+            "current-context": "demo",
+            "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "demo"}}],
+            "clusters": [{"name": "demo", "cluster": cluster}],
+            "users": [{"name": "demo", "user": user or certificate}],
+        }
+    )
+
+
+def test_a_client_certificate_is_shown(reader: RuntimeProcess, url: str) -> None:
+    assert reader.invoke(kubeconfig(url)) == {"user": ["evenkeel.example"]}
+
+
+def test_who_shows_none_is_told_in_one_line(reader: RuntimeProcess, url: str) -> None:
+    answer = reader.invoke(kubeconfig(url, token="very-secret"))
+    assert isinstance(answer, str)
+    assert answer.startswith("demo")
+    assert "\n" not in answer
+    assert "very-secret" not in answer
+
+
+def test_a_server_of_another_authority_is_refused(reader: RuntimeProcess, url: str) -> None:
+    answer = reader.invoke(kubeconfig(url, trustme.CA()))
+    assert isinstance(answer, str)
+    assert "certificate verify failed" in answer
+    assert "\n" not in answer
+
+
+def test_a_plug_in_is_refused(reader: RuntimeProcess, url: str) -> None:
+    answer = reader.invoke(kubeconfig(url, exec={"command": "aws-iam-authenticator"}))
+    assert answer == "cluster demo: user.exec is refused: it would run a program"
