@@ -361,12 +361,16 @@ class FakeClusters:
     """Opens the clusters it was given; an exception in the place of one is raised."""
 
     by_id: dict[str, FakeCluster | Exception]
+    to_renew: set[str] = field(default_factory=set)
 
     def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> FakeCluster:
         found = self.by_id[record.id]
         if isinstance(found, Exception):
             raise found
         return found
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return record.id in self.to_renew
 
 
 @dataclass

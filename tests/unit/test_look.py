@@ -10,6 +10,7 @@ import pytest
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
+    AccessUnavailableError,
     ClusterUnavailableError,
     QueueUnavailableError,
 )
@@ -216,6 +217,21 @@ class Dark:
             self.deliver()
             asked_at += [minute] * (self.house.cluster.looks - looks)
         return asked_at
+
+
+class TestAccess:
+    def test_a_token_that_only_a_run_may_renew_is_news(self, quiet: House) -> None:
+        quiet.clusters.to_renew.add("demo")
+        quiet.looks()
+        assert asked(quiet) == [("its access is renewed", None)]
+
+    def test_an_aws_that_does_not_answer_is_no_word_about_the_cluster(self, quiet: House) -> None:
+        quiet.cluster.unreadable = AccessUnavailableError("sts:AssumeRole was not answered")
+        assert quiet.looks().failed == 1
+        assert quiet.run().unreachable
+        assert asked(quiet) == []
+        assert quiet.store.load("demo").silence is None
+        assert quiet.queue.looks == []
 
 
 class TestSilence:

@@ -33,6 +33,10 @@ class AccessError(EvenkeelError):
     """The cluster's access record or secret is unusable; nothing was sent."""
 
 
+class AccessUnavailableError(AccessError):
+    """What leads to the cluster does not answer now: that is no word about the cluster."""
+
+
 class ClusterUnavailableError(EvenkeelError):
     """The cluster's API did not give a usable answer; what was read of it so far is worth nothing."""
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 
 from evenkeel.application.errors import (
     AccessRefusedError,
+    AccessUnavailableError,
     EvenkeelError,
     QueueUnavailableError,
     StateUnavailableError,
@@ -22,8 +23,8 @@ from evenkeel.application.looking import Eyes, Looked
 from evenkeel.application.observing import contained
 from evenkeel.application.ports import (
     Clock,
-    Clusters,
     Found,
+    LookedAtClusters,
     Queue,
     Remaining,
     Remembered,
@@ -64,7 +65,7 @@ class Look:
     """The use case with its ports; ``dry_run`` is the stack's default, ``together`` looks at clusters side by side."""
 
     store: RunStore
-    clusters: Clusters
+    clusters: LookedAtClusters
     queue: Queue
     clock: Clock
     dry_run: bool
@@ -105,6 +106,10 @@ class Look:
         summary.looked.append(run)
         try:
             why, found = contained(cluster, "it was looked at", partial(self._news, remembered, run, remaining))
+        except AccessUnavailableError as error:
+            summary.failed += 1
+            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
+            return
         except EvenkeelError as error:
             run.unreachable = True
             why, found = str(error), Found.SILENT
@@ -130,6 +135,8 @@ class Look:
             return "it answers again", Found.ANSWERS
         if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
             return "a look is due", None
+        if self.clusters.needs_run(remembered.record):
+            return "its access is renewed", None
         return self._would_act(remembered, looked, run), None
 
     def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> str:

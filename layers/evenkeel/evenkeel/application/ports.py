@@ -240,6 +240,16 @@ class Clusters(Protocol):
         """Raises AccessError. ``consistent``: what is read must be the newest, since writes may follow from it."""
 
 
+class LookedAtClusters(Clusters, Protocol):
+    """The same for who only looks."""
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        """Whether a run is to open the cluster although there is no news: it renews what a look may not.
+
+        Raises AccessError.
+        """
+
+
 class Found(StrEnum):
     """What a look has found, where that is more than a reason to plan."""
 

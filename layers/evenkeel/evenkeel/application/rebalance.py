@@ -16,6 +16,7 @@ from math import ceil
 
 from evenkeel.application.errors import (
     AccessError,
+    AccessUnavailableError,
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
@@ -135,7 +136,8 @@ class _Rounds:
             looked = self.ports.eyes.look(remembered, self.remaining, self.refused)
         except EvenkeelError as error:
             self._unreadable(error)
-            self._remember_silence(remembered, str(error))
+            if not isinstance(error, AccessUnavailableError):
+                self._remember_silence(remembered, str(error))
             return None
         if remembered.silence is not None and not remembered.silence.is_over:
             self._save_silence(remembered, replace(remembered.silence, looks=0))

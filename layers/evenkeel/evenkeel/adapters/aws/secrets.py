@@ -6,6 +6,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from evenkeel.adapters.aws_faults import access_error
 from evenkeel.application.errors import AccessError
 
 # Long enough for a burst of runs to share one read, short enough for a rotated secret to be seen without a 401.
@@ -31,9 +32,9 @@ class Secrets:
         try:
             answer = self._client.get_secret_value(SecretId=name)
         except (BotoCoreError, ClientError) as error:
-            problem = str(error)
+            kind, problem = access_error(error), str(error)
         else:
             if isinstance(text := answer.get("SecretString"), str):
                 return text
-            problem = "it is binary: store the text itself"
-        raise AccessError(f"secret {name} cannot be read: {problem}")
+            kind, problem = AccessError, "it is binary: store the text itself"
+        raise kind(f"secret {name} cannot be read: {problem}")

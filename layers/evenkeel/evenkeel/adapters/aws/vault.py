@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from evenkeel.adapters.aws_faults import access_error
 from evenkeel.application.errors import AccessError
 from evenkeel.application.tokens import SealedToken
 
@@ -130,9 +131,9 @@ class SealedTokens:
             return call(**given)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            problem = _PROBLEMS.get(code, f"it was refused: {code}")
+            kind, problem = access_error(error), _PROBLEMS.get(code, f"it was refused: {code}")
         except BotoCoreError as error:
-            code, problem = "", f"no answer: {type(error).__name__}"
+            kind, code, problem = access_error(error), "", f"no answer: {type(error).__name__}"
         if passed_by and code == passed_by:
             return None
-        raise AccessError(f"{what}: {problem}")
+        raise kind(f"{what}: {problem}")

@@ -24,6 +24,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient, Configuration
 
+from evenkeel.adapters.aws_faults import access_error
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
@@ -201,19 +202,22 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     from botocore.exceptions import BotoCoreError, ClientError
 
     name = f"{where}: EKS cluster {access.name} in {access.region}"
+    kind: type[AccessError] = AccessError
     try:
         cluster = client.describe_cluster(name=access.name)["cluster"]
         problem = ""
     except ClientError as error:
+        kind = access_error(error)
         cluster, code = {}, str(error.response.get("Error", {}).get("Code", ""))
         problem = {
             "ResourceNotFoundException": "there is none: correct access.name and access.region",
             "AccessDeniedException": "missing permission eks:DescribeCluster",
         }.get(code, f"eks:DescribeCluster was refused: {code}")
     except BotoCoreError as error:
+        kind = access_error(error)
         cluster, problem = {}, f"eks:DescribeCluster was not answered: {type(error).__name__}"
     if problem:
-        raise AccessError(f"{name}: {problem}")
+        raise kind(f"{name}: {problem}")
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
     if not server or not authority.get("data"):
         raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")

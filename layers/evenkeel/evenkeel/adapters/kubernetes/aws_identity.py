@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from evenkeel.adapters.aws_faults import access_error
 from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.application.errors import AccessError
 from evenkeel.config import AwsOidcAccess
@@ -129,10 +130,13 @@ def _asked(what: str, call: Callable[..., Any], **given: Any) -> tuple[Any, str]
     try:
         return call(**given), ""
     except ClientError as error:
-        return None, str(error.response.get("Error", {}).get("Code", ""))
+        code, kind = str(error.response.get("Error", {}).get("Code", "")), access_error(error)
+        if kind is AccessError:
+            return None, code
+        problem = code
     except BotoCoreError as error:
-        problem = type(error).__name__
-    raise AccessError(f"{what} was not answered: {problem}")
+        kind, problem = access_error(error), type(error).__name__
+    raise kind(f"{what} was not answered: {problem}")
 
 
 class AwsOidcCredential:
