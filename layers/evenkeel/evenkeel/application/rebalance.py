@@ -25,6 +25,7 @@ from evenkeel.application.ports import Clusters, Queue, Remaining, Remembered, R
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.config import ConfigError
 from evenkeel.domain.looks import next_timer
 from evenkeel.domain.model.groups import GroupKey, Observation
@@ -128,6 +129,8 @@ class _Rounds:
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         try:
+            remembered = self.remembered = hearing(remembered, read_offerings(self.ports.store))
+            state = remembered.state
             api, observation = observe_cluster(self.ports.clusters, record, self.remaining, state)
             now = clock.now()
             self.refused = {**_refused_lately(state, now), **self.refused}

@@ -11,6 +11,7 @@
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
                        ZONE#<region>/<zone>            impaired until, by source
+    OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
 
 One query with ``sk >= "G"`` reads everything but the decisions.
 
@@ -20,21 +21,27 @@ What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``s
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import META, OFFERING, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Lease, Remembered, Versions
+from evenkeel.application.ports import Lease, Offerings, Remembered, SharedOffering, Versions
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.values import BadValueError
 
 _DUE = "DUE"
+# Of 1 MiB each, some thousand offerings: more than there are zones and machine types in trouble at one time.
+_OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -123,6 +130,35 @@ class DynamoStore:
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self._put(cluster, self._records.timer(cluster, timer, versions, self._now()), versions)
+
+    def offerings(self) -> Offerings:
+        """One eventually consistent query: half a read unit where there is no trouble anywhere."""
+        items = self._query(
+            pages=_OFFERING_PAGES,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": OFFERING}},
+        )
+        found: dict[Offering, SharedOffering] = {}
+        for sort_key, item in _by_key(items).items():
+            shared = self._records.shared(sort_key, item, self._now())
+            if shared.state != OfferingState():
+                with suppress(BadValueError):  # a newer release's kind of offering
+                    found[Offering.read(sort_key)] = shared
+        return found
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        """One consistent read."""
+        key = {"pk": {"S": OFFERING}, "sk": {"S": str(offering)}}
+        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
+        items = _by_key([answer["Item"]] if "Item" in answer else [])
+        if str(offering) not in items:
+            return SharedOffering(state=OfferingState(), version=None)
+        return self._records.shared(str(offering), items[str(offering)], self._now())
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        entry = self._records.offering(offering, state, version, self._now())
+        request = {**self._item_of(OFFERING, entry), **_condition("version", entry)}
+        self._ask(lambda: self._client.put_item(**request))
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """What has been written since stays."""
@@ -231,8 +267,11 @@ class DynamoStore:
         entry.note(versions)
 
     def _put_of(self, cluster: str, entry: Entry, **extra: Any) -> dict[str, Any]:
+        return self._item_of(_pk(cluster), entry, **extra)
+
+    def _item_of(self, pk: str, entry: Entry, **extra: Any) -> dict[str, Any]:
         item = {
-            "pk": {"S": _pk(cluster)},
+            "pk": {"S": pk},
             "sk": {"S": entry.sort_key},
             "record": {"S": entry.text},
             "version": {"N": str(entry.next_version)},
@@ -267,16 +306,18 @@ class DynamoStore:
         )
         entry.note(versions)
 
-    def _query(self, **query: Any) -> list[Item]:
+    def _query(self, pages: int | None = None, **query: Any) -> list[Item]:
+        """All pages, or so many of them."""
         items: list[Item] = []
         start: dict[str, Any] = {}
-        while True:
+        for page in count(1):
             request = {"TableName": self._table, **query, **start}
             answer = self._ask(lambda request=request: self._client.query(**request))  # type: ignore[misc]
             items += answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return items
+            if "LastEvaluatedKey" not in answer or page == pages:
+                break
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        return items
 
     def _ask(self, call: Callable[[], _Answer]) -> _Answer:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import Lease, Remaining, Remembered, Versions
+from evenkeel.application.ports import Lease, Offerings, Remaining, Remembered, SharedOffering, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
@@ -21,6 +21,7 @@ from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
@@ -63,11 +64,19 @@ def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool
 
 
 @dataclass
+class SharedTable:
+    """What the clusters of a fleet say of what they buy. They have one run at a time."""
+
+    states: dict[Offering, OfferingState] = field(default_factory=dict)
+
+
+@dataclass
 class _Table:
     """The table of a cluster that has one run at a time: nothing is ever written by somebody else meanwhile."""
 
     record: ClusterRecord
     world: World
+    shared: SharedTable
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
@@ -102,6 +111,15 @@ class _Table:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
+    def offerings(self) -> Offerings:
+        return {offering: self.offering(offering) for offering in self.shared.states}
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        return SharedOffering(state=self.shared.states.get(offering, OfferingState()), version=None)
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        self.shared.states[offering] = state
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """There is nothing to forget."""
 
@@ -128,7 +146,7 @@ class _Cluster:
     world: World
     groups: dict[GroupKey, Group]
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
 
     def object_of(self, key: GroupKey) -> str:
@@ -175,7 +193,7 @@ class Evenkeel:
     def __init__(self, world: World, record: ClusterRecord, look_again: Callable[[int], None]) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world)
+        self._table = _Table(record, world, SharedTable())
         self._backoff = record.policy().backoff
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again

@@ -61,6 +61,14 @@ _PATTERNS = (
     ),
 )
 
+# Of the failures above that another zone helps against, those that other buyers of the same machines do not share: the
+# group's own subnet, its reservation, its price, its disks.
+_OWN_AFFAIR = re.compile(
+    r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
+    r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements",
+    re.IGNORECASE,
+)
+
 _COMPILED = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 
 # OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
@@ -93,6 +101,11 @@ def classify(code: str, message: str = "") -> FailureClass:
 def class_of(failure: MachineFailure) -> FailureClass:
     """The class of a failure that a machine's status tells, or the autoscaler's."""
     return classify(failure.code, failure.message)
+
+
+def is_own_affair(message: str) -> bool:
+    """Whether a capacity failure says nothing to others who buy the same machines in the same zone."""
+    return _OWN_AFFAIR.search(message[:4096]) is not None
 
 
 # How a cloud provider of Cluster Autoscaler refuses an order beyond the bounds (clusterapi_unstructured.go, SetSize).

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason
@@ -134,6 +135,7 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
+    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:
