@@ -159,7 +159,7 @@ ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds unt
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^([0-9A-Za-z][0-9A-Za-z-]{0,63})?$")]
-Sharing = Annotated[bool, Field(strict=True)] | Literal["anonymous"]
+Sharing = Literal[True, False, "anonymous"]
 AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 
 

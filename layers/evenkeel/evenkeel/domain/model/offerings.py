@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Self
 
-from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.values import BadValueError, shown
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _PARTS = 5  # and one more where the zone is an account's
@@ -28,9 +28,10 @@ class Offering:
     capacity_type: str  # on-demand or spot
 
     def __post_init__(self) -> None:
-        for part in str(self).split("/"):
+        *account, zone = self.zone.split("/", 1)
+        for part in (self.provider, self.region, *account, zone, self.machine_type, self.capacity_type):
             if not _PART.fullmatch(part):
-                raise BadValueError(f"an offering has no part {part!r}")
+                raise BadValueError(f"{shown(part)} is no part of an offering's name")
 
     def __str__(self) -> str:
         return "/".join((self.provider, self.region, self.zone, self.machine_type, self.capacity_type))
