@@ -36,7 +36,7 @@ def read_offerings(store: RunStore) -> Offerings | None:
 
 def hearing(remembered: Remembered, offerings: Offerings | None) -> Remembered:
     """What is remembered of a cluster, with what others say of what it may buy; nothing, where it takes no part."""
-    if not remembered.record.share_offerings:
+    if not remembered.record.shares_offerings:
         offerings = {}
     others = None if offerings is None else _of_others(remembered.record, offerings)
     return replace(remembered, state=replace(remembered.state, offerings=others), offerings=offerings or {})
@@ -61,7 +61,7 @@ def voice_of(record: ClusterRecord) -> str:
 
 def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, OfferingState] | None) -> Buyer | None:
     """What tells its zones apart from others' of the same name, and where there is trouble; None: it takes no part."""
-    if not record.share_offerings:
+    if not record.shares_offerings:
         return None
     # Of several accounts nobody says which one buys: then only zones with an id are known to others.
     accounts = (record.account,) if record.account else record.event_accounts or (_OWN_ACCOUNT,)
@@ -75,7 +75,7 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, OfferingState] 
 def unsaid(remembered: Remembered, plan: Plan) -> Mapping[Offering, OfferingState]:
     """What this look has to tell other clusters: the states of offerings with it, where it changes anything."""
     record = remembered.record
-    if not plan.experiences or not record.share_offerings or remembered.state.offerings is None:
+    if not plan.experiences or not record.shares_offerings or remembered.state.offerings is None:
         return {}
     nothing = SharedOffering(state=OfferingState(), version=None)
     said = {
