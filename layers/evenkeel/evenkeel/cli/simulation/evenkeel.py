@@ -28,7 +28,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.replicas.deletion import deletion_candidates
 from evenkeel.domain.writes import Patch
 
-_CLUSTER = "simulated"
+CLUSTER = "simulated"
 _PLENTY = 60.0  # seconds: no run is short of time
 
 
@@ -41,13 +41,16 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool) -> ClusterRecord:
+def record_of(
+    scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, cluster: str = CLUSTER
+) -> ClusterRecord:
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
     return ClusterRecord(
-        id=_CLUSTER,
+        id=cluster,
         flavours=("cluster-api",),
-        access=KubeconfigAccess(kind="kubeconfig", secret=_CLUSTER),
+        access=KubeconfigAccess(kind="kubeconfig", secret=cluster),
         dry_run=False,
+        share_offerings=scenario.evenkeel.share_offerings,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
@@ -190,10 +193,12 @@ class _Cluster:
 class Evenkeel:
     """The run with ports of its own. ``look_again`` asks for a look after so many seconds."""
 
-    def __init__(self, world: World, record: ClusterRecord, look_again: Callable[[int], None]) -> None:
+    def __init__(
+        self, world: World, record: ClusterRecord, look_again: Callable[[int], None], shared: SharedTable
+    ) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world, SharedTable())
+        self._table = _Table(record, world, shared)
         self._backoff = record.policy().backoff
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again
@@ -231,7 +236,7 @@ class Evenkeel:
 
     def look(self) -> Plan:
         """One run: observe, plan, write, remember."""
-        summary = self._rebalance(_CLUSTER, "a look", lambda: _PLENTY)
+        summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
         for pool in summary.plan.pools:
