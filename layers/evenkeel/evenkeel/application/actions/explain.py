@@ -251,7 +251,7 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
-    if any(reason.rule is Rule.CAUTIOUS for reason in plan.reasons):
+    if plan.is_cautious:
         obstacles.append("other clusters could not get what it buys, so it tries one machine first")
     requested = sum(plan.requested for plan in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
