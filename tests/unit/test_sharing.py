@@ -51,11 +51,12 @@ class Fleet:
         access = {"kind": "kubeconfig", "secret": f"evenkeel/{name}"}
         register(self.store, name, **{"pools": NUMBERS, "access": access, **fields})
 
-    def fails(self, name: str, message: str = "InsufficientInstanceCapacity: no room") -> None:
-        """An event has told of a failure in zone a, and the look that follows has been."""
+    def fails(self, name: str, message: str = "InsufficientInstanceCapacity: no room", ahead: int = 0) -> None:
+        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a look has followed."""
         versions = self.store.load(name).versions
         before = self.store.load(name).state.groups.get(key("a"), GroupState())
-        state = record_failure(before, self.clock.at, FailureClass.CAPACITY, message, BackoffPolicy())
+        at, now = self.clock.at + ahead * MINUTE, self.clock.at
+        state = record_failure(before, at, FailureClass.CAPACITY, message, BackoffPolicy(), now=now)
         self.store.save_group(name, key("a"), state, versions)
         self.look(name)
 
@@ -97,6 +98,20 @@ def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come
     fleet.look("red")
     assert fleet.room("red") == 2
     assert "healthy: cautious" not in fleet.explained("red")
+
+
+@pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
+def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue", ahead=ahead)
+    fleet.look("green")
+    assert fleet.room("green") == 1
+    fleet.grows("green")
+    fleet.look("green")
+    assert fleet.said().words == {}
+    fleet.look("green")
+    assert "healthy: cautious" not in fleet.explained("green")
 
 
 def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> None:
