@@ -26,6 +26,7 @@ from rich.text import Text
 
 from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.domain.model.reasons import Rule as Reasons
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
 from sandbox.kube.controllers.life import Timing
@@ -197,9 +198,14 @@ def _load(demo: Demo) -> None:
 
 
 def _outage(demo: Demo) -> None:
-    for name, pool, pods in (("gardener", "main", 11), ("cluster-api", "workers", 10), ("openshift", "worker", 5)):
+    for name in demo.world.clusters:
         demo.world.take_away(name, _ZONE)
-        demo.world.set_demand(name, pool, pods)
+    demo.world.set_demand("cluster-api", "workers", 10)
+
+
+def _more_load(demo: Demo) -> None:
+    demo.world.set_demand("gardener", "main", 11)
+    demo.world.set_demand("openshift", "worker", 5)
 
 
 def _recovery(demo: Demo) -> None:
@@ -218,12 +224,18 @@ ACTS = (
     ),
     Act(
         4.5,
-        "Zone a runs out of machines in all three clusters, just as load rises. Each fails in its own way: Gardener in "
-        "the machines' status only, the others also with events, which arrive twice and backwards.",
+        "Zone a runs out of machines for all three clusters, just as load rises in cluster-api, which fails there. The "
+        "others buy the same, and hear of it.",
         _outage,
     ),
     Act(
-        11,
+        6.3,
+        "Load rises in gardener and openshift: they try one machine in zone a. Each fails in its own way: Gardener in "
+        "the machines' status only, the others also with events, which arrive twice and backwards.",
+        _more_load,
+    ),
+    Act(
+        12,
         "Zone a delivers again, and load rises by one. Backoff is over: the zone may probe with one node, then it is "
         "one of three again.",
         _recovery,
@@ -283,6 +295,8 @@ def summary(demo: Demo, console: Console) -> None:
     for name in demo.world.clusters:
         status = demo.operator("status", name)
         console.print(f"\n[bold]{status['message']}[/bold]")
+        for warning in dict.fromkeys(_heard(status["decisions"])):
+            console.print(f"  heard from others: {warning}", style="magenta", highlight=False)
         for decision in reversed(status["decisions"][:4]):
             pool = decision["pool"]
             console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
@@ -306,6 +320,15 @@ def summary(demo: Demo, console: Console) -> None:
     )
     console.print("Run the tests:                          make test", highlight=False)
     console.print('Deploy in dry run:                      README.md, "Deploying"', highlight=False)
+
+
+def _heard(decisions: list[dict[str, Any]]) -> Iterator[str]:
+    """What other clusters' failures have made of a cluster's zones."""
+    for decision in decisions:
+        for group in decision["pool"]["groups"]:
+            for rule, reason in zip(group["rules"], group["reasons"], strict=True):
+                if rule["rule"] in (Reasons.CAUTIOUS, Reasons.FENCED_BY_OTHERS):
+                    yield f"{group['zone']}: {reason}"
 
 
 def _told(group: dict[str, Any]) -> str:

@@ -5,14 +5,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, SILENCE, TIMER, Entry, Records, Stored
+from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, OFFERING, SILENCE, TIMER, Entry, Records, Stored
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import DuePage, Found, Lease, Remaining, Remembered, Store, Versions
+from evenkeel.application.ports import (
+    DuePage,
+    Found,
+    Lease,
+    Offerings,
+    Remaining,
+    Remembered,
+    SharedOffering,
+    Store,
+    Versions,
+)
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
@@ -216,6 +227,25 @@ class InMemoryStore:
         items[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
         entry.note(versions)
 
+    def offerings(self) -> Offerings:
+        self._asked("offerings")
+        shared = {Offering.read(key): self._shared(key) for key in self._items.get(OFFERING, {})}
+        return {offering: found for offering, found in shared.items() if found.state != OfferingState()}
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        self._asked("offering")
+        return self._shared(str(offering))
+
+    def _shared(self, sort_key: str) -> SharedOffering:
+        item = self._items.get(OFFERING, {}).get(sort_key)
+        if item is None:
+            return SharedOffering(state=OfferingState(), version=None)
+        return self._records.shared(sort_key, item, self._clock.now() if self._clock else NEVER)
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        self._write(f"OFFERING#{offering}")
+        self._put(OFFERING, self._records.offering(offering, state, version, self._now()), None)
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         self._write(expired)
         item = self._items.get(cluster, {}).get(expired)
@@ -297,7 +327,7 @@ class FakeCluster:
         self.groups[key] = replace(self.groups[key], **fields)
         self._versions[key] += 1
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         self.journal.note("observe")
         self.looks += 1
         if self.unreadable is not None:

@@ -8,7 +8,8 @@ import yaml
 
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.words import sentence
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.offerings import Buyer
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.schema import load_crds
@@ -126,6 +127,50 @@ class TestWhatItCosts:
         assert lists(own_stage, "awsmachinetemplates") == 1
         assert lists(own_stage, "machineclasses") <= 1
         assert lists(own_stage, "nodes") == 0
+
+
+class TestWhatIsBought:
+    QUIET = Buyer(account="own")
+    CONCERNED = Buyer(account="own", troubled=frozenset({f"own/{ZONES[1]}"}))
+
+    def offerings(self, stage: Stage, buyer: Buyer, *closely: GroupKey) -> list[str | None]:
+        groups = sorted(stage.open().observe(closely, buyer).groups, key=lambda group: str(group.zone))
+        return [None if group.offering is None else str(group.offering) for group in groups]
+
+    def test_it_is_not_looked_up_where_nothing_is_wrong(self, own_stage: Stage) -> None:
+        own_stage.put(*zones(1, 2, 3), infrastructure(), *(objects.gardener(zone, 1) for zone in ZONES))
+        assert set(self.offerings(own_stage, self.QUIET)) == {None}
+        elsewhere = Buyer(account="own", troubled=frozenset({"use1-az1"}))
+        assert set(self.offerings(own_stage, elsewhere)) == {None}
+        assert (lists(own_stage, "awsmachinetemplates"), lists(own_stage, "machineclasses")) == (0, 0)
+
+    def test_a_zone_that_others_speak_of_is_one_list_of_templates(self, own_stage: Stage) -> None:
+        own_stage.put(*zones(1, 2, 3), infrastructure())
+        bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
+        assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
+        assert lists(own_stage, "awsmachinetemplates") == 1
+
+    def test_so_is_a_group_in_trouble_of_each_flavour(self, own_stage: Stage) -> None:
+        made = objects.gardener(ZONES[0], 1)
+        own_stage.put(made, objects.gardener(ZONES[1], 1))
+        put_class(own_stage, made)
+        key = GroupKey("gardener", own_stage.namespace, made["metadata"]["name"])
+        assert self.offerings(own_stage, self.QUIET, key) == [
+            f"aws/eu-central-1/own/{ZONES[0]}/m6g.xlarge/on-demand",
+            None,
+        ]
+        assert lists(own_stage, "machineclasses") == 1
+
+    def test_openshift_says_it_without_any_other_object(self, own_stage: Stage) -> None:
+        own_stage.put(*(objects.openshift(zone, 1) for zone in ZONES))
+        bought = f"aws/eu-central-1/own/{ZONES[1]}/m5.xlarge/on-demand"
+        assert self.offerings(own_stage, self.CONCERNED) == [None, bought, None]
+
+    @pytest.mark.parametrize("status", [403, 404])
+    def test_who_may_not_read_templates_takes_no_part(self, own_stage: Stage, status: int) -> None:
+        own_stage.put(*zones(1, 2, 3), infrastructure())
+        own_stage.api.faults.add(path_contains="awsmachinetemplates", status=status, times=9)
+        assert self.offerings(own_stage, self.CONCERNED) == [None, None, None]
 
 
 class TestSimilarity:

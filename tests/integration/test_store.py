@@ -14,7 +14,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import Store, Versions
+from evenkeel.application.ports import SharedOffering, Store, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -31,6 +31,7 @@ from evenkeel.domain.looks import Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
@@ -475,7 +476,7 @@ class TestWhatIsOver:
 class TestANewerRelease:
     """What it wrote into records is not understood here, and still there when it comes back."""
 
-    NEW: ClassVar[dict[str, Any]] = {"trouble_after": 300, "share_offerings": {"with": ["blue"]}}
+    NEW: ClassVar[dict[str, Any]] = {"trouble_after": 300, "share_elsewhere": {"with": ["blue"]}}
 
     def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: Store) -> None:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
@@ -561,6 +562,83 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: Store) 
     (found,) = registered.decisions("demo", 1)
     assert len(json.dumps(found)) < 350_000
     assert found["truncated"] == 1000 - len(found["pool"]["groups"]) > 0
+
+
+OFFERING = Offering("aws", "eu-central-1", "123456789012/eu-central-1a", "m5.xlarge", "spot")
+WORD = Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
+
+
+class TestOfferings:
+    def test_what_one_cluster_says_every_other_reads(self, store: Store) -> None:
+        assert store.offerings() == {}
+        assert store.offering(OFFERING) == SharedOffering(state=OfferingState(), version=None)
+        state = OfferingState(words={"A": WORD}, delivered_at=NOW - MINUTE)
+        store.save_offering(OFFERING, state, None)
+        assert store.offerings() == {OFFERING: SharedOffering(state=state, version=1)}
+        assert store.offering(OFFERING) == SharedOffering(state=state, version=1)
+
+    def test_who_has_not_read_the_last_word_does_not_write_over_it(self, store: Store) -> None:
+        state = OfferingState(words={"A": WORD})
+        store.save_offering(OFFERING, state, None)
+        for version in (None, 2):
+            with pytest.raises(StateConflictError):
+                store.save_offering(OFFERING, OfferingState(), version)
+        store.save_offering(OFFERING, OfferingState(delivered_at=NOW), 1)
+        assert store.offering(OFFERING).version == 2
+
+    def test_what_is_over_says_nothing_and_can_be_written_again(self, kept: Kept, store: Store) -> None:
+        store.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        kept.clock.at += timedelta(hours=5)
+        assert store.offerings() == {}
+        found = store.offering(OFFERING)
+        assert found.state == OfferingState()
+        store.save_offering(OFFERING, OfferingState(delivered_at=kept.clock.at), found.version)
+        assert list(store.offerings()) == [OFFERING]
+
+    def test_no_cluster_is_anything_of_it(self, registered: Store) -> None:
+        registered.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        assert [cluster for cluster, _ in registered.due()] == ["demo"]
+        assert registered.load("demo").offerings == {}
+
+    def test_a_thousand_offerings_are_read_to_the_end(self, store: Store) -> None:
+        for i in range(30):
+            offering = replace(OFFERING, machine_type=f"m{i}.large")
+            words = {f"{voice}": replace(WORD, cluster="c" * 100) for voice in range(3)}
+            store.save_offering(offering, OfferingState(words=words), None)
+        assert len(store.offerings()) == 30
+
+    def test_an_item_that_nobody_can_read_hides_no_other(self, deployment: Deployment) -> None:
+        client = deployment.aws.client("dynamodb")
+        table = DynamoStore(client, deployment.table, lambda: NOW)
+        table.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
+        broken = replace(OFFERING, capacity_type="on-demand")
+        for sort_key, text in (
+            (str(broken), "{"),
+            ("of/a/newer/release", '{"delivered_at": "2026-01-15T12:00:00Z"}'),
+        ):
+            item = {"pk": {"S": "OFFERING"}, "sk": {"S": sort_key}, "record": {"S": text}, "version": {"N": "7"}}
+            client.put_item(TableName=deployment.table, Item=item)
+        assert list(table.offerings()) == [OFFERING]
+        table.save_offering(broken, OfferingState(words={"A": WORD}), table.offering(broken).version)
+        assert set(table.offerings()) == {OFFERING, broken}
+
+    def test_what_the_function_that_hears_events_could_write_counts_for_nothing(self, deployment: Deployment) -> None:
+        client = deployment.aws.client("dynamodb")
+        table = DynamoStore(client, deployment.table, lambda: NOW)
+        item = {"pk": {"S": "OFFERING"}, "sk": {"S": str(OFFERING)}, "revision": {"N": "1"}}
+        client.put_item(TableName=deployment.table, Item={**item, "state": {"S": '{"words": {}}'}})
+        assert table.offerings() == {}
+        table.save_offering(OFFERING, OfferingState(words={"A": WORD}), table.offering(OFFERING).version)
+        assert list(table.offerings()) == [OFFERING]
+
+    def test_it_expires_and_never_in_the_past(self, deployment: Deployment) -> None:
+        client = deployment.aws.client("dynamodb")
+        DynamoStore(client, deployment.table, lambda: NOW).save_offering(
+            OFFERING, OfferingState(words={"A": replace(WORD, failed_at=NOW - timedelta(days=2000))}), None
+        )
+        key = {"pk": {"S": "OFFERING"}, "sk": {"S": str(OFFERING)}}
+        item = client.get_item(TableName=deployment.table, Key=key)["Item"]
+        assert int(item["expires_at"]["N"]) > NOW.timestamp()
 
 
 class TestTheTableItself:
@@ -758,7 +836,7 @@ def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: K
 
 def test_sort_keys_stand_in_the_stores_alone() -> None:
     """A second store is two files: the store, and the records that it keeps."""
-    spelled = re.compile(r'"(META|HEARD|LOOK)"|(GROUP|POOL|GROWTH|ZONE|META)#')
+    spelled = re.compile(r'"(META|HEARD|LOOK|OFFERING)"|(GROUP|POOL|GROWTH|ZONE|META)#')
     stores = {ROOT / "layers/evenkeel/evenkeel/adapters/aws" / name for name in ("store.py", "records.py")}
     files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
     assert stores <= files

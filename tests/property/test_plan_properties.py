@@ -10,6 +10,7 @@ from evenkeel.application.words import sentences
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Observation, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.writes import in_safe_order, patches
 from tests.builders import applied, problems_of
 from tests.property.worlds import World, clusters, pools
@@ -70,6 +71,30 @@ def test_fenced_groups_get_no_growth(world: World) -> None:
             if planned.group.fencing_enabled:
                 assert planned.bounds is not None
                 assert planned.bounds.max == max(planned.requested, planned.group.owner_min_max)
+
+
+@given(pools())
+def test_cautious_groups_may_grow_by_one_machine(world: World) -> None:
+    for planned in _written(world.pool()):
+        if planned.is_cautious:
+            assert planned.bounds is not None
+            top = max(planned.group.requested, planned.group.running) + 1
+            assert planned.bounds.max <= max(top, planned.group.owner_min_max)
+            assert planned.state is State.HEALTHY
+
+
+@given(pools())
+def test_others_words_take_no_replicas_away(world: World) -> None:
+    alone = replace(world, state=replace(world.state, offerings={}))
+    fenced_by_others = {
+        str(planned.group.key)
+        for planned in world.pool().groups
+        if any(reason.rule is Rule.FENCED_BY_OTHERS for reason in planned.reasons)
+    }
+    before = {str(planned.group.key): planned for planned in alone.pool().groups}
+    for planned in world.pool().groups:
+        if str(planned.group.key) in fenced_by_others and not before[str(planned.group.key)].lowers_requested:
+            assert not planned.lowers_requested
 
 
 @given(pools())

@@ -14,6 +14,7 @@ from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, Machine, NodeGroup, Observation, State
+from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -136,6 +137,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         zone_max=None if plain else draw(maybe_counts),
         owner_min_max=floor_max,
         worker_range=None if plain else draw(maybe_limits),
+        offering=None if plain else Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"),
     )
 
 
@@ -168,6 +170,21 @@ def impaired_of(zones: tuple[str, ...]) -> st.SearchStrategy[str | None]:
     return st.sampled_from([None, None, None, *zones])
 
 
+@cache
+def words_of(zones: tuple[str, ...]) -> st.SearchStrategy[tuple]:
+    """Mostly nobody says anything; else how many clusters do, of which zones, and for how long they back off."""
+    return one_of([((), 0, 0)] * 4, product([zones[:1], zones[:2], zones], [1, 2, 3], [-1, 4, 30]))
+
+
+def said(zones: Iterable[str], voices: int, minutes: int) -> dict[Offering, OfferingState]:
+    """What so many clusters say of these zones, and until when each backs off."""
+    failed_at, until = NOW - timedelta(minutes=2), NOW + timedelta(minutes=minutes)
+    words = {str(i): Word(failed_at=failed_at, until=until, cluster=f"cluster-{i}") for i in range(voices)}
+    return {
+        Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"): OfferingState(words=words) for zone in zones
+    }
+
+
 @st.composite
 def states(draw: st.DrawFn, found: tuple[NodeGroup, ...]) -> ClusterState:
     """Backoffs for some of the groups; now and then an impaired zone."""
@@ -176,8 +193,10 @@ def states(draw: st.DrawFn, found: tuple[NodeGroup, ...]) -> ClusterState:
         backoff: GroupState | None = draw(backoffs)
         if backoff is not None:
             known[member.key] = backoff
-    impaired = draw(impaired_of(tuple(sorted({member.zone or "" for member in found}))))
-    return ClusterState(groups=known, zones={} if impaired is None else {impaired: NOW + timedelta(minutes=5)})
+    zones = tuple(sorted({member.zone or "" for member in found}))
+    impaired, offerings = draw(impaired_of(zones)), said(*draw(words_of(zones)))
+    ends = {} if impaired is None else {impaired: NOW + timedelta(minutes=5)}
+    return ClusterState(groups=known, zones=ends, offerings=offerings)
 
 
 @cache

@@ -53,6 +53,7 @@ FICTIONAL = Flavour(
     scalables=(Kind(GROUP, ("v1",), "Fleet", "fleets"),),
     machine=Kind(GROUP, ("v1",), "Ship", "ships"),
     bounds_owners=(Annotations,),
+    bought=lambda scalable: None,
     pool_label=f"{GROUP}/ocean",
     zone_paths=(("spec", "harbour"),),
     absent_replicas=1,

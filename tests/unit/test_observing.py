@@ -12,6 +12,7 @@ from evenkeel.application.observing import LOOK_SECONDS, UnexpectedError, observ
 from evenkeel.application.ports import Remaining
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import GroupKey, Observation
+from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.states import ClusterState, GroupState
 from tests.builders import in_backoff, key
 from tests.fakes import FakeCluster, FakeClusters, plenty, record
@@ -80,7 +81,7 @@ class Slow:
         self.left -= self.seconds
         return self
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         self.noted.append(self.remaining())
         self.left -= self.seconds
         return Observation(groups=())
@@ -103,9 +104,9 @@ def test_groups_in_trouble_are_looked_at_closely() -> None:
     asked: list[Collection[GroupKey]] = []
 
     class Watched(FakeCluster):
-        def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+        def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
             asked.append(closely)
-            return super().observe(closely)
+            return super().observe(closely, buyer)
 
     state = ClusterState(groups={key("a"): in_backoff(), key("b"): GroupState()})
     observe_cluster(FakeClusters({"demo": Watched([])}), record(), plenty, state)

@@ -8,7 +8,17 @@ import pytest
 import yaml
 
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
-from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Run, Snapshot, fenced_spans, variants_of
+from evenkeel.cli.simulation.engine import (
+    ALONE,
+    STATIC,
+    Record,
+    Run,
+    Snapshot,
+    fenced_spans,
+    play,
+    runs_of,
+    variants_of,
+)
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
 from evenkeel.cli.simulation.world import Agenda, Group, World
@@ -89,8 +99,8 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_ten_scenarios_ship() -> None:
-    assert len(SCENARIOS) == 10
+def test_eleven_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 11
 
 
 def shipped(name: str) -> Scenario:
@@ -361,3 +371,43 @@ def test_a_demand_that_goes_on_rising_is_met_step_by_step() -> None:
     assert second.seconds is not None
     assert 90 < first.seconds < 120
     assert 90 < second.seconds < 120
+
+
+def fleet(found: Scenario, *, shares: bool = True, truthful: bool = False) -> dict[str, Measures]:
+    """The measures of each cluster; ``truthful``: as if nobody lied."""
+    clusters = tuple(one.model_copy(update={"lies": () if truthful else one.lies}) for one in found.fleet)
+    evenkeel = found.evenkeel.model_copy(update={"share_offerings": shares})
+    found = found.model_copy(update={"evenkeel": evenkeel, "fleet": clusters})
+    (variant,) = variants_of(found, "own")
+    return {record.variant.name.split()[-1]: measure(record) for record in play(runs_of(found, variant))}
+
+
+def test_ten_clusters_in_one_dead_zone_pay_once() -> None:
+    found = shipped("fleet-in-a-dead-zone")
+    shared, alone = fleet(found), fleet(found, shares=False)
+    first, *others = shared
+    assert len(others) == 9
+    assert shared[first].failed_launches > 1
+    assert all(shared[name].failed_launches <= 1 for name in others)
+    assert all(alone[name].failed_launches > 4 for name in others)
+    assert all(shared[name].unmet == 0 for name in shared)
+
+
+def test_a_lie_delays_nobody_by_more_than_one_probe() -> None:
+    demand = [{"zone": "a", "nodes": [{"at": "0s", "nodes": 1}, {"at": "20m", "nodes": 4}]}]
+    clusters = [{"name": "blue"}, {"name": "green", "later": "1m"}, {"name": "red", "later": "4m"}]
+    liar = {"name": "liar", "lies": [{"at": "19m", "zone": "a"}, {"at": "25m", "zone": "a"}]}
+    found = scenario(zones=zones(), demand=demand, fleet=[*clusters, liar])
+    lied_to, truth = fleet(found), fleet(found, truthful=True)
+    probe_and_looks = 90 + 2 * MINUTE
+    for name in ("blue", "green", "red"):
+        longest, usual = lied_to[name].worst_seconds, truth[name].worst_seconds
+        assert longest is not None
+        assert usual is not None
+        assert longest <= usual + probe_and_looks
+
+
+def test_clusters_that_share_nothing_are_as_if_alone() -> None:
+    found = scenario(zones=zones(capacity=OUT), fleet=[{"name": "blue"}, {"name": "green"}])
+    alone = measures(found.model_copy(update={"fleet": ()}))
+    assert fleet(found, shares=False)["blue"].failed_launches == alone.failed_launches

@@ -29,6 +29,7 @@ from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, PoolId, State
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
 from evenkeel.domain.model.values import Fault
@@ -83,7 +84,7 @@ class TestRebalance:
         before = (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks))
         house.journal.entries.clear()
         outcome = house.run()
-        assert house.journal.entries == ["load", "observe"]
+        assert house.journal.entries == ["load", "offerings", "observe"]
         assert outcome.message == "demo: nothing to write"
         assert (len(house.cluster.applied), len(house.decisions()), list(house.queue.second_looks)) == before
 
@@ -574,10 +575,10 @@ class TestNothingFeedsItself:
         house = outage(on_failure="release")
         observe = house.cluster.observe
 
-        def gitops_was_here(closely: Collection[GroupKey] = ()) -> Any:
+        def gitops_was_here(closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Any:
             if house.cluster.groups[key("a")].requested != 4:
                 house.cluster.change(key("a"), requested=4, replicas_by="argocd")
-            return observe(closely)
+            return observe(closely, buyer)
 
         house.cluster.observe = gitops_was_here  # type: ignore[method-assign]
         self.two_hours(house)
@@ -818,7 +819,7 @@ class TestOperate:
         assert answer["message"] == "pools: 1, invalid: 0; node groups that would change: 3"
         assert answer["plan"]["pools"][0]["name"] == "workers"
         assert [group["max"]["to"] for group in answer["plan"]["pools"][0]["groups"]] == [4, 4, 4]
-        assert house.journal.entries == ["load", "observe"]
+        assert house.journal.entries == ["load", "offerings", "observe"]
         json.dumps(answer)
 
     def test_pause_and_resume(self, house: House) -> None:

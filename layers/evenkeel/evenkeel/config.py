@@ -184,6 +184,8 @@ KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
+BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
+Sharing = Literal[True, False, "anonymous"]
 AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
@@ -483,10 +485,19 @@ class ClusterRecord(ClusterPolicy):
     zone_ids: dict[str, str] = {}  # AWS's ids to this account's names: {"use1-az1": "us-east-1a"}
     names: tuple[str, ...] = ()  # what AWS tags and event exporters call the cluster, besides its id
     event_accounts: tuple[AccountId, ...] = ()  # whose events about it are believed; none named: the stack's own
+    # Whether other clusters hear of a zone without machines, and who says so; "anonymous": that one does, not which.
+    # None, as they are where nobody has set them: the release before reads what this one stores.
+    share_offerings: Sharing | None = None  # None: true
+    account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
 
     def is_dry(self, default: bool) -> bool:
         """Whether nothing is written to the cluster; ``default``: what the stack says."""
         return default if self.dry_run is None else self.dry_run
+
+    @property
+    def shares_offerings(self) -> bool:
+        """Whether it hears what other clusters say of what it buys, and they hear it, by name or without."""
+        return self.share_offerings is not False
 
     @field_validator("scan_interval")
     @classmethod
@@ -553,6 +564,8 @@ class ClusterFile(ClusterPolicy, _Controls):
     zone_ids: dict[str, str] = {}
     names: tuple[str, ...] = ()
     event_accounts: tuple[AccountId, ...] = ()
+    share_offerings: Sharing | None = None
+    account: BuyingAccount | None = None
 
 
 class ImpairedZone(Strict):

@@ -16,6 +16,7 @@ from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
+from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
@@ -100,6 +101,9 @@ class GroupRecord(Strict):
     ahead: tuple[Moment, ...] = ()
     write_refused_at: Moment | None = None
     write_refused: str = ""
+    warned_requested: Count | None = None
+    warned_until: Moment | None = None
+    cleared_at: Moment | None = None
 
     def state(self) -> GroupState:
         """The same in the domain's words. A backoff without its failure began, at the latest, when it could have."""
@@ -111,6 +115,30 @@ class GroupRecord(Strict):
     @classmethod
     def of(cls, state: GroupState) -> Self:
         return cls(**vars(state))
+
+
+class WordRecord(Strict):
+    """One cluster's last failure to buy an offering."""
+
+    failed_at: Moment
+    until: Moment
+    cluster: str = ""
+
+
+class OfferingRecord(Strict):
+    """What clusters say of an offering, as it is stored. Words by API server."""
+
+    words: dict[str, WordRecord] = {}
+    delivered_at: Moment | None = None
+
+    def state(self) -> OfferingState:
+        words = {server: Word(**dict(word)) for server, word in self.words.items()}
+        return OfferingState(words=words, delivered_at=self.delivered_at)
+
+    @classmethod
+    def of(cls, state: OfferingState) -> Self:
+        words = {server: WordRecord(**vars(word)) for server, word in state.words.items()}
+        return cls(words=words, delivered_at=state.delivered_at)
 
 
 class BoundsRecord(Strict):

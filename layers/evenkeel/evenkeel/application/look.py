@@ -25,6 +25,7 @@ from evenkeel.application.ports import (
     Clock,
     Found,
     LookedAtClusters,
+    Offerings,
     Queue,
     Remaining,
     Remembered,
@@ -34,6 +35,7 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.config import ConfigError
 from evenkeel.domain.looks import Chunk, Silence, is_missed
 
@@ -47,6 +49,7 @@ class LookSummary:
     """What came of the looks of a chunk, for metrics."""
 
     alone: bool  # one cluster, and no neighbours
+    offerings: Offerings | None  # what all clusters say; None: nobody knows
     looked: list[RunSummary] = field(default_factory=list)
     asked: int = 0  # runs that were asked for
     failed: int = 0  # looks that came to nothing because of ourselves
@@ -82,7 +85,7 @@ class Look:
 
     def __call__(self, clusters: Sequence[str], remaining: Remaining) -> LookSummary:
         """Look at these clusters. What goes wrong at one of them is that one's, and delays no other."""
-        summary = LookSummary(alone=len(clusters) == 1)
+        summary = LookSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         self.together([partial(self._look_at, cluster, remaining, summary) for cluster in clusters])
         return summary
 
@@ -92,7 +95,7 @@ class Look:
 
     def _look_at(self, cluster: str, remaining: Remaining, summary: LookSummary) -> None:
         try:
-            remembered = self.store.load(cluster, consistent=False)
+            remembered = hearing(self.store.load(cluster, consistent=False), summary.offerings)
         except UnknownClusterError:
             return
         except (ConfigError, StateUnavailableError) as error:

@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.ports import Cluster, Clusters, Remaining
+from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.states import ClusterState
 
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
@@ -44,18 +46,19 @@ def observe_cluster(
         return remaining() - kept_back
 
     cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left, consistent=consistent))
-    observation = read_cluster(record.id, cluster, state)
+    observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
     kept_back = 0.0
     return cluster, observation
 
 
-def read_cluster(name: str, cluster: Cluster, state: ClusterState) -> Observation:
+def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
     """A complete look. Machines of groups that are remembered to be in trouble are looked at closely.
 
-    So that one is seen that was launched since the last failure, and runs. Raises as :func:`observe_cluster`.
+    So that one is seen that was launched since the last failure, and runs. ``buyer``: what such groups buy, and those
+    that other clusters' words may be about, is looked up too. Raises as :func:`observe_cluster`.
     """
     in_trouble = [key for key, group in state.groups.items() if group.in_trouble]
-    return contained(name, "it was read", lambda: cluster.observe(in_trouble))
+    return contained(name, "it was read", lambda: cluster.observe(in_trouble, buyer))
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:

@@ -1,7 +1,7 @@
 """What use cases need of the outside world. Adapters provide it; tests provide it in memory."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
@@ -40,6 +41,18 @@ class Versions(dict[str, int]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedOffering:
+    """What clusters say of an offering, as it was read."""
+
+    state: OfferingState
+    version: int | None  # that its next write is conditional on; None: nothing is there
+
+
+Offerings = Mapping[Offering, SharedOffering]
+"""Every offering that any cluster has a word about."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Remembered:
     """All that is stored of one cluster, from one query, with the versions it was read at."""
 
@@ -51,6 +64,7 @@ class Remembered:
     scale_requests: Mapping[str, ScaleRequestRecord]
     versions: Versions
     fencing_token: int  # of the lease
+    offerings: Offerings = field(default_factory=dict)  # as they are shared; state.offerings: what others say of them
     expired: Sequence[str] = ()  # items that count no more, by the store's names, for `Store.forget`
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
@@ -111,6 +125,15 @@ class RunStore(Protocol):
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
+
+    def offerings(self) -> Offerings:
+        """All that are in trouble: one query, as cheap as an empty answer where none is. May be a second old."""
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        """One of them as it is now."""
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        """Raises StateConflictError."""
 
     def take_lease(self, cluster: str, owner: str, seen_token: int, now: datetime, expires: datetime) -> Lease:
         """Raises LeaseHeldError while another's is running; StateConflictError if it was taken since ``seen_token``."""
@@ -173,10 +196,11 @@ class Store(RunStore, DueStore, Protocol):
 class Cluster(Protocol):
     """One cluster's machine objects."""
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """A complete look. Raises ClusterUnavailableError or AccessError, never returns half of it.
 
         ``closely``: groups whose machines are listed in any case; those of others only where a node is missing.
+        ``buyer``: what groups buy is looked up, of those in trouble and those that other clusters' words may be about.
         """
 
     def object_of(self, key: GroupKey) -> str:

@@ -69,6 +69,8 @@ class Preview:
             if state is not None and state.backoff_until is not None and self.now <= state.backoff_until:
                 until.append(state.backoff_until)
                 since.append(state.backoff_until - self.pool(pool.id).backoff.length(state.failures))
+            if state is not None and state.warned_until is not None and self.now < state.warned_until and not until:
+                until.append(state.warned_until)
         elif state is not None:
             began = {
                 State.PROBING: state.backoff_until,

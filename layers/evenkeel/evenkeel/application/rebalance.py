@@ -27,6 +27,7 @@ from evenkeel.application.looking import Eyes
 from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError
 from evenkeel.domain.looks import Chunk, Silence, after_silence, next_timer
@@ -133,6 +134,7 @@ class _Rounds:
         if self._is_silent(remembered):
             return None
         try:
+            remembered = self.remembered = hearing(remembered, read_offerings(self.ports.store))
             looked = self.ports.eyes.look(remembered, self.remaining, self.refused)
         except EvenkeelError as error:
             self._unreadable(error)

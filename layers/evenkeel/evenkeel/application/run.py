@@ -13,6 +13,7 @@ from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_restore
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.sharing import say
 from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
@@ -73,6 +74,7 @@ class Run:
         """Write what the plan says, fences first, what grows last. True: look again, what was read has changed."""
         for key, state in self.plan.states.items():
             self.run_state.save_group(key, state)
+        say(self.ports.store, self.remembered, self.plan)
         conflict = False
         try:
             wet = [pool for pool in self.plan.pools if not self._is_dry(pool)]

@@ -85,6 +85,21 @@ def _paused(facts: Facts) -> str:
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
 
 
+def _whose(template: str) -> Words:
+    """A sentence about what other clusters say, which begins with who they are."""
+
+    def words(facts: Facts) -> str:
+        names, others = _texts(facts["clusters"]), int(str(facts["others"]))
+        more = len(names) - 1 + others
+        if not names:
+            who = "another cluster" if others < 2 else f"{others} clusters"
+        else:
+            who = f"cluster {names[0]}" + (f" and {counted(more, 'other')}" if more else "")
+        return _filled(template, {**facts, "who": who})
+
+    return words
+
+
 WORDS: dict[Rule, Words] = {
     Rule.FROZEN: "frozen: {why}",
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
@@ -94,6 +109,8 @@ WORDS: dict[Rule, Words] = {
     Rule.IN_BACKOFF: "fenced: {kind} failure {failures}, in backoff until {until}",
     Rule.PROBING_AFTER_ARRIVAL: "probing: a node has come since {kind} failure {failures}, so its backoff is over",
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
+    Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
+    Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
     Rule.MOVED: _gone("moved"),
     Rule.RELEASED: _gone("released"),
@@ -118,6 +135,7 @@ WORDS: dict[Rule, Words] = {
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
+    Rule.CAUTIOUS_MAX: "max cut to {max}: a cautious zone may have one more machine on its way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from evenkeel.cli.answers import Output
 from evenkeel.cli.inputs import fail, read_text, read_yaml
-from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Run, Variant, variants_of
+from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Variant, play, runs_of, variants_of
 from evenkeel.cli.simulation.history import is_history, scenario_of
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
@@ -88,7 +88,7 @@ def _run_all(scenario: Scenario, variants: Sequence[Variant]) -> Iterator[Record
             def report_all(second: int, before: int = before) -> None:
                 report(before + second)
 
-            yield Run(scenario, variant)(report_all)
+            yield from play(runs_of(scenario, variant), report_all)
 
 
 @contextmanager

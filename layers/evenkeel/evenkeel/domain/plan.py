@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.health.observed import observe_health
+from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
@@ -77,6 +78,9 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             pool.id: pool.remembered for pool in planned if pool.remembered != state.pools.get(pool.id, PoolState())
         },
         look_at=min(moments, default=None),
+        experiences=experiences(
+            [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
+        ),
     )
 
 
@@ -114,6 +118,9 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             before = state.groups.get(group.key)
             timeout = pool.timeout_of(group)
             after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
+            if state.offerings is not None:
+                words = words_about(group, state.offerings, now, pool.backoff)
+                after = heed(group, before, after, words, now, pool.backoff)
             if after is not None and after is not before:
                 news[group.key] = after
     return news

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from evenkeel.adapters.stored import (
     GroupRecord,
+    OfferingRecord,
     PoolRecord,
     SilenceRecord,
     TimerRecord,
@@ -23,7 +24,7 @@ from evenkeel.adapters.stored import (
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import Remembered, Versions
+from evenkeel.application.ports import Remembered, SharedOffering, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -35,6 +36,7 @@ from evenkeel.config import (
 )
 from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.values import BadValueError
 
@@ -47,6 +49,10 @@ _GROUP_KEPT = timedelta(days=2)
 _CONTESTED_KEPT = timedelta(days=365)
 # EventBridge may bring an event again within a day.
 _SCALE_REQUEST_KEPT = timedelta(days=1, hours=1)
+# A word is forgotten three hours after its failure, whatever the clocks say of it by then.
+_OFFERING_KEPT = timedelta(hours=4)
+# The key of what clusters share. No cluster's own has no number sign.
+OFFERING = "OFFERING"
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 _DELETED_BY_TTL = (TIMER, SILENCE)
@@ -220,6 +226,21 @@ class Records:
         expires = max(now + _KEPT, record.at + _SCALE_REQUEST_KEPT)
         return self._of(cluster, f"GROWTH#{record.id}", record.model_dump_json(), versions, expires)
 
+    def offering(self, offering: Offering, state: OfferingState, version: int | None, now: datetime) -> Entry:
+        """Kept for as long as any of it may count."""
+        times = [word.failed_at for word in state.words.values()]
+        last = max([now, *times, *([state.delivered_at] if state.delivered_at is not None else [])])
+        text = OfferingRecord.of(state).model_dump_json(exclude_defaults=True)
+        return self._entry(OFFERING, str(offering), text, version, last + _OFFERING_KEPT)
+
+    def shared(self, sort_key: str, item: Stored, now: datetime) -> SharedOffering:
+        """An offering's item. One that is over, or that nobody can read, says nothing and may be written over."""
+        state = OfferingState()
+        if item.expires is None or now < item.expires:
+            with suppress(ConfigError):
+                state = self._read(OfferingRecord, OFFERING, sort_key, item).state()
+        return SharedOffering(state=state, version=item.version)
+
     def event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None, now: datetime) -> Entry:
         """Of interest for seconds."""
         return self._of(cluster, EVENT_LOOK, record.model_dump_json(), versions, max(now, record.at) + _KEPT)
@@ -263,6 +284,8 @@ def _versions(items: Mapping[str, Stored]) -> Versions:
 
 
 def _name(cluster: str, key: str) -> str:
+    if cluster == OFFERING:
+        return f"{OFFERING} {key}"
     return f"record of cluster {cluster}" if key == META else f"CLUSTER#{cluster} {key}"
 
 

@@ -14,6 +14,7 @@
                        ZONE#<region>/<zone>            impaired until, by source
     DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
+    OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
 
 Which shard a cluster is in follows from its id. The sparse index `due` has all records as well: who has to read them
 all does so there, and `scan` finds there what a release without shards has registered.
@@ -27,19 +28,23 @@ What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``s
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import META, Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import META, OFFERING, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import DuePage, Lease, Remembered, Versions
+from evenkeel.application.ports import DuePage, Lease, Offerings, Remembered, SharedOffering, Versions
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.values import BadValueError
 
 _DUE = "DUE"
 SHARDS = tuple("0123456789abcdef")
@@ -47,6 +52,8 @@ SHARDS = tuple("0123456789abcdef")
 _DUE_PAGE = 1000
 # DynamoDB takes keys of 2,048 bytes. No tag and no cluster is called by so long a name.
 _LONGEST_NAME = 1024
+# Of 1 MiB each, some thousand offerings: more than there are zones and machine types in trouble at one time.
+_OFFERING_PAGES = 8
 _OF_EVENTS = ("GROUP", "GROWTH", "HEARD", "ZONE")
 _Answer = TypeVar("_Answer")
 Item = dict[str, Any]
@@ -204,6 +211,35 @@ class DynamoStore:
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
+    def offerings(self) -> Offerings:
+        """One eventually consistent query: half a read unit where there is no trouble anywhere."""
+        items = self._query(
+            pages=_OFFERING_PAGES,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": OFFERING}},
+        )
+        found: dict[Offering, SharedOffering] = {}
+        for sort_key, item in _by_key(items).items():
+            shared = self._records.shared(sort_key, item, self._now())
+            if shared.state != OfferingState():
+                with suppress(BadValueError):  # a newer release's kind of offering
+                    found[Offering.read(sort_key)] = shared
+        return found
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        """One consistent read."""
+        key = {"pk": {"S": OFFERING}, "sk": {"S": str(offering)}}
+        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
+        items = _by_key([answer["Item"]] if "Item" in answer else [])
+        if str(offering) not in items:
+            return SharedOffering(state=OfferingState(), version=None)
+        return self._records.shared(str(offering), items[str(offering)], self._now())
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        entry = self._records.offering(offering, state, version, self._now())
+        request = {**self._item_of(OFFERING, entry), **_condition("version", entry)}
+        self._ask(lambda: self._client.put_item(**request))
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """What has been written since stays."""
         self._ask(
@@ -311,8 +347,11 @@ class DynamoStore:
         entry.note(versions)
 
     def _put_of(self, cluster: str, entry: Entry, **extra: Any) -> dict[str, Any]:
+        return self._item_of(_pk(cluster), entry, **extra)
+
+    def _item_of(self, pk: str, entry: Entry, **extra: Any) -> dict[str, Any]:
         item = {
-            "pk": {"S": _pk(cluster)},
+            "pk": {"S": pk},
             "sk": {"S": entry.sort_key},
             "record": {"S": entry.text},
             "version": {"N": str(entry.next_version)},
@@ -347,16 +386,18 @@ class DynamoStore:
         )
         entry.note(versions)
 
-    def _query(self, **query: Any) -> list[Item]:
+    def _query(self, pages: int | None = None, **query: Any) -> list[Item]:
+        """All pages, or so many of them."""
         items: list[Item] = []
         start: dict[str, Any] = {}
-        while True:
+        for page in count(1):
             request = {"TableName": self._table, **query, **start}
             answer = self._ask(lambda request=request: self._client.query(**request))  # type: ignore[misc]
             items += answer["Items"]
-            if "LastEvaluatedKey" not in answer:
-                return items
+            if "LastEvaluatedKey" not in answer or page == pages:
+                break
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+        return items
 
     def _ask(self, call: Callable[[], _Answer]) -> _Answer:
         try:

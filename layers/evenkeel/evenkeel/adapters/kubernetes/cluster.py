@@ -1,7 +1,7 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from evenkeel.adapters.kubernetes.node_templates import (
     needs_template,
     running_nodes,
     template_of,
+    with_offerings,
 )
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
@@ -28,6 +29,7 @@ from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
@@ -62,10 +64,11 @@ class KubernetesCluster:
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there.
 
-        ``closely`` names groups whose machines are listed in any case.
+        ``closely`` names groups whose machines are listed in any case. With a ``buyer``, what groups buy is looked up
+        where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
         skipped: list[Skipped] = []
@@ -80,7 +83,11 @@ class KubernetesCluster:
             members, others = read_groups(listing, self._policy.discoveries)
             skipped += others
             members = with_autoscaler_status(members, flavour, status)
-            members = self._with_templates(flavour, self._count_machines(flavour, members, frozenset(closely)))
+            members = self._count_machines(flavour, members, frozenset(closely))
+            asked = [] if buyer is None else [member for member in members if _is_asked(member, closely, buyer)]
+            members, sources = self._with_templates(flavour, members, asked)
+            if buyer is not None and asked:
+                members = with_offerings(members, {member.group.key for member in asked}, flavour, sources, buyer)
             self._members |= {member.group.key: member for member in members}
         if not served:
             names = ", ".join(self._policy.flavours)
@@ -180,10 +187,13 @@ class KubernetesCluster:
         """Whether a label or a rule of the record puts the group into a pool."""
         return bool(group.pool_label) or any(rule.selects(group) for rule in self._rules)
 
-    def _with_templates(self, flavour: Flavour, members: list[GroupObjects]) -> list[GroupObjects]:
-        """The groups with what is known of their nodes, for those that are empty or compared.
+    def _with_templates(
+        self, flavour: Flavour, members: list[GroupObjects], asked: Sequence[GroupObjects]
+    ) -> tuple[list[GroupObjects], NodeSources]:
+        """The groups with what is known of their nodes, for those that are empty or compared; and what was read.
 
-        Other objects are read only where an empty group does not say cpu and memory itself, or groups are compared.
+        Other objects are read only where an empty group does not say cpu and memory itself, where groups are compared,
+        or where it is asked what they buy.
         """
         similar = self._policy.discovered_pools
 
@@ -195,11 +205,10 @@ class KubernetesCluster:
         members = with_templates(NodeSources())
         compared = [member for member in members if not self._has_pool(member.group)] if similar else []
         unknown = [member for member in members if needs_template(member) and self._has_pool(member.group)]
-        templates, kinds = self._list_templates(flavour, [*compared, *unknown])
+        templates, kinds = self._list_templates(flavour, [*compared, *unknown, *asked])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
-        if not kinds and not nodes:
-            return members
-        return with_templates(NodeSources(templates=templates, kinds=kinds, nodes=nodes))
+        sources = NodeSources(templates=templates, kinds=kinds, nodes=nodes)
+        return with_templates(sources) if kinds or nodes else members, sources
 
     def _list_templates(
         self, flavour: Flavour, groups: Iterable[GroupObjects]
@@ -423,6 +432,11 @@ class KubernetesCluster:
         body.setdefault("metadata", {})["resourceVersion"] = _resource_version(item)
         answer = self._api.patch(f"{_path(kind, version, namespace)}/{quote(name)}", body, self._remaining)
         self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+
+
+def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
+    group = member.group
+    return group.key in closely or bool(group.refused_machines) or buyer.is_concerned(group.zone)
 
 
 def _mark_of(flavour: Flavour, machine: Object) -> Any:

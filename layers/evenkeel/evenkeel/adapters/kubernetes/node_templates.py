@@ -21,6 +21,7 @@ from evenkeel.adapters.kubernetes.objects import Object, Reading, entries_of, ge
 from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.membership.templates import merged, read_labels, read_taints
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.offerings import Buyer, Offering
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate, Taint
 from evenkeel.domain.model.values import Fault, shown
@@ -28,6 +29,8 @@ from evenkeel.domain.model.values import Fault, shown
 # What Cluster Autoscaler reads of a group's nodes (cloudprovider/clusterapi/clusterapi_utils.go:35-44).
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 
+# Of AWS's cloud controller manager: the name of a zone that is the same in every account.
+_ZONE_ID_LABEL = "topology.k8s.aws/zone-id"
 # Enough to mend an annotation by; one can hold a hundred thousand entries.
 _NOTES_EACH = 3
 # What Cluster Autoscaler takes where nobody says (clusterapi_nodegroup.go, buildGenericLabels; defaultMaxPods).
@@ -71,10 +74,7 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
     group = replace(member.group, notes=tuple(dict.fromkeys((*member.group.notes, *reading.notes))))
     member = replace(member, group=group)
     reference = template_of(flavour, member.scalable)
-    source = None
-    if reference is not None:
-        key = (reference.kind.group, reference.kind.kind, group.key.namespace, reference.name)
-        source = sources.templates.get(key)
+    source = _source_of(member, flavour, sources)
     node = sources.nodes.get(group.key)
     if node is not None:
         template = merged(template, _of_node(node, reading))
@@ -100,6 +100,37 @@ def described(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> G
         invisible_at_zero=unseen,
     )
     return replace(member, group=group)
+
+
+def with_offerings(
+    members: Iterable[GroupObjects], asked: Collection[GroupKey], flavour: Flavour, sources: NodeSources, buyer: Buyer
+) -> list[GroupObjects]:
+    """The groups, with what those buy of which it is asked, as far as it is fully known."""
+    return [
+        replace(member, group=replace(member.group, offering=_offering(member, flavour, sources, buyer)))
+        if member.group.key in asked
+        else member
+        for member in members
+    ]
+
+
+def _offering(member: GroupObjects, flavour: Flavour, sources: NodeSources, buyer: Buyer) -> Offering | None:
+    said_by: Object | None = member.scalable
+    if flavour.node_template is not None:
+        said_by = _source_of(member, flavour, sources)
+    bought = None if said_by is None else flavour.bought(said_by)
+    node = sources.nodes.get(member.group.key)
+    zone_id = None if node is None else string_map(get_path(node, ("metadata", "labels"))).get(_ZONE_ID_LABEL)
+    return buyer.offering(bought, member.group.zone, zone_id)
+
+
+def _source_of(member: GroupObjects, flavour: Flavour, sources: NodeSources) -> Object | None:
+    """The object that the scalable refers to, where it was read."""
+    reference = template_of(flavour, member.scalable)
+    if reference is None:
+        return None
+    key = (reference.kind.group, reference.kind.kind, member.group.key.namespace, reference.name)
+    return sources.templates.get(key)
 
 
 def _annotated(scalable: Object, flavour: Flavour, reading: Reading) -> NodeTemplate:

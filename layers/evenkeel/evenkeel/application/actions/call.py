@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, preview_of
+from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.config import ClusterRecord, ControlRecord, read_model
 from evenkeel.domain.model.values import shown
 
@@ -68,7 +69,7 @@ class Call:
 
     def load(self) -> Remembered:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        return self.store.load(self.cluster)
+        return hearing(self.store.load(self.cluster), read_offerings(self.store))
 
     def preview(self) -> Preview:
         """Raises AccessError and ClusterUnavailableError too."""

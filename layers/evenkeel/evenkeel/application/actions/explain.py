@@ -74,7 +74,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ZERO_WHILE_FENCED,
             *(rule for rule in Rule if rule.name.startswith("HEADROOM_")),
         ),
-        "fence": (Rule.FENCE, Rule.PROBE),
+        "fence": (Rule.FENCE, Rule.PROBE, Rule.CAUTIOUS_MAX),
         "safety pass": (
             Rule.WORKER_SHARE,
             Rule.ZONE_MAX,
@@ -251,6 +251,8 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
     group, obstacles = plan.group, []
     if plan.state is State.FENCED:
         obstacles.append("it is fenced" if until is None else f"its fence ends at {rfc3339(until)}")
+    if plan.is_cautious:
+        obstacles.append("other clusters could not get what it buys, so it tries one machine first")
     requested = sum(plan.requested for plan in pool.groups)
     if pool.valid and pool.max is not None and requested >= pool.max:
         obstacles.append(_pool_is_full(pool, requested, pool.max))

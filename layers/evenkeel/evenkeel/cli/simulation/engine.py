@@ -1,13 +1,13 @@
 """One run of a scenario: everything that happens, second by second of virtual time, as a timeline."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
-from evenkeel.cli.simulation.evenkeel import Decision, Evenkeel, record_of
-from evenkeel.cli.simulation.scenario import GroupSpan, Scenario, spans_where
-from evenkeel.cli.simulation.world import Agenda, Demands, Group, Turn, World
+from evenkeel.cli.simulation.evenkeel import CLUSTER, Decision, Evenkeel, SharedTable, record_of
+from evenkeel.cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
+from evenkeel.cli.simulation.world import Agenda, Cloud, Demands, Group, Turn, World
 from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
@@ -84,31 +84,78 @@ def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     return [variant for variant in variants if variant.name == name]
 
 
-class Run:
-    """A scenario on its way through time."""
+class Stage:
+    """What the clusters of a scenario share: time, the cloud, and what they say of it to one another."""
 
-    def __init__(self, scenario: Scenario, variant: Variant) -> None:
+    def __init__(self, scenario: Scenario) -> None:
+        self.agenda = Agenda()
+        self.cloud = Cloud(scenario)
+        self.table = SharedTable()
+
+
+def play(runs: Sequence["Run"], progress: Callable[[int], None] = lambda _: None) -> list[Record]:
+    """Clusters on one stage, from the first second to the last."""
+    agenda, duration = runs[0].agenda, runs[0].scenario.duration
+    for run in runs:
+        run.fill_agenda()
+    while (second := agenda.next_second()) is not None and second <= duration:
+        for run in runs:
+            run.world.now = second
+        progress(second)
+        while agenda.next_second() == second:
+            agenda.take()()
+        for run in runs:
+            run.notice()
+    return [run.record() for run in runs]
+
+
+def runs_of(scenario: Scenario, variant: Variant) -> list["Run"]:
+    """One run; of a fleet one for each cluster, by its name."""
+    if not scenario.fleet:
+        return [Run(scenario, variant)]
+    stage = Stage(scenario)
+    return [
+        Run(scenario.of_cluster(i), replace(variant, name=f"{variant.name} {cluster.name}"), stage, cluster)
+        for i, cluster in enumerate(scenario.fleet)
+    ]
+
+
+class Run:
+    """One cluster of a scenario on its way through time."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        variant: Variant,
+        stage: "Stage | None" = None,
+        cluster: ClusterSetup | None = None,
+    ) -> None:
+        stage = stage or Stage(scenario)
         self.scenario = scenario
         self.variant = variant
-        self.agenda = Agenda()
-        self.world = World(scenario, self.agenda)
+        self.agenda = stage.agenda
+        self.world = World(scenario, self.agenda, stage.cloud)
         self.world.refused = self._refused
         self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
-        record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler)
-        self.evenkeel = Evenkeel(self.world, record, self._look_in)
+        self._lies = cluster.lies if cluster else ()
+        name = cluster.name if cluster else CLUSTER
+        record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler, cluster=name)
+        self.evenkeel = Evenkeel(self.world, record, self._look_in, stage.table)
         self.snapshots: list[Snapshot] = []
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """From the first second to the last; ``progress`` is told each second in which something happens."""
-        self._fill_agenda()
-        while (second := self.agenda.next_second()) is not None and second <= self.scenario.duration:
-            self.world.now = second
-            progress(second)
-            while self.agenda.next_second() == second:
-                self.agenda.take()()
-            if self.world.changed:
-                self.world.changed = False
-                self._take_snapshot()
+        (record,) = play([self], progress)
+        return record
+
+    def notice(self) -> None:
+        """Take down what has changed."""
+        if self.world.changed:
+            self.world.changed = False
+            self._take_snapshot()
+
+    def record(self) -> Record:
+        """What has become of it so far."""
         return Record(
             scenario=self.scenario,
             variant=self.variant,
@@ -118,7 +165,8 @@ class Run:
             patches=self.evenkeel.patches,
         )
 
-    def _fill_agenda(self) -> None:
+    def fill_agenda(self) -> None:
+        """Enter what is known to happen."""
         enter = self.agenda.enter
         for demand in self.scenario.demand:
             pool = self.scenario.pool_named(demand.pool).name
@@ -135,6 +183,8 @@ class Run:
             enter(0, Turn.WORLD, self._scan)  # Evenkeel has been there before the scenario begins
             for fence in self.scenario.fences:
                 enter(fence.start, Turn.EVENT, partial(self._fence, fence.zone, fence.until))
+            for lie in self._lies:
+                enter(lie.at, Turn.EVENT, partial(self._lie, lie))
 
     # What happens on the agenda
 
@@ -147,7 +197,7 @@ class Run:
             for group in self.world.of_pool[pool.name]:
                 group.pool_min = min(pool.max, max(pool.min, self.world.wanted(pool.name)))
 
-    def _group_of(self, span: GroupSpan) -> Group:
+    def _group_of(self, span: GroupSpan | Lie) -> Group:
         pool = self.scenario.pool_named(span.pool).name
         return next(group for group in self.world.of_pool[pool] if group.zone == span.zone)
 
@@ -172,6 +222,11 @@ class Run:
     def _fence(self, zone: str, until: int) -> None:
         self.evenkeel.fence_zone(zone, until)
         self._look_in(0)
+
+    def _lie(self, lie: Lie) -> None:
+        group = self._group_of(lie)
+        refusal = self.world.zones[group.zone].failure
+        self._record_failure(group, MachineFailure(code=refusal.code, message=refusal.message, at=self.world.time))
 
     def _refused(self, group: Group, failure: MachineFailure) -> None:
         if self.variant.evenkeel:

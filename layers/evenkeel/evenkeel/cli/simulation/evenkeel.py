@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import Found, Lease, Remaining, Remembered, Versions
+from evenkeel.application.ports import Found, Lease, Offerings, Remaining, Remembered, SharedOffering, Versions
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
@@ -21,13 +21,14 @@ from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Chunk, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.replicas.deletion import deletion_candidates
 from evenkeel.domain.writes import Patch
 
-_CLUSTER = "simulated"
+CLUSTER = "simulated"
 _PLENTY = 60.0  # seconds: no run is short of time
 
 
@@ -40,13 +41,16 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool) -> ClusterRecord:
+def record_of(
+    scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, cluster: str = CLUSTER
+) -> ClusterRecord:
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
     return ClusterRecord(
-        id=_CLUSTER,
+        id=cluster,
         flavours=("cluster-api",),
-        access=KubeconfigAccess(kind="kubeconfig", secret=_CLUSTER),
+        access=KubeconfigAccess(kind="kubeconfig", secret=cluster),
         dry_run=False,
+        share_offerings=scenario.evenkeel.share_offerings,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
@@ -63,11 +67,19 @@ def record_of(scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool
 
 
 @dataclass
+class SharedTable:
+    """What the clusters of a fleet say of what they buy. They have one run at a time."""
+
+    states: dict[Offering, OfferingState] = field(default_factory=dict)
+
+
+@dataclass
 class _Table:
     """The table of a cluster that has one run at a time: nothing is ever written by somebody else meanwhile."""
 
     record: ClusterRecord
     world: World
+    shared: SharedTable
     groups: dict[GroupKey, GroupState] = field(default_factory=dict)
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
@@ -105,6 +117,15 @@ class _Table:
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
+    def offerings(self) -> Offerings:
+        return {offering: self.offering(offering) for offering in self.shared.states}
+
+    def offering(self, offering: Offering) -> SharedOffering:
+        return SharedOffering(state=self.shared.states.get(offering, OfferingState()), version=None)
+
+    def save_offering(self, offering: Offering, state: OfferingState, version: int | None) -> None:
+        self.shared.states[offering] = state
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """There is nothing to forget."""
 
@@ -131,7 +152,7 @@ class _Cluster:
     world: World
     groups: dict[GroupKey, Group]
 
-    def observe(self, closely: Collection[GroupKey] = ()) -> Observation:
+    def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
 
     def object_of(self, key: GroupKey) -> str:
@@ -175,10 +196,12 @@ class _Cluster:
 class Evenkeel:
     """The run with ports of its own. ``look_again`` asks for a look after so many seconds."""
 
-    def __init__(self, world: World, record: ClusterRecord, look_again: Callable[[int], None]) -> None:
+    def __init__(
+        self, world: World, record: ClusterRecord, look_again: Callable[[int], None], shared: SharedTable
+    ) -> None:
         self.patches = 0
         self._world = world
-        self._table = _Table(record, world)
+        self._table = _Table(record, world, shared)
         self._backoff = record.policy().backoff
         self._groups = {group.key: group for group in world.groups}
         self._look_again = look_again
@@ -216,7 +239,7 @@ class Evenkeel:
 
     def look(self) -> Plan:
         """One run: observe, plan, write, remember."""
-        summary = self._rebalance(_CLUSTER, "a look", lambda: _PLENTY)
+        summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
         for pool in summary.plan.pools:

@@ -211,6 +211,23 @@ class EvenkeelSetup(_Entry):
     scan_interval: Annotated[Positive, Field(ge=15, le=3600)] = 60
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = 900
+    share_offerings: Annotated[bool, Field(strict=True)] = True  # whether the clusters of a fleet hear of one another
+
+
+class Lie(_Entry):
+    """A cluster says that it got no machine, where nothing was refused."""
+
+    at: Duration
+    pool: Name | None = None
+    zone: Name
+
+
+class ClusterSetup(_Entry):
+    """One cluster of a fleet: pools and demand of the scenario, its own groups, and the zones of all."""
+
+    name: Name
+    later: Duration = 0  # what its pods want changes so much later
+    lies: tuple[Lie, ...] = ()
 
 
 class Scenario(_Entry):
@@ -230,6 +247,22 @@ class Scenario(_Entry):
     fences: tuple[Fence, ...] = ()
     frozen: tuple[GroupSpan, ...] = ()
     bad_bounds: tuple[GroupSpan, ...] = ()  # somebody writes bounds that nobody can read
+    fleet: tuple[ClusterSetup, ...] = Field(default=(), max_length=50)  # none: one cluster
+
+    def of_cluster(self, index: int) -> Self:
+        """The part of one cluster of the fleet."""
+        later = self.fleet[index].later
+        demand = tuple(
+            entry.model_copy(
+                update={
+                    "nodes": tuple(
+                        step.model_copy(update={"at": step.at + later if step.at else 0}) for step in entry.nodes
+                    )
+                }
+            )
+            for entry in self.demand
+        )
+        return self.model_copy(update={"demand": demand, "seed": self.seed + index})
 
     def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
         """The names of a pool's zones, sorted, as the pool's shares are dealt out."""
@@ -250,7 +283,7 @@ class Scenario(_Entry):
 def read_scenario(data: object, where: str) -> Scenario:
     """Raises ConfigError: one line per bad value, with the nearest valid name where one is close."""
     scenario = read_model(Scenario, data, where)
-    faults = [f"{where}: {fault}" for fault in _unknown_names(scenario)]
+    faults = [f"{where}: {fault}" for fault in (*_unknown_names(scenario), *_unknown_in_fleet(scenario))]
     if faults:
         raise ConfigError(faults)
     return scenario
@@ -260,7 +293,8 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     """What refers to zones and pools that are not there, and names that are given twice."""
     zones = [zone.name for zone in scenario.zones]
     pools = [pool.name for pool in scenario.pools]
-    for field, names in (("zones", zones), ("pools", pools)):
+    fleet = [cluster.name for cluster in scenario.fleet]
+    for field, names in (("zones", zones), ("pools", pools), ("fleet", fleet)):
         for i, name in enumerate(names):
             if name in names[:i]:
                 yield f"{field}.{i}.name is {shown(name)}: given twice"
@@ -284,6 +318,12 @@ def _unknown_names(scenario: Scenario) -> Iterator[str]:
     for field, field_spans in spans:
         for i, span in enumerate(field_spans):
             yield from _no_such_group(scenario, f"{field}.{i}", span.pool, span.zone)
+
+
+def _unknown_in_fleet(scenario: Scenario) -> Iterator[str]:
+    for i, cluster in enumerate(scenario.fleet):
+        for j, lie in enumerate(cluster.lies):
+            yield from _no_such_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
 
 
 def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:

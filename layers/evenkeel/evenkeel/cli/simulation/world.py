@@ -18,6 +18,7 @@ from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
+from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.values import Fault
 
@@ -103,10 +104,18 @@ class Group:
         return [machine for machine in self.machines if machine.node]
 
 
+class Cloud:
+    """Where all clusters get their machines, by zone."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.given = dict.fromkeys([zone.name for zone in scenario.zones], 0)
+        self.launches = dict(self.given)
+
+
 class World:
     """Zones, groups and demand. ``refused`` is called with each launch that fails and is reported."""
 
-    def __init__(self, scenario: Scenario, agenda: Agenda) -> None:
+    def __init__(self, scenario: Scenario, agenda: Agenda, cloud: Cloud | None = None) -> None:
         self.scenario = scenario
         self.agenda = agenda
         self.now = 0
@@ -115,8 +124,8 @@ class World:
         self.changed = True
         self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
         self.zones = {zone.name: zone for zone in scenario.zones}
-        self._machines_given = dict.fromkeys(self.zones, 0)
-        self._launches = dict.fromkeys(self.zones, 0)
+        cloud = cloud or Cloud(scenario)
+        self._machines_given, self._launches = cloud.given, cloud.launches
         self._numbers = count(1)
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
         self.groups.sort(key=lambda group: group.key)
@@ -245,6 +254,7 @@ class World:
             kind="MachineDeployment",
             pool_label=group.pool,
             zone=group.zone,
+            offering=Offering("simulated", "simulated", group.zone, group.pool, "on-demand"),
             requested=group.requested,
             running=group.running,
             machines=None

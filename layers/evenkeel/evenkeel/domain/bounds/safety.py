@@ -40,6 +40,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
         if draft.state is State.PROBING and group.fencing_enabled and maximum > draft.requested + draft.probe:
             maximum = draft.requested + draft.probe
             draft.because(Rule.PROBE, max=maximum)
+    if draft.cautious_max is not None and maximum > max(draft.cautious_max, draft.requested):
+        maximum = max(draft.cautious_max, draft.requested)
+        draft.because(Rule.CAUTIOUS_MAX, max=maximum)
     if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
         maximum = max(group.worker_range.max, draft.requested)
         draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)

@@ -61,6 +61,13 @@ _PATTERNS = (
     ),
 )
 
+# Of the failures above that another zone helps against, those that other buyers of the same machines do not share: the
+# group's own subnet, its reservation, its price, its disks.
+_OWN_AFFAIR = (
+    r"InsufficientFreeAddresses|InsufficientSubnet|not enough free addresses in subnet|IpNotEnough"
+    r"|ReservationCapacityExceeded|SpotMaxPriceTooLow|VolumeTypeNotAvailableInZone|HostRequirements"
+)
+
 # OpenShift folds every 4xx answer of EC2 into InvalidConfiguration, a quota's too
 # (machine-api-provider-aws pkg/actuators/machine/instances.go:552-579).
 _FOLDED = {
@@ -91,6 +98,11 @@ def classify(code: str, message: str = "") -> FailureClass:
 def class_of(failure: MachineFailure) -> FailureClass:
     """The class of a failure that a machine's status tells, or the autoscaler's."""
     return classify(failure.code, failure.message)
+
+
+def is_own_affair(message: str) -> bool:
+    """Whether a capacity failure says nothing to others who buy the same machines in the same zone."""
+    return re.search(_OWN_AFFAIR, message[:4096], re.IGNORECASE) is not None
 
 
 # How a cloud provider of Cluster Autoscaler refuses an order beyond the bounds (clusterapi_unstructured.go, SetSize).

@@ -7,9 +7,11 @@ from datetime import datetime
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.health.observed import CONTEST_REVERTS
+from evenkeel.domain.health.offerings import words_about
 from evenkeel.domain.model.drafts import Draft
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.offerings import Word
 from evenkeel.domain.model.pools import AnyPool, tie_of
 from evenkeel.domain.model.reasons import Fact, Rule
 from evenkeel.domain.model.states import ClusterState, GroupState
@@ -22,42 +24,77 @@ class _Health:
     group: NodeGroup
     state: GroupState | None
     impaired_until: datetime | None  # of its zone; None: the zone is well
+    own: State  # by itself, whatever becomes of the pool's other groups
+    words: Sequence[Word] = ()  # of other clusters, about what it buys
 
     @property
     def is_contested(self) -> bool:
         """Whether somebody keeps putting our bounds back."""
-        return self.state is not None and self.state.contested_since is not None and not self.state.contested_replicas
+        return _is_contested(self.state)
+
+    @property
+    def warned_requested(self) -> int | None:
+        """What it requested when other clusters' words made it cautious; None: they did not, or there is worse."""
+        if self.state is None or self.own is not State.HEALTHY or not self.group.fencing_enabled:
+            return None
+        return self.state.warned_requested
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether it is well, nobody says otherwise, and neither operator nor owner holds it where it is."""
+        group = self.group
+        caps = (group.zone_max, None if group.worker_range is None else group.worker_range.max)
+        has_room = all(cap is None or cap > group.requested for cap in caps)
+        return self.own is State.HEALTHY and self.warned_requested is None and has_room
+
+    def is_fenced_by_others(self, now: datetime) -> bool:
+        """Whether so many could not buy what it buys that it does not try either, where another group can grow."""
+        until = None if self.state is None or self.warned_requested is None else self.state.warned_until
+        return until is not None and now < until
 
 
 def assess(pool: AnyPool, state: ClusterState, now: datetime) -> list[Draft]:
     """A draft for each group of the pool, as it stands, with its state and the reasons for that."""
     name = str(pool.id)
-    healths = [_health(group, state, now) for group in pool.groups]
-    states = _states(pool, healths, now)
+    healths = [_health(pool, group, state, now) for group in pool.groups]
+    states = _states(healths, now)
     return [
         _draft(pool, health, group_state, tie_of(name, health.group), now)
         for health, group_state in zip(healths, states, strict=True)
     ]
 
 
-def _health(group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
-    impaired = state.zones.get(group.zone or "")
-    return _Health(group, state.groups.get(group.key), impaired if impaired is not None and now < impaired else None)
+def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime) -> _Health:
+    remembered, impaired_until = state.groups.get(group.key), state.zones.get(group.zone or "")
+    if impaired_until is not None and impaired_until <= now:
+        impaired_until = None
+    is_frozen = group.frozen_because is not None or _is_contested(remembered)
+    own = State.FROZEN if is_frozen else state_at(remembered, now, impaired_until, pool.backoff)
+    words = words_about(group, state.offerings or {}, now, pool.backoff)
+    return _Health(group, remembered, impaired_until, own, words)
 
 
-def _states(pool: AnyPool, healths: Sequence[_Health], now: datetime) -> list[State]:
-    """Where no group is healthy, a fenced one is tried to which a node has come.
+def _is_contested(state: GroupState | None) -> bool:
+    return state is not None and state.contested_since is not None and not state.contested_replicas
 
-    So a hiccup that all zones had at once is over as soon as one delivers; a trial that fails fences it anew, and only
-    another node that comes gives it another.
+
+def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
+    """Of each by itself, with two exceptions.
+
+    Where no group is healthy, a fenced one is tried to which a node has come. So a hiccup that all zones had at once is
+    over as soon as one delivers; a trial that fails fences it anew, and only another node that comes gives it another.
+
+    Where another group can grow, one is fenced that several clusters say cannot.
     """
-    states = [
-        State.FROZEN
-        if health.group.frozen_because is not None or health.is_contested
-        else state_at(health.state, now, health.impaired_until, pool.backoff)
-        for health in healths
-    ]
-    if State.HEALTHY in states or State.FENCED not in states:
+    states = [health.own for health in healths]
+    if State.HEALTHY in states:
+        if not any(health.can_grow for health in healths):
+            return states
+        return [
+            State.FENCED if health.is_fenced_by_others(now) else state
+            for health, state in zip(healths, states, strict=True)
+        ]
+    if State.FENCED not in states:
         return states
     return [
         State.PROBING if state is State.FENCED and _may_be_tried(health) else state
@@ -86,7 +123,13 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
     )
-    if state is State.FENCED:
+    if health.warned_requested is not None and remembered is not None:
+        if state is State.FENCED:
+            # Nothing of its own has failed: whatever it has ordered is on its way.
+            draft.moves_elsewhere, draft.coming, draft.fence_ends = True, group.waiting, remembered.warned_until
+        else:
+            draft.cautious_max = health.warned_requested + 1
+    elif state is State.FENCED:
         ends = (remembered.backoff_until if remembered is not None else None, health.impaired_until)
         draft.fence_ends = max((end for end in ends if end is not None and end > now), default=None)
         is_answer = group.published is not None and group.published.state is State.FENCED
@@ -105,7 +148,13 @@ def _held(group: NodeGroup) -> int:
 def _explain(draft: Draft, health: _Health, now: datetime) -> None:
     """Why a group is not healthy, and whether its replicas are left to somebody else."""
     state, group = health.state, health.group
-    if draft.state is State.FROZEN and group.frozen_because is not None:
+    if health.warned_requested is not None and state is not None:
+        words = {"offering": str(group.offering), **_whose(health.words)}
+        if draft.state is State.FENCED:
+            draft.because(Rule.FENCED_BY_OTHERS, **words, until=state.warned_until)
+        else:
+            draft.because(Rule.CAUTIOUS, **words)
+    elif draft.state is State.FROZEN and group.frozen_because is not None:
         draft.because(Rule.FROZEN, why=group.frozen_because)
     elif draft.state is State.FROZEN and state is not None:
         draft.because(Rule.CONTESTED_BOUNDS, by=state.contested_by, times=CONTEST_REVERTS)
@@ -121,3 +170,9 @@ def _explain(draft: Draft, health: _Health, now: datetime) -> None:
             draft.because(Rule.PROBING_AFTER_BACKOFF, **failure)
     if state is not None and state.contested_replicas and group.frozen_because is None:
         draft.because(Rule.CONTESTED_REPLICAS, by=state.contested_by, times=CONTEST_REVERTS)
+
+
+def _whose(words: Sequence[Word]) -> dict[str, Fact]:
+    """Who says so: the names of clusters that may be named, and how many others there are."""
+    names = sorted({word.cluster for word in words if word.cluster})
+    return {"clusters": tuple(names), "others": sum(not word.cluster for word in words)}

@@ -27,6 +27,9 @@ class Draft:
     held: int = 0  # machines without a node that say themselves that another zone would fail the same way
     replicas_are_ours: bool = True  # False: somebody keeps putting them back
     contested: bool = False  # somebody keeps putting back what we write
+    cautious_max: int | None = (
+        None  # where other clusters could not buy the same: one more than stood when they said so
+    )
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
@@ -48,7 +51,7 @@ class Draft:
 
     @property
     def room(self) -> int:
-        """How far the group may be raised: the operator's cap, and what the owner of the replicas lets stand."""
+        """How far the group may be raised: the operator's cap, the owner of the replicas', other clusters' words."""
         if not self.replicas_are_ours:
             return 0
         cap = self.cap
@@ -63,9 +66,9 @@ class Draft:
 
     @property
     def cap(self) -> int | None:
-        """The most that the operator and the owner of the replicas let it grow to; None: they do not say."""
+        """The most that the operator, the owner of the replicas and other clusters' words let it grow to; None: any."""
         share = None if self.group.worker_range is None else self.group.worker_range.max
-        caps = [cap for cap in (self.group.zone_max, share) if cap is not None]
+        caps = [cap for cap in (self.group.zone_max, share, self.cautious_max) if cap is not None]
         return min(caps, default=None)
 
     @property

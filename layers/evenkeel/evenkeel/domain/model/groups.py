@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
@@ -175,6 +176,7 @@ class NodeGroup:
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
     frozen_because: Reason | None = None
+    offering: Offering | None = None  # what it buys; None: not looked up, or not fully known
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
     template_faults: tuple[Fault, ...] = ()  # what is said of its nodes and cannot be read
     closed_because: Reason | None = None  # at zero, and no cpu and memory known: which annotation would open it

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.states import GroupState, PoolState
 
 
@@ -35,6 +36,11 @@ class GroupPlan:
     def changes(self) -> bool:
         """Whether anything would be written to this group."""
         return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
+
+    @property
+    def is_cautious(self) -> bool:
+        """Whether other clusters' words keep it at one machine more."""
+        return any(reason.rule is Rule.CAUTIOUS for reason in self.reasons)
 
     @property
     def lowers_requested(self) -> bool:
@@ -99,7 +105,9 @@ class PoolPlan:
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
             "trouble": [
-                [str(plan.group.key), plan.state] for plan in self.groups if plan.state in (State.FENCED, State.PROBING)
+                [str(plan.group.key), "cautious" if plan.is_cautious else plan.state]
+                for plan in self.groups
+                if plan.state in (State.FENCED, State.PROBING) or plan.is_cautious
             ],
             "changes": []
             if applied
@@ -134,6 +142,7 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()  # growth on request that no pool takes
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
+    experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

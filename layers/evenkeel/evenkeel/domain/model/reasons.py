@@ -40,6 +40,8 @@ class Rule(StrEnum):
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
+    FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
+    CAUTIOUS = "cautious", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
     MOVED = "moved", Topic.REQUESTED
@@ -64,6 +66,7 @@ class Rule(StrEnum):
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
+    CAUTIOUS_MAX = "cautious-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX

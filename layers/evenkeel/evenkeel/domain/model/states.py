@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
+from evenkeel.domain.model.offerings import Offering, OfferingState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,10 @@ class GroupState:
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+    # What other clusters' failures mean for it; none of it is a failure of its own (domain/health/offerings.py)
+    warned_requested: int | None = None  # requested when the warning that lasts began, or less since; None: none lasts
+    warned_until: datetime | None = None  # the end of the fence that came with it
+    cleared_at: datetime | None = None  # when a machine last came in spite of a warning
 
     @property
     def is_frozen(self) -> bool:
@@ -120,3 +125,5 @@ class ClusterState:
     pools: Mapping[PoolId, PoolState] = field(default_factory=dict)
     zones: Mapping[str, datetime] = field(default_factory=dict)  # zone -> impaired until
     scale_requests: tuple[ScaleRequest, ...] = ()  # asked for and not begun
+    # What other clusters say of what they buy; None: nobody knows just now, so every warning stays as it is.
+    offerings: Mapping[Offering, OfferingState] | None = field(default_factory=dict)

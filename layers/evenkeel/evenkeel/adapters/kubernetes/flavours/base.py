@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
+from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -81,6 +82,8 @@ class Flavour:
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
     node_template: NodeTemplateSource | None = None
+    # What a group buys: from the object of node_template, or where the flavour has none from the scalable itself.
+    bought: Callable[[Object], Bought | None]
     node_labels: Path  # labels that its nodes get
     # Only those of these domains, and with a leading dot of those below as well; none named: all.
     node_label_domains: tuple[str, ...] = ()

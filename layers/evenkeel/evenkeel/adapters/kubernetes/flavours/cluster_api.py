@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.kubernetes.amounts import read_resources
+from evenkeel.adapters.kubernetes.bought import by_infrastructure_template
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     OS_LABEL,
@@ -146,6 +147,7 @@ CLUSTER_API = Flavour(
         holds=_is_template,
         read=_node_template,
     ),
+    bought=by_infrastructure_template,
     node_labels=TEMPLATE_LABELS,
     # What Cluster API carries over to nodes (internal/util/managed labels, GetManagedLabels).
     node_label_domains=("node-role.kubernetes.io", ".node-restriction.kubernetes.io", ".node.cluster.x-k8s.io"),

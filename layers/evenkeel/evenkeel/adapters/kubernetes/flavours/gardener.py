@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.adapters.kubernetes.amounts import read_resources
+from evenkeel.adapters.kubernetes.bought import by_machine_class
 from evenkeel.adapters.kubernetes.flavours.base import (
     ARCH_LABEL,
     NVIDIA_GPU,
@@ -166,6 +167,7 @@ GARDENER = Flavour(
         ),
         read=_node_template,
     ),
+    bought=by_machine_class,
     node_labels=_NODE_LABELS,
     node_taints=("spec", "template", "spec", "nodeTemplate", "spec", "taints"),
     gpu=NVIDIA_GPU,

@@ -4,6 +4,7 @@ from datetime import datetime
 from fractions import Fraction
 
 from evenkeel.adapters.kubernetes.amounts import read_amount, read_pieces
+from evenkeel.adapters.kubernetes.bought import by_provider_spec
 from evenkeel.adapters.kubernetes.flavours.base import (
     NVIDIA_GPU,
     TEMPLATE_LABELS,
@@ -94,6 +95,7 @@ OPENSHIFT = Flavour(
     failure=_failure,
     provision_timeout=f"{_MAPI}/autoscaling-options-maxnodeprovisiontime",
     status_name="{kind}/{namespace}/{name}",
+    bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
     node_labels=_NODE_LABELS,
     # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
     older_capacity={

@@ -1,0 +1,132 @@
+"""What clusters buy, and what they say of it to one another.
+
+An *offering* is what a capacity failure is about: a machine type of a provider in one zone, on demand or spot. A *word*
+is one cluster's last failure to buy it. Who says it is the API server, not the name of a record: one server that is
+registered twice, or renamed, has one voice.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Self
+
+from evenkeel.domain.model.values import BadValueError, shown
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_PARTS = 5  # and one more where the zone is an account's
+
+
+@dataclass(frozen=True, order=True)
+class Offering:
+    """What is bought, by names that mean the same to every cluster. ``zone`` may have its account before a slash."""
+
+    provider: str
+    region: str
+    zone: str
+    machine_type: str
+    capacity_type: str  # on-demand or spot
+
+    def __post_init__(self) -> None:
+        *account, zone = self.zone.split("/", 1)
+        for part in (self.provider, self.region, *account, zone, self.machine_type, self.capacity_type):
+            if not _PART.fullmatch(part):
+                raise BadValueError(f"{shown(part)} is no part of an offering's name")
+
+    def __str__(self) -> str:
+        return "/".join((self.provider, self.region, self.zone, self.machine_type, self.capacity_type))
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """From ``<provider>/<region>/<zone id, or account/zone>/<machine type>/<capacity type>``.
+
+        Raises BadValueError.
+        """
+        parts = text.split("/")
+        if len(parts) not in (_PARTS, _PARTS + 1):
+            raise BadValueError("an offering is written <provider>/<region>/<zone>/<machine type>/<capacity type>")
+        return cls(parts[0], parts[1], "/".join(parts[2:-2]), parts[-2], parts[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bought:
+    """What a node group buys, as its machine API states it. An empty name: nobody says."""
+
+    provider: str
+    region: str
+    machine_type: str
+    capacity_type: str = "on-demand"
+
+
+# The zones of these have one name for everybody; those of the others are the account's own.
+_SAME_FOR_ALL = frozenset({"gcp"})
+
+
+# How the names of zones begin with the region's: us-east-1a, us-west-2-lax-1a; europe-west3-a.
+_REGIONS = {
+    "aws": re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII),
+    "gcp": re.compile(r"[a-z]+-[a-z]+[0-9]+", re.ASCII),
+}
+
+
+def _region_of(provider: str, zone: str) -> str:
+    match = _REGIONS[provider].match(zone) if provider in _REGIONS else None
+    return match[0] if match else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buyer:
+    """What tells the zones of one cluster apart from zones of the same name elsewhere, and where trouble is."""
+
+    account: str | None  # None: not known
+    zone_ids: Mapping[str, str] = field(default_factory=dict)  # the account's name of a zone -> the provider's id
+    troubled: frozenset[str] = frozenset()  # zones of the offerings that anybody has words about
+
+    def offering(self, bought: Bought | None, zone: str | None, zone_id: str | None = None) -> Offering | None:
+        """What is bought in that zone; None where any part of it is not known.
+
+        ``zone_id``: as a node of the group says it; the record's goes before.
+        """
+        if bought is None or not zone:
+            return None
+        region = bought.region or _region_of(bought.provider, zone)
+        # Azure's zones are numbers; its nodes, and Gardener's groups, have the region before them.
+        name = zone.removeprefix(f"{region}-") if bought.provider == "azure" else zone
+        own = f"{self.account}/{name}" if self.account else None
+        place = self.zone_ids.get(zone, zone_id) or (name if bought.provider in _SAME_FOR_ALL else own)
+        try:
+            return Offering(bought.provider, region, place or "", bought.machine_type, bought.capacity_type)
+        except BadValueError:
+            return None
+
+    def is_concerned(self, zone: str | None) -> bool:
+        """Whether anybody has words about anything in that zone, as far as it shows without knowing the provider."""
+        if not self.troubled or not zone:
+            return False
+        names = (self.zone_ids.get(zone, zone), zone, f"{self.account}/{zone}")
+        return not self.troubled.isdisjoint((*names, f"{self.account}/{zone.rpartition('-')[2]}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """One cluster's last failure to buy an offering. ``cluster`` is empty where it does not want to be named."""
+
+    failed_at: datetime
+    until: datetime  # the end of that cluster's own backoff
+    cluster: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferingState:
+    """What clusters say of an offering: words by API server, and when a machine last came that was tried since."""
+
+    words: Mapping[str, Word] = field(default_factory=dict)
+    delivered_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experience:
+    """What one look at a cluster says of an offering that it buys. None: nothing."""
+
+    word: Word | None = None
+    delivered_at: datetime | None = None

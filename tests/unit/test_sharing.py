@@ -1,0 +1,363 @@
+"""What clusters tell one another through the table: the deployed run, with its ports in memory."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.application.errors import StateConflictError, StateUnavailableError
+from evenkeel.application.sharing import buyer_of, voice_of
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import NodeGroup, Observation
+from evenkeel.domain.model.offerings import Bought, Buyer, Offering, OfferingState, Word
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from tests.builders import MINUTE, key, zones
+from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
+from tests.house import NUMBERS, House
+
+IN_A = Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand")
+
+
+def buying(groups: Sequence[NodeGroup], offering: Offering | None = IN_A) -> list[NodeGroup]:
+    """Zone a buys it; the others buy where nobody has trouble."""
+    return [
+        replace(
+            group,
+            offering=offering if group.zone == "a" or offering is None else replace(offering, zone=f"z{group.zone}"),
+        )
+        for group in groups
+    ]
+
+
+class Fleet:
+    """Clusters of one stack: one table, one clock, and every look looks up what is bought."""
+
+    def __init__(self, *names: str, **fields: Any) -> None:
+        self.clock = FakeClock()
+        self.store = InMemoryStore(clock=self.clock)
+        self.clusters: dict[str, FakeCluster | Exception] = {}
+        self.apis: dict[str, FakeCluster] = {}
+        for name in names:
+            self.add(name, **fields)
+        self.house = House(store=self.store, clock=self.clock, clusters=FakeClusters(self.clusters))
+
+    def add(self, name: str, groups: Sequence[NodeGroup] | None = None, **fields: Any) -> None:
+        api = FakeCluster(buying(zones((2, 2, 2), bounds=[(0, 9)] * 3)) if groups is None else groups)
+        self.clusters[name] = self.apis[name] = api
+        access = {"kind": "kubeconfig", "secret": f"evenkeel/{name}"}
+        register(self.store, name, **{"pools": NUMBERS, "access": access, **fields})
+
+    def fails(self, name: str, message: str = "InsufficientInstanceCapacity: no room", ahead: int = 0) -> None:
+        """An event has told of a failure in zone a, by a clock that is so many minutes ahead; a look has followed."""
+        versions = self.store.load(name).versions
+        before = self.store.load(name).state.groups.get(key("a"), GroupState())
+        at, now = self.clock.at + ahead * MINUTE, self.clock.at
+        state = record_failure(before, at, FailureClass.CAPACITY, message, BackoffPolicy(), now=now)
+        self.store.save_group(name, key("a"), state, versions)
+        self.look(name)
+
+    def look(self, *names: str) -> None:
+        self.clock.at += timedelta(seconds=1)
+        for name in names or self.apis:
+            self.house.rebalance(name, "a test", plenty)
+
+    def room(self, name: str) -> int:
+        """How many machines zone a may still get."""
+        group = self.apis[name].groups[key("a")]
+        assert group.bounds is not None
+        return group.bounds.max - group.requested
+
+    def grows(self, name: str, *, arrives: bool = True) -> None:
+        """One machine more is ordered in zone a, and comes."""
+        group = self.apis[name].groups[key("a")]
+        self.apis[name].change(key("a"), requested=group.requested + 1, running=group.running + arrives)
+
+    def explained(self, name: str) -> str:
+        return str(self.house.ask("explain", name, group="workers-a")["message"])
+
+    def said(self) -> OfferingState:
+        return self.store.offering(IN_A).state
+
+
+def test_one_clusters_failure_makes_the_others_cautious_until_a_machine_has_come() -> None:
+    fleet = Fleet("blue", "green", "red")
+    fleet.look()
+    assert [fleet.room(name) for name in ("blue", "green", "red")] == [2, 2, 2]
+    fleet.fails("blue")
+    fleet.look()
+    assert [fleet.room(name) for name in ("blue", "green", "red")] == [0, 1, 1]
+    assert f"healthy: cautious: cluster blue could not get {IN_A}: one more machine" in fleet.explained("green")
+    fleet.grows("green")
+    fleet.look("green")
+    assert "healthy: cautious" not in fleet.explained("green")
+    assert fleet.said().words == {}
+    fleet.look("red")
+    assert fleet.room("red") == 2
+    assert "healthy: cautious" not in fleet.explained("red")
+
+
+@pytest.mark.parametrize("ahead", [-10, -3, 3, 10])
+def test_it_is_so_when_the_clusters_clocks_differ_by_minutes(ahead: int) -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue", ahead=ahead)
+    fleet.look("green")
+    assert fleet.room("green") == 1
+    fleet.grows("green")
+    fleet.look("green")
+    assert fleet.said().words == {}
+    fleet.look("green")
+    assert "healthy: cautious" not in fleet.explained("green")
+
+
+def test_two_clusters_words_fence_the_third_while_its_other_zones_can_grow() -> None:
+    fleet = Fleet("blue", "green", "red")
+    fleet.look()
+    fleet.fails("blue")
+    fleet.fails("green")
+    fleet.look("red")
+    assert fleet.room("red") == 0
+    assert "cluster blue and 1 other could not get" in fleet.explained("red")
+    assert fleet.house.ask("status", "red")["pools"][0]["groups"][0]["state"] == "fenced"
+    fleet.clock.at += 6 * MINUTE
+    fleet.look("red")
+    assert fleet.room("red") == 1
+
+
+def test_a_quiet_world_writes_and_asks_nothing_for_it() -> None:
+    fleet = Fleet("blue", "green")
+    for _ in range(4):
+        fleet.look()
+    fleet.store.journal.entries.clear()
+    fleet.look()
+    assert fleet.store.journal.entries == ["load", "offerings"] * 2
+
+
+def test_trouble_that_goes_on_is_told_once() -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue")
+    for _ in range(3):
+        fleet.look()
+    fleet.store.journal.entries.clear()
+    fleet.look()
+    assert "save OFFERING" not in fleet.store.journal.entries
+    assert "save GROUP" not in fleet.store.journal.entries
+
+
+@pytest.mark.parametrize("sharing", [False, "anonymous"])
+def test_who_shares_nothing_says_nothing_and_who_is_anonymous_no_name(sharing: object) -> None:
+    fleet = Fleet("green")
+    fleet.add("blue", share_offerings=sharing)
+    fleet.look()
+    fleet.fails("blue")
+    fleet.look()
+    assert fleet.room("green") == (1 if sharing else 2)
+    assert "blue" not in fleet.explained("green")
+    assert ("another cluster could not get" in fleet.explained("green")) == bool(sharing)
+    assert "blue" not in str(fleet.said())
+
+
+def test_who_shares_nothing_hears_nothing() -> None:
+    fleet = Fleet("blue")
+    fleet.add("green", share_offerings=False)
+    fleet.look()
+    fleet.fails("blue")
+    fleet.look("green")
+    assert fleet.room("green") == 2
+
+
+def test_a_group_whose_offering_is_not_known_takes_no_part() -> None:
+    fleet = Fleet("blue")
+    fleet.add("green", buying(zones((2, 2, 2), bounds=[(0, 9)] * 3), offering=None))
+    fleet.look()
+    fleet.fails("green")
+    assert fleet.store.offerings() == {}
+    fleet.fails("blue")
+    fleet.look("green")
+    assert "healthy: cautious" not in fleet.explained("green")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "InsufficientFreeAddressesInSubnet: not enough free addresses in subnet",
+        "SpotMaxPriceTooLow: your price is too low",
+    ],
+)
+def test_what_is_a_clusters_own_affair_is_not_told(message: str) -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue", message)
+    assert fleet.store.offerings() == {}
+
+
+def test_one_server_has_one_voice_whatever_its_records_are_called() -> None:
+    fleet = Fleet("blue")
+    fleet.add("azure", access={"kind": "kubeconfig", "secret": "evenkeel/blue"})
+    fleet.add("green")
+    fleet.look()
+    fleet.fails("blue")
+    fleet.clock.at += MINUTE
+    fleet.fails("azure")
+    fleet.look("green")
+    assert fleet.room("green") == 1
+    assert len(fleet.said().words) == 1
+
+
+def test_a_word_that_was_not_written_is_said_by_the_next_look() -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    broken: list[str] = []
+
+    def conflict(sort_key: str) -> None:
+        if sort_key.startswith("OFFERING"):
+            broken.append(sort_key)
+            raise StateConflictError("the record has been written since it was read")
+        fleet.store.before_write.append(conflict)
+
+    fleet.store.before_write += [conflict] * 4
+    fleet.fails("blue")
+    assert len(broken) == 4
+    fleet.store.before_write.clear()
+    assert fleet.store.offerings() == {}
+    fleet.look("blue")
+    assert [word.cluster for word in fleet.said().words.values()] == ["blue"]
+
+
+def test_a_word_that_somebody_else_has_said_meanwhile_stays() -> None:
+    fleet = Fleet("blue")
+    fleet.look()
+    other = Word(failed_at=fleet.clock.at, until=fleet.clock.at + 5 * MINUTE, cluster="green")
+
+    def green_was_faster(sort_key: str) -> None:
+        if sort_key.startswith("OFFERING"):
+            fleet.store.save_offering(IN_A, OfferingState(words={"G": other}), None)
+        else:
+            fleet.store.before_write.append(green_was_faster)
+
+    fleet.store.before_write.append(green_was_faster)
+    fleet.fails("blue")
+    assert sorted(word.cluster for word in fleet.said().words.values()) == ["blue", "green"]
+
+
+def test_an_arrival_that_was_not_told_is_told_by_the_next_look() -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue")
+    fleet.look("green")
+    fleet.grows("green")
+    original, fleet.store.save_offering = fleet.store.save_offering, broken  # type: ignore[method-assign]
+    fleet.look("green")
+    assert fleet.said().words
+    fleet.store.save_offering = original  # type: ignore[method-assign]
+    fleet.look("green")
+    assert fleet.said().words == {}
+
+
+def broken(*_: object) -> None:
+    raise StateConflictError("the record has been written since it was read")
+
+
+def test_words_that_cannot_be_read_leave_every_warning_as_it_is_and_hold_nobody_up() -> None:
+    fleet = Fleet("blue", "green")
+    fleet.look()
+    fleet.fails("blue")
+    fleet.look("green")
+    before = fleet.store.load("green").state.groups
+    original, fleet.store.offerings = fleet.store.offerings, throttled  # type: ignore[method-assign]
+    fleet.look("green")
+    assert (fleet.store.load("green").state.groups, fleet.room("green")) == (before, 1)
+    assert "cautious: another cluster could not get" in fleet.explained("green")
+    fleet.store.offerings = original  # type: ignore[method-assign]
+
+
+def throttled() -> Any:
+    raise StateUnavailableError("table: throttled")
+
+
+def test_a_hundred_clusters_that_fail_at_once_write_three_words() -> None:
+    names = [f"cluster-{i}" for i in range(100)]
+    fleet = Fleet(*names)
+    fleet.look()
+    fleet.store.journal.entries.clear()
+    for name in names:
+        fleet.fails(name)
+    fleet.look()
+    assert fleet.store.journal.count("save OFFERING") == 3
+    assert len(fleet.said().words) == 3
+
+
+def test_the_first_look_at_a_failure_that_only_a_machine_tells_asks_what_it_could_not_get() -> None:
+    asked: list[Buyer | None] = []
+
+    class Watched(FakeCluster):
+        def observe(self, closely: Collection[Any] = (), buyer: Buyer | None = None) -> Observation:
+            asked.append(buyer)
+            return super().observe(closely, buyer)
+
+    fleet = Fleet("blue", "green")
+    fleet.clusters["green"] = Watched(buying(zones((2, 2, 2))))
+    fleet.look("green")
+    fleet.fails("blue")
+    fleet.look("green")
+    assert [buyer and buyer.troubled for buyer in asked] == [frozenset(), frozenset({"euc1-az2"})]
+
+
+# What things are called
+
+
+M5 = Bought(provider="aws", region="eu-central-1", machine_type="m5.large")
+D4S = Bought(provider="azure", region="westeurope", machine_type="Standard_D4s_v5")
+N2 = Bought(provider="gcp", region="", machine_type="n2-standard-4", capacity_type="spot")
+ZONE = "eu-central-1a"
+
+
+@pytest.mark.parametrize(
+    ("fields", "zone", "bought", "expected"),
+    [
+        ({}, ZONE, M5, "aws/eu-central-1/own/eu-central-1a/m5.large/on-demand"),
+        ({"zone_ids": {"euc1-az2": ZONE}}, ZONE, M5, "aws/eu-central-1/euc1-az2/m5.large/on-demand"),
+        ({"account": "123456789012"}, ZONE, M5, "aws/eu-central-1/123456789012/eu-central-1a/m5.large/on-demand"),
+        ({"event_accounts": ["1" * 12]}, ZONE, M5, f"aws/eu-central-1/{'1' * 12}/eu-central-1a/m5.large/on-demand"),
+        ({"event_accounts": ["1" * 12, "2" * 12]}, ZONE, M5, None),
+        ({}, "us-west-2-lax-1a", replace(M5, region=""), "aws/us-west-2/own/us-west-2-lax-1a/m5.large/on-demand"),
+        ({}, "europe-west3-a", N2, "gcp/europe-west3/europe-west3-a/n2-standard-4/spot"),
+        ({}, "westeurope-1", D4S, "azure/westeurope/own/1/Standard_D4s_v5/on-demand"),
+        ({}, "1", D4S, "azure/westeurope/own/1/Standard_D4s_v5/on-demand"),
+        ({}, "1", replace(D4S, region=""), None),
+        ({}, None, M5, None),
+        ({}, ZONE, replace(M5, machine_type="m5/large"), None),
+        ({}, ZONE, replace(M5, machine_type=""), None),
+        ({}, ZONE, None, None),
+    ],
+)
+def test_an_offering_has_one_name_everywhere(
+    fields: dict[str, Any], zone: str, bought: Bought, expected: str | None
+) -> None:
+    buyer = buyer_of(record(**fields), {})
+    assert buyer is not None
+    offering = buyer.offering(bought, zone)
+    assert (None if offering is None else str(offering)) == expected
+    if offering is not None:
+        assert Offering.read(str(offering)) == offering
+        heard = buyer_of(record(**fields), {offering: OfferingState()})
+        assert heard is not None
+        assert heard.is_concerned(zone)
+        assert not heard.is_concerned("ap-south-1b")
+
+
+def test_a_nodes_zone_id_counts_where_the_record_has_none() -> None:
+    buyer = buyer_of(record(), {})
+    assert buyer is not None
+    bought = Bought(provider="aws", region="eu-central-1", machine_type="m5.large")
+    assert str(buyer.offering(bought, "eu-central-1a", "euc1-az3")) == "aws/eu-central-1/euc1-az3/m5.large/on-demand"
+
+
+def test_the_voice_is_the_servers_and_not_the_names() -> None:
+    assert voice_of(record("blue")) == voice_of(record("green"))
+    assert voice_of(record()) != voice_of(record(access={"kind": "kubeconfig", "secret": "evenkeel/other"}))
