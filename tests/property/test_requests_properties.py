@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, State
 from evenkeel.domain.model.moves import Move, ScaleRequest
-from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
@@ -33,6 +33,11 @@ def _cap(member: NodeGroup) -> int:
     """The most that anything lets a group request."""
     caps = [member.zone_max, member.worker_range and member.worker_range.max, member.bounds and member.bounds.max]
     return min((cap for cap in caps if cap is not None), default=2**31)
+
+
+def _most_of(planned: GroupPlan) -> int:
+    """The same, where others' words may have made the group cautious: one more than was requested then."""
+    return min(_cap(planned.group), planned.group.requested + 1) if planned.is_cautious else _cap(planned.group)
 
 
 def _before(world: World) -> dict[str, int]:
@@ -71,10 +76,10 @@ def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: W
     if pool.scale_request is None or pool.max is None:
         return
     sizes = dict(before)
-    takers = {planned.group.key.name: planned.group for planned in pool.groups if planned.state is State.HEALTHY}
+    takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
     kept = _kept(pool) if pool.strategy is BALANCED else 0
     for _ in range(wanted):
-        open_ones = [name for name, member in takers.items() if sizes[name] < _cap(member)]
+        open_ones = [name for name, most in takers.items() if sizes[name] < most]
         if not open_ones or sum(sizes.values()) >= pool.max - kept:
             break
         sizes[min(open_ones, key=sizes.__getitem__)] += 1

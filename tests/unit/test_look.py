@@ -43,14 +43,14 @@ def asked(house: House) -> list[tuple[str, Found | None]]:
 
 
 class TestNews:
-    def test_a_quiet_cluster_costs_a_query_and_a_look_and_not_a_line(
+    def test_a_quiet_cluster_costs_two_queries_and_a_look_and_not_a_line(
         self, quiet: House, caplog: pytest.LogCaptureFixture
     ) -> None:
         looks = quiet.cluster.looks
         with caplog.at_level(logging.INFO):
             for _ in range(10):
                 quiet.looks()
-        assert (quiet.journal.entries, quiet.cluster.looks - looks) == (["load", "observe"] * 10, 10)
+        assert (quiet.journal.entries, quiet.cluster.looks - looks) == (["offerings", "load", "observe"] * 10, 10)
         assert (asked(quiet), caplog.text) == ([], "")
 
     @pytest.mark.parametrize(
