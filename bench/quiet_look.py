@@ -23,17 +23,18 @@ SIZES = (3, 30, 300, 3_000)  # groups of a cluster
 CHUNKS = (1, 50)  # clusters of one invocation
 _ROUNDS = 9
 # Until `look` is there: what it will do, one thread for each cluster of its chunk.
-_HANDLER = '''
+_HANDLER = """
 import inspect, os, resource, threading
 from concurrent.futures import ThreadPoolExecutor
 from evenkeel import bootstrap
 from evenkeel.application.observing import observe_cluster
 from evenkeel.application.restoring import plan_for
 
+if os.environ.get("BENCH_POOL"):
+    bootstrap._AWS = bootstrap._AWS.merge(bootstrap.Config(max_pool_connections=int(os.environ["BENCH_POOL"])))
 container = bootstrap.container()
 if os.environ.get("BENCH_NOTHING_KEPT"):
-    from evenkeel.adapters.kubernetes import kept
-    kept.MOST_BYTES = 0
+    container.clusters._kept._most_bytes = 0
 options = {"consistent": False} if "consistent" in inspect.signature(observe_cluster).parameters else {}
 
 
@@ -56,12 +57,12 @@ def handler(event, context):
         pstats.Stats(profile, stream=text).sort_stats(event["profile"]).print_stats(45)
         return {"text": text.getvalue()}
     before = resource.getrusage(resource.RUSAGE_SELF)
-    with ThreadPoolExecutor(len(event["clusters"])) as threads:
+    with ThreadPoolExecutor(int(os.environ.get("BENCH_THREADS") or len(event["clusters"]))) as threads:
         groups = sum(threads.map(look, event["clusters"]))
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"groups": groups, "cpu": cpu, "peak": after.ru_maxrss}
-'''
+"""
 
 
 @contextmanager

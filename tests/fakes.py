@@ -324,7 +324,9 @@ class FakeClusters:
 
     by_id: dict[str, FakeCluster | Exception]
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> FakeCluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> FakeCluster:
         found = self.by_id[record.id]
         if isinstance(found, Exception):
             raise found

@@ -37,6 +37,10 @@ class ClusterUnavailableError(EvenkeelError):
     """The cluster's API did not give a usable answer; what was read of it so far is worth nothing."""
 
 
+class TooLargeError(ClusterUnavailableError):
+    """The cluster has more objects than may be received of it now; looked at alone, it may have more."""
+
+
 class ConflictError(EvenkeelError):
     """The object has changed (409) or gone (404) since it was read: read again, plan again."""
 

@@ -24,7 +24,13 @@ from kubernetes.client import ApiClient, Configuration
 from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.adapters.kubernetes.transport import connections, tls_context
+from evenkeel.adapters.kubernetes.kept import KeptGroups
+from evenkeel.adapters.kubernetes.transport import (
+    MOST_BYTES,
+    MOST_BYTES_BESIDE_OTHERS,
+    connections,
+    tls_context,
+)
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.config import ClusterRecord, EksAccess, KubeconfigAccess
@@ -294,9 +300,12 @@ class RecordedClusters:
         self._allow_loopback = allow_loopback
         self._opened: dict[str, tuple[EksAccess | KubeconfigAccess, str, KubernetesApi]] = {}
         self._eks: dict[str, Any] = {}  # clients by region
+        self._kept = KeptGroups()
         self._making = threading.Lock()  # a botocore session makes one client at a time
 
-    def open(self, record: ClusterRecord, remaining: Remaining) -> Cluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> Cluster:
         """Raises AccessError."""
         access = record.access
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
@@ -306,7 +315,10 @@ class RecordedClusters:
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
             opened = self._opened[record.id] = (access, text, self._api(record, text))
-        return KubernetesCluster(opened[2], record, remaining)
+        most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
+        return KubernetesCluster(
+            opened[2], record, remaining, consistent=consistent, most_bytes=most_bytes, kept=self._kept
+        )
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
