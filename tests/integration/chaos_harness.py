@@ -622,8 +622,8 @@ class ChaosHarness:
             rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )
 
-    def _open(self, record: ClusterRecord, remaining: Remaining) -> KubernetesCluster:
-        opened = self._recorded_clusters.open(record, remaining)
+    def _open(self, record: ClusterRecord, remaining: Remaining, **how: bool) -> KubernetesCluster:
+        opened = self._recorded_clusters.open(record, remaining, **how)
         assert isinstance(opened, KubernetesCluster)
         opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
         self.clusters[record.id].touched = False
