@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.cli.answers import Output
 from evenkeel.cli.planning import plan_command
 from evenkeel.config import ClusterFile
@@ -42,15 +43,19 @@ class _Recorded:
 
     def list_all(self, path: str, _remaining: Any, selector: str | None = None, **_: Any) -> Any:
         if selector is None:
-            return json.loads(self._texts[path.rpartition("/")[2]])
+            return _received(self._texts[path.rpartition("/")[2]])
         names = selector.partition(" in ")[2].strip("()").split(",")
-        return json.loads(f"[{','.join(self._machines[name] for name in names)}]")
+        return _received(f"[{','.join(self._machines[name] for name in names)}]")
 
     def served(self, _group: str, _remaining: Any) -> list[str]:
         return ["v1beta2"]
 
     def now(self) -> datetime:
         return NOW
+
+
+def _received(items: str) -> ReceivedList:
+    return ReceivedList("bench", (f'{{"items":{items}}}'.encode(),))
 
 
 def cluster(groups: int, machines: int) -> dict[str, list[Object]]:

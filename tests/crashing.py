@@ -24,6 +24,7 @@ import urllib3
 from evenkeel.adapters.kubernetes.annotations import DECISION
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
@@ -197,10 +198,14 @@ class WirelessClusters:
     api: KubernetesAPI
     life: Life
     clock: FakeClock
+    kept: KeptGroups | None = None  # of the lives before; None: this is the first
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> Cluster:
         client = cast("Any", _Wireless(self.api, self.life))
-        return KubernetesCluster(KubernetesApi(record.id, client, None, self.clock), record, remaining)
+        api = KubernetesApi(record.id, client, None, self.clock)
+        return KubernetesCluster(api, record, remaining, consistent=consistent, kept=self.kept)
 
 
 class Scene(ClusterObjects):

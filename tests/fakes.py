@@ -393,7 +393,9 @@ class FakeClusters:
     by_id: dict[str, FakeCluster | Exception]
     to_renew: set[str] = field(default_factory=set)
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> FakeCluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> FakeCluster:
         found = self.by_id[record.id]
         if isinstance(found, Exception):
             raise found

@@ -389,6 +389,10 @@ class KubernetesAPI:
             limit = int(query.get("limit") or 0)
         except ValueError:
             raise ApiError(400, f'strconv.ParseInt: parsing "{query["limit"]}": invalid syntax') from None
+        if query.get("continue") and query.get("resourceVersion", "0") != "0":
+            raise ApiError(400, "specifying resource version is not allowed when using continue")
+        if query.get("resourceVersion") == "0" and not query.get("continue"):
+            limit = 0  # the watch cache answers, and that has no pages
         page = self.store.page(
             resource.full_name,
             target.namespace,
@@ -401,13 +405,13 @@ class KubernetesAPI:
         metadata: Object = {"resourceVersion": page.resource_version, "continue": page.continue_token}
         if page.continue_token and page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        head = {
-            "apiVersion": resource.api_version(target.version),
-            "kind": f"{resource.kind}List",
-            "metadata": metadata,
-        }
-        # the items are JSON already
-        return _Answer(code=200, body=json.dumps(head).encode()[:-1] + b',"items":[' + b",".join(page.items) + b"]}")
+        # Fields in the order of their names, as a real server writes custom resources; the items are JSON already.
+        parts = (
+            f'{{"apiVersion":{json.dumps(resource.api_version(target.version))},"items":['.encode(),
+            b",".join(page.items),
+            f'],"kind":"{resource.kind}List","metadata":{json.dumps(metadata, separators=(",", ":"))}}}\n'.encode(),
+        )
+        return _Answer(code=200, body=b"".join(parts))
 
     def _resource(self, target: _Target) -> Resource | None:
         full = f"{target.plural}.{target.group}" if target.group else target.plural

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -207,6 +208,31 @@ class TestLists:
         assert (code, status["reason"]) == (410, "Expired")
         rest = seven.list(_continue=status["metadata"]["continue"])
         assert [item["metadata"]["name"] for item in rest["items"]] == [f"ms-{index}" for index in range(2, 7)]
+
+    def test_the_watch_cache_answers_with_the_whole_list_whatever_its_limit(self, seven: Any) -> None:
+        """It may be a moment behind, and in any order; nothing else distinguishes what it says."""
+        deadline = time.monotonic() + 10
+        while len((cached := seven.list(limit=3, resource_version="0"))["items"]) < 7:
+            assert time.monotonic() < deadline
+        assert not cached["metadata"].get("continue")
+        assert sorted(cached["items"], key=lambda item: str(item["metadata"]["name"])) == seven.list()["items"]
+
+    def test_a_later_page_takes_no_version_but_that_of_the_first(self, seven: Any) -> None:
+        first = seven.list(limit=5)
+        token = first["metadata"]["continue"]
+        code, status = refused(lambda: seven.list(limit=5, _continue=token, resource_version=version(first)))
+        assert code == 400
+        assert "not allowed when using continue" in status["message"]
+
+    def test_what_a_list_says_of_itself_comes_after_its_objects(self, kube_api: Api, seven: Any) -> None:
+        path = f"{kube_api.url}/apis/machine.openshift.io/v1beta1/namespaces/{seven.namespace}/machinesets"
+        for query in ("limit=3", "limit=500&resourceVersion=0"):
+            headers = {"Authorization": f"Bearer {kube_api.token('admin')}"}
+            answer = seven.custom.api_client.call_api("GET", f"{path}?{query}", header_params=headers)
+            body = answer.response.data
+            objects, own = body.rsplit(b'],"kind":', 1)
+            assert json.loads(objects + b"]}").keys() == {"apiVersion", "items"}
+            assert json.loads(b'{"kind":' + own).keys() == {"kind", "metadata"}
 
     @pytest.mark.parametrize(
         ("selector", "expected"),

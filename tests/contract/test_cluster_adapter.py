@@ -6,6 +6,7 @@ Tests that count requests or need a fault are for the simulated API alone; every
 import itertools
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,12 +24,14 @@ from evenkeel.adapters.kubernetes import client as adapter_client
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS as FLAVOUR_DATA
+from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.application.errors import (
     AccessError,
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
     RejectedError,
+    TooLargeError,
 )
 from evenkeel.application.ports import Cluster, Remaining
 from evenkeel.application.run_summary import RunSummary
@@ -189,8 +192,8 @@ class Stage:
     def _hooked(self, before: Callable[[Patch], None]) -> Any:
         """Clusters in which something happens right before each write of ours."""
 
-        def opened(record: ClusterRecord, remaining: Remaining) -> Cluster:
-            cluster = self.clusters.open(record, remaining)
+        def opened(record: ClusterRecord, remaining: Remaining, **how: bool) -> Cluster:
+            cluster = self.clusters.open(record, remaining, **how)
             for name in ("apply", "mark"):
                 setattr(cluster, name, partial(written, getattr(cluster, name)))
             return cluster
@@ -1293,10 +1296,82 @@ class TestRefusedAndLostWrites:
         assert own_stage.run().message == "demo: not looked at: secret evenkeel/demo cannot be read"
 
 
+class TestQuietLooks:
+    """A look that writes nothing: as the API server remembers the world, and as this instance does."""
+
+    @staticmethod
+    def looked(stage: Stage, *, alone: bool = True) -> dict[GroupKey, NodeGroup]:
+        """What a look sees. Who wrote a value is asked by runs only, which tell it."""
+        cluster = stage.clusters.open(stage.record, plenty, consistent=False, alone=alone)
+        return {group.key: group for group in cluster.observe().groups}
+
+    @staticmethod
+    def seen_by_a_run(stage: Stage) -> dict[GroupKey, NodeGroup]:
+        groups = stage.open().observe().groups
+        return {group.key: replace(group, bounds_by="somebody", replicas_by="somebody") for group in groups}
+
+    @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
+    def test_a_look_sees_what_a_run_sees(self, stage: Stage, flavour: str) -> None:
+        pool = three(flavour, (3, 1, 0), (2, 1, 0))
+        stage.put(*pool)
+        stage.run()
+        for change in ({"spec": {"replicas": 4}}, {"metadata": {"annotations": {"evenkeel.dev/pool-max": "9"}}}, {}):
+            stage.merge(pool[1], change)
+            expected = self.seen_by_a_run(stage)
+            deadline = time.monotonic() + 10
+            while (seen := self.looked(stage)) != expected:  # the watch cache of a real server comes a moment later
+                assert time.monotonic() < deadline, seen
+        stage.delete(pool[2])
+        deadline = time.monotonic() + 10
+        while len(self.looked(stage)) == 3:
+            assert time.monotonic() < deadline
+
+    def test_a_look_asks_the_watch_cache_and_a_run_does_not(self, own_stage: Stage) -> None:
+        own_stage.put(*three("cluster-api", (3, 1, 1), (2, 1, 1)))
+        requests = own_stage.api.requests
+        for consistent, asked in ((False, {"0"}), (True, {None})):
+            requests.clear()
+            own_stage.clusters.open(own_stage.record, plenty, consistent=consistent).observe()
+            lists = [request for request in requests if "limit" in request.query]
+            assert {request.query.get("resourceVersion") for request in lists} == asked
+            assert any(request.path.endswith("/machines") for request in lists)
+
+    def test_a_look_at_what_has_not_changed_reads_nothing_anew_and_tells_nothing(
+        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pool = three("openshift", (1, 1, 1))
+        own_stage.put(*pool)
+        first = self.looked(own_stage)
+        reads: list[str] = []
+        objects = ReceivedList.objects
+        monkeypatch.setattr(ReceivedList, "objects", lambda self: reads.append(self.source) or objects(self))
+        caplog.set_level("DEBUG")
+        own_stage.kind_of("machine.openshift.io", "v1beta1", "machines").create(
+            {"apiVersion": "machine.openshift.io/v1beta1", "kind": "Machine", "metadata": {"name": "other"}, "spec": {}}
+        )  # so that every list has another version
+        assert self.looked(own_stage) == first
+        assert reads == []
+        assert [entry for entry in caplog.records if entry.name.startswith("evenkeel")] == []
+        own_stage.merge(pool[0], {"metadata": {"labels": {"other": "label"}}})
+        assert self.looked(own_stage) != first
+        assert len(reads) > 0
+
+    def test_a_cluster_too_large_to_be_looked_at_beside_others_is_looked_at_alone(
+        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own_stage.put(*three("openshift", (1, 1, 1)))
+        monkeypatch.setattr("evenkeel.adapters.kubernetes.access.MOST_BYTES_BESIDE_OTHERS", 1000)
+        with pytest.raises(TooLargeError, match="demo: the answer is not usable: it is larger than"):
+            self.looked(own_stage, alone=False)
+        assert len(self.looked(own_stage, alone=True)) == 3
+        assert len(own_stage.clusters.open(own_stage.record, plenty, alone=False).observe().groups) == 3, "a run"
+
+
 class Garbage:
     """A server that gives every request the same answer. `seen` are the first lines of the requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, consistent: bool) -> None:
+        self.consistent = consistent
         self.url = ""
         self.answer = b""
         self.seen: list[bytes] = []
@@ -1308,12 +1383,13 @@ class Garbage:
     def observe(self, flavour: str, **access: str) -> tuple[NodeGroup, ...]:
         text = kubeconfig_for(**{"url": self.url, **access})
         clusters = opening(lambda name, fresh: text)
-        return tuple(clusters.open(record(flavours=[flavour]), plenty).observe().groups)
+        cluster = clusters.open(record(flavours=[flavour]), plenty, consistent=self.consistent)
+        return tuple(cluster.observe().groups)
 
 
-@pytest.fixture
-def garbage() -> Iterator[Garbage]:
-    made = Garbage()
+@pytest.fixture(params=["a run", "a look"])
+def garbage(request: pytest.FixtureRequest) -> Iterator[Garbage]:
+    made = Garbage(consistent=request.param == "a run")
     with serving(made) as made.url:
         yield made
 

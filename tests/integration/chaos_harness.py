@@ -634,11 +634,11 @@ class ChaosHarness:
             rebalance_inbox=Inbox(queue=queue, tries_soon=True),
         )
 
-    def _open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> KubernetesCluster:
-        opened = self._recorded_clusters.open(record, remaining, consistent=consistent)
+    def _open(self, record: ClusterRecord, remaining: Remaining, **how: bool) -> KubernetesCluster:
+        opened = self._recorded_clusters.open(record, remaining, **how)
         assert isinstance(opened, KubernetesCluster)
         opened._api = Mortal(opened._api, self.lives, "api", only=_API_CALLS)  # type: ignore[assignment]
-        self.clusters[record.id].touched &= not consistent  # only a run's own look is one to go by
+        self.clusters[record.id].touched &= not how.get("consistent", True)  # only a run's own look is one to go by
         return opened
 
     def _watched(

@@ -12,6 +12,7 @@ import pytest
 
 from evenkeel.adapters.kubernetes import readers
 from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.application import failure, writing, zones
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import Lease
@@ -122,11 +123,11 @@ def _what_was_taken_on_is_forgotten(self: Move, groups: Any) -> int:
     return max(0, self.unplaced - sum(given))
 
 
-def _unreadable_is_empty(*arguments: Any) -> Any:
+def _unreadable_is_empty(*arguments: Any, **named: Any) -> Any:
     try:
-        return _list_all(*arguments)
+        return _list_all(*arguments, **named)
     except ClusterUnavailableError:
-        return []
+        return ReceivedList("", ())
 
 
 def _a_repeat_is_no_news(known: Any, word: Any, source: str) -> Any:

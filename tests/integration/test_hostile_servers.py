@@ -84,7 +84,7 @@ BOMBS: dict[str, Answer] = {
 }
 
 
-def preview_of(url: str, *, allow_loopback: bool = True) -> tuple[str, float]:
+def preview_of(url: str, *, allow_loopback: bool = True, **how: bool) -> tuple[str, float]:
     """Why the cluster there is not looked at, and after how many seconds that is known."""
     text = kubeconfig_for(url)
     clusters = RecordedClusters(
@@ -92,7 +92,7 @@ def preview_of(url: str, *, allow_loopback: bool = True) -> tuple[str, float]:
     )
     begun = time.monotonic()
     with pytest.raises((ClusterUnavailableError, AccessError)) as caught:
-        observe_cluster(clusters, record(flavours=["openshift"]), lambda: begun + 60 - time.monotonic())
+        observe_cluster(clusters, record(flavours=["openshift"]), lambda: begun + 60 - time.monotonic(), **how)
     said = str(caught.value)
     assert "demo" in said
     assert "\n" not in said
@@ -132,6 +132,15 @@ def test_what_would_fill_the_memory_is_left_where_it_becomes_too_much(
     assert "it is larger than 64 MiB" in said or "it holds more than 3000000 values" in said
     assert seconds < 8 + SLACK
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024, "KiB"
+
+
+@pytest.mark.parametrize("handle", [*BOMBS.values(), pages], ids=[*BOMBS, "pages without end"])
+def test_beside_others_it_is_left_after_four_mebibytes(handle: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observing, "LOOK_SECONDS", 8.0)
+    with serving(handle) as url:
+        said, seconds = preview_of(url, consistent=False, alone=False)
+    assert "it is larger than 4 MiB" in said
+    assert seconds < 8 + SLACK
 
 
 @pytest.mark.parametrize(

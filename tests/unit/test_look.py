@@ -13,6 +13,7 @@ from evenkeel.application.errors import (
     AccessUnavailableError,
     ClusterUnavailableError,
     QueueUnavailableError,
+    TooLargeError,
 )
 from evenkeel.application.ports import Found
 from tests.builders import MINUTE, key, zones
@@ -163,6 +164,14 @@ class TestChunks:
         chunk.queue.broken = None
         chunk.looks("well-0")
         assert len(asked(chunk)) == 1
+
+    def test_one_that_is_too_large_beside_others_is_looked_at_alone(self, chunk: House) -> None:
+        chunk.cluster.unreadable = TooLargeError("demo has more than 4 MiB")
+        chunk.looks("demo", "well-0")
+        assert chunk.queue.clusters == ["well-0"]
+        assert [(look.clusters, look.delay) for look in chunk.queue.looks] == [(("demo",), 0)]
+        chunk.looks("demo")
+        assert Found.SILENT in chunk.queue.found.values(), "alone, it is no answer"
 
     def test_one_that_comes_back_is_taken_apart(self, chunk: House) -> None:
         chunk.look.one_by_one(self.NAMES)

@@ -75,7 +75,7 @@ class Slow:
     seconds: float
     noted: list[float]
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Any:
+    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True) -> Any:
         self.remaining = remaining
         self.noted.append(remaining())
         self.left -= self.seconds

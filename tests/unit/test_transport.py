@@ -18,6 +18,7 @@ from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.transport import (
     Allowance,
     ForbiddenAddressError,
+    TooMuchError,
     UnusableAnswerError,
     check_address,
     connect,
@@ -163,6 +164,12 @@ class TestBodies:
     def test_json_that_is_small_and_becomes_large_in_memory_is_refused_before_it_is_read(self) -> None:
         with pytest.raises(UnusableAnswerError, match="it holds more than 3000000 values"):
             read_body(answer(b"[" + b"[]," * 2_000_000 + b"[]]"), Allowance())
+
+    def test_what_cannot_hold_too_many_values_is_not_counted(self) -> None:
+        smallest = b"[" + b"0," * 500 + b"0]"
+        read_body(answer(smallest), Allowance(size=len(smallest), values=len(smallest) // 2 + 1))
+        with pytest.raises(TooMuchError, match="it holds more than 400 values"):
+            read_body(answer(smallest), Allowance(size=len(smallest), values=400))
 
     @pytest.mark.parametrize(
         ("body", "encoding", "says"),

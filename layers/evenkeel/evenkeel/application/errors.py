@@ -45,6 +45,10 @@ class AccessRefusedError(ClusterUnavailableError):
     """The cluster's API knows us and does not let us read, or does not know us."""
 
 
+class TooLargeError(ClusterUnavailableError):
+    """The cluster has more objects than may be received of it now; looked at alone, it may have more."""
+
+
 class ConflictError(EvenkeelError):
     """The object has changed (409) or gone (404) since it was read: read again, plan again."""
 

@@ -16,7 +16,7 @@ from evenkeel.application.errors import (
     AccessUnavailableError,
     EvenkeelError,
     QueueUnavailableError,
-    StateUnavailableError,
+    TooLargeError,
     UnknownClusterError,
 )
 from evenkeel.application.looking import Eyes, Looked
@@ -95,40 +95,58 @@ class Look:
 
     def _look_at(self, cluster: str, remaining: Remaining, summary: LookSummary) -> None:
         try:
-            remembered = hearing(self.store.load(cluster, consistent=False), summary.offerings)
-        except UnknownClusterError:
-            return
-        except (ConfigError, StateUnavailableError) as error:
-            summary.failed += 1
-            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
-            return
-        now = self.clock.now()
-        if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):
-            return
-        run = RunSummary(cluster=cluster)
-        summary.looked.append(run)
-        try:
-            why, found = contained(cluster, "it was looked at", partial(self._news, remembered, run, remaining))
-        except AccessUnavailableError as error:
-            summary.failed += 1
-            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
-            return
-        except EvenkeelError as error:
-            run.unreachable = True
-            why, found = str(error), Found.SILENT
-        try:
+            remembered = contained(cluster, "its state was read", partial(self._remembered, cluster, summary))
+            if remembered is None:
+                return
+            run = RunSummary(cluster=cluster)
+            summary.looked.append(run)
+            why, found = self._found(remembered, run, remaining, alone=summary.alone)
             if why:
-                stretch = int(now.timestamp()) // _ASKED_APART
+                stretch = int(self.clock.now().timestamp()) // _ASKED_APART
                 self.queue.request(cluster, why, f"look-{cluster}-{stretch}-{found or 'news'}", found)
                 summary.asked += 1
-        except QueueUnavailableError as error:
+        except (EvenkeelError, ConfigError) as error:  # table, queue or record: the next look tries again
             summary.failed += 1
-            _log.error("%s: news not sent, the next look sends it: %s", cluster, error, extra={"cluster": cluster})
+            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
 
-    def _news(self, remembered: Remembered, run: RunSummary, remaining: Remaining) -> tuple[str, Found | None]:
-        """Why a run is asked for, and what it is to be told; empty: it is not. Raises EvenkeelError: no answer."""
+    def _remembered(self, cluster: str, summary: LookSummary) -> Remembered | None:
+        """None: the cluster is left alone."""
         try:
-            looked = self._eyes.look(remembered, remaining, {})
+            remembered = hearing(self.store.load(cluster, consistent=False), summary.offerings)
+        except UnknownClusterError:
+            return None
+        now = self.clock.now()
+        if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):
+            return None
+        return remembered
+
+    def _found(
+        self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool
+    ) -> tuple[str, Found | None]:
+        """Why a run is asked for, and what it is to be told; empty: it is not.
+
+        Raises EvenkeelError where that cannot be known, which is no word about the cluster.
+        """
+        news = partial(self._news, remembered, run, remaining, alone=alone)
+        try:
+            return contained(run.cluster, "it was looked at", news)
+        except (AccessUnavailableError, QueueUnavailableError):
+            raise
+        except EvenkeelError as error:
+            run.unreachable = True
+            return str(error), Found.SILENT
+
+    def _news(
+        self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool
+    ) -> tuple[str, Found | None]:
+        """As :meth:`_found`; raises EvenkeelError where the cluster gives no usable answer, too."""
+        try:
+            looked = self._eyes.look(remembered, remaining, {}, alone=alone)
+        except TooLargeError:
+            if alone:
+                raise
+            self.queue.request_looks([Chunk(clusters=(run.cluster,))])
+            return "", None
         except AccessRefusedError as error:
             # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})

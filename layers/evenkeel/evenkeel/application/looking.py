@@ -35,14 +35,20 @@ class Eyes:
     clock: Clock
     consistent: bool = True
 
-    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> Looked:
+    def look(
+        self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str], *, alone: bool = True
+    ) -> Looked:
         """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
+
+        ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`.
 
         Raises:
             AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
         """
         record, state = remembered.record, remembered.state
-        api, observation = observe_cluster(self.clusters, record, remaining, state, consistent=self.consistent)
+        api, observation = observe_cluster(
+            self.clusters, record, remaining, state, consistent=self.consistent, alone=alone
+        )
         now = self.clock.now()
         refused = {**_refused_lately(state, now), **refused}
         observation = _without(observation, refused)

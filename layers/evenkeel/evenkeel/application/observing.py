@@ -1,6 +1,7 @@
 """Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePath
 from types import TracebackType
 from typing import TypeVar
@@ -34,8 +35,11 @@ def observe_cluster(
     state: ClusterState = _NOTHING,
     *,
     consistent: bool = True,
+    alone: bool = True,
 ) -> tuple[Cluster, Observation]:
     """The opened cluster and a complete look at it, within ``LOOK_SECONDS``; what comes after has all that remains.
+
+    ``consistent`` and ``alone`` as :meth:`evenkeel.application.ports.Clusters.open` has them.
 
     Raises:
         AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
@@ -45,7 +49,8 @@ def observe_cluster(
     def left() -> float:
         return remaining() - kept_back
 
-    cluster = contained(record.id, "it was opened", lambda: clusters.open(record, left, consistent=consistent))
+    open_it = partial(clusters.open, record, left, consistent=consistent, alone=alone)
+    cluster = contained(record.id, "it was opened", open_it)
     observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
     kept_back = 0.0
     return cluster, observation

@@ -260,8 +260,14 @@ def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
 class Clusters(Protocol):
     """Opens clusters from their records, and from nothing else."""
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
-        """Raises AccessError. ``consistent``: what is read must be the newest, since writes may follow from it."""
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> Cluster:
+        """Raises AccessError.
+
+        ``consistent``: what is read must be the newest, since writes may follow from it. ``alone``: False where others
+        are looked at beside it; a look at a large one then raises TooLargeError.
+        """
 
 
 class LookedAtClusters(Clusters, Protocol):

@@ -62,8 +62,10 @@ def read_published(text: str | None) -> PublishedBounds | None:
 
     An unreadable one is not an error: without it, the group is as if we had never written it.
     """
+    if not text:
+        return None
     try:
-        found = json.loads(text or "")
+        found = json.loads(text)
         at = datetime.fromisoformat(found["at"])
         bounds = Bounds(read_count(found["min"]), read_count(found["max"])) if "min" in found else None
         requested, before = (read_count(found[name]) if name in found else None for name in ("requested", "before"))

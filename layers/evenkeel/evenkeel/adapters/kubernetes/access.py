@@ -29,9 +29,15 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
 from evenkeel.adapters.kubernetes.shared import Shared
-from evenkeel.adapters.kubernetes.transport import connections, tls_context
+from evenkeel.adapters.kubernetes.transport import (
+    MOST_BYTES,
+    MOST_BYTES_BESIDE_OTHERS,
+    connections,
+    tls_context,
+)
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.application.tokens import TokenVault
@@ -339,8 +345,11 @@ class RecordedClusters:
         self._opened: dict[str, _Opened] = {}
         self._keeping = threading.Lock()
         self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
+        self._kept = KeptGroups()
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> Cluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> Cluster:
         """Raises AccessError."""
         access = record.access
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
@@ -354,7 +363,8 @@ class RecordedClusters:
         api = opened[2]
         if isinstance(api.credential, ServiceAccountCredential):
             api.credential.renew(api, remaining)
-        return KubernetesCluster(api, record, remaining, consistent=consistent)
+        most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
+        return KubernetesCluster(api, record, remaining, consistent=consistent, most_bytes=most_bytes, kept=self._kept)
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.

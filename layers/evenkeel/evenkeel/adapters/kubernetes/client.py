@@ -5,7 +5,6 @@ connection pool, and the answer before it is read. Redirects and the transport's
 carry the token away, and a retried patch could be sent twice.
 """
 
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -15,10 +14,12 @@ from urllib.parse import quote, urlencode
 import urllib3
 from kubernetes.client import ApiClient, ApiException
 
+from evenkeel.adapters.kubernetes.lists import ReceivedList, continuation_of, read_json
 from evenkeel.adapters.kubernetes.transport import (
     CONNECT_SECONDS,
     Allowance,
     ForbiddenAddressError,
+    TooMuchError,
     UnusableAnswerError,
     read_body,
 )
@@ -28,6 +29,7 @@ from evenkeel.application.errors import (
     ClusterUnavailableError,
     ConflictError,
     RejectedError,
+    TooLargeError,
 )
 from evenkeel.application.ports import Clock, Remaining
 
@@ -46,8 +48,6 @@ _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
 _TOKEN = re.compile(r"[!-~]+")
 
-# An escape of one half of a character beyond the first plane; most come in pairs, which do no harm.
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # Sixteen writers side by side may each have renewed theirs.
 _TOKENS_KEPT = 16
 
@@ -74,41 +74,54 @@ class KubernetesApi:
         self.reached = True  # at the last try
 
     def list_all(
-        self, path: str, remaining: Remaining, selector: str | None = None, *, optional: bool = False
-    ) -> list[dict[str, Any]] | None:
+        self,
+        path: str,
+        remaining: Remaining,
+        selector: str | None = None,
+        *,
+        optional: bool = False,
+        look: Allowance | None = None,
+    ) -> ReceivedList | None:
         """All objects under a path, every page; None where the API does not serve it, or (optional) forbids it.
 
+        Args:
+            path: Of the kind, in one namespace or all.
+            remaining: Seconds that are left.
+            selector: By labels.
+            optional: It may be forbidden.
+            look: The list is only looked at: as the API server remembers it, a second ago or so, which costs it no
+                read of its store; and no more of it than this allows.
+
         Raises:
+            TooLargeError: it holds more than may be received.
             ClusterUnavailableError: any page failed. Half a list is never returned.
         """
-        objects: list[dict[str, Any]] = []
+        pages: list[bytes] = []
         query: dict[str, str] = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
-        allowance = Allowance()  # pages without end end here, if not with the time
+        if look is not None:
+            query["resourceVersion"] = "0"
+        allowance = look or Allowance()  # pages without end end here, if not with the time
+        source = f"GET {path} of {self.name}"
         while True:
-            status, body = self._call("GET", f"{path}?{urlencode(query)}", remaining, allowance=allowance)
-            if status == 404 and "continue" not in query:
+            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, allowance=allowance)
+            if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
                 return None
-            if status == 403 and optional and "continue" not in query:
+            if status == 403 and optional and not pages:
                 return None
-            if status in (401, 403):
-                raise AccessRefusedError(self._describe("GET", path, status, body))
             if status != 200:
-                raise ClusterUnavailableError(self._describe("GET", path, status, body))
-            items, metadata = body.get("items"), body.get("metadata", {})
-            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-                raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no list of objects")
-            continuation = metadata.get("continue") or "" if isinstance(metadata, dict) else None
+                problem = self._describe("GET", path, status, self._read("GET", path, status, text))
+                raise (AccessRefusedError if status in (401, 403) else ClusterUnavailableError)(problem)
+            pages.append(text)
+            continuation = continuation_of(text) or ""
             if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
                 # The same page for ever would be no list either.
-                raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
-            kind, version = str(body.get("kind", "")).removesuffix("List"), body.get("apiVersion")
-            # Items of a list carry no kind of their own in some API versions.
-            objects += [{"apiVersion": version, "kind": kind, **item} for item in items]
+                raise ClusterUnavailableError(f"{source}: metadata.continue leads nowhere")
             if not continuation:
-                return objects
+                return ReceivedList(source, tuple(pages), whole=look is None)
             query["continue"] = continuation
+            query.pop("resourceVersion", None)  # that of the first page stands in the continuation
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
         """The versions of an API group that are served; none where the group is not. Asked once per connection."""
@@ -119,7 +132,7 @@ class KubernetesApi:
 
     def _versions(self, group: str, remaining: Remaining) -> list[str]:
         path = f"/apis/{quote(group)}"
-        status, body = self._call("GET", path, remaining)
+        status, body = self._ask("GET", path, remaining)
         if status == 404:
             return []
         if status != 200:
@@ -138,7 +151,7 @@ class KubernetesApi:
         Raises:
             ConflictError, RejectedError, ClusterUnavailableError
         """
-        status, answer = self._call("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
+        status, answer = self._ask("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
         if status == 200:
             return answer
         message = self._describe("PATCH", path, status, answer)
@@ -150,7 +163,7 @@ class KubernetesApi:
 
     def get(self, path: str, remaining: Remaining) -> dict[str, Any] | None:
         """One object; None where it is not there or may not be read. Raises ClusterUnavailableError."""
-        status, answer = self._call("GET", path, remaining)
+        status, answer = self._ask("GET", path, remaining)
         if status == 200:
             return answer
         if status in (403, 404):
@@ -162,7 +175,7 @@ class KubernetesApi:
 
         Raises RejectedError, also where one of that name is there, or ClusterUnavailableError.
         """
-        status, answer = self._call("POST", f"{path}?fieldManager=evenkeel", remaining, body)
+        status, answer = self._ask("POST", f"{path}?fieldManager=evenkeel", remaining, body)
         if 400 <= status < 500:
             raise RejectedError(self._describe("POST", path, status, answer))
         if status not in (200, 201, 202):
@@ -188,6 +201,13 @@ class KubernetesApi:
                 return "(not told: it holds some of the token)"
         return line
 
+    def _ask(
+        self, method: str, path: str, remaining: Remaining, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Of one object, or of what is served."""
+        status, text = self._call(method, path, remaining, body)
+        return status, self._read(method, path.partition("?")[0], status, text)
+
     def _call(
         self,
         method: str,
@@ -195,12 +215,12 @@ class KubernetesApi:
         remaining: Remaining,
         body: Mapping[str, Any] | None = None,
         allowance: Allowance | None = None,
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, bytes]:
         refused = False
         waits = 0
         fresh = False
         while True:
-            status, headers, answer = self._send(method, path, body, remaining, allowance or Allowance(), fresh=fresh)
+            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), fresh=fresh)
             fresh = status == 401 and not refused and self._credential is not None
             if fresh:
                 refused = True
@@ -212,8 +232,10 @@ class KubernetesApi:
                     _log.info("%s asks to wait %s s", self.name, wait)
                     self._sleep(wait)
                     continue
-                raise ClusterUnavailableError(self._describe(method, path.partition("?")[0], status, answer))
-            return status, answer
+                plain = path.partition("?")[0]
+                answer = self._read(method, plain, status, text)
+                raise ClusterUnavailableError(self._describe(method, plain, status, answer))
+            return status, text
 
     def _send(
         self,
@@ -224,8 +246,8 @@ class KubernetesApi:
         allowance: Allowance,
         *,
         fresh: bool,
-    ) -> tuple[int, Mapping[str, str], dict[str, Any]]:
-        """One request, its answer read to the end, within the time that is left."""
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One request, its answer received to the end, within the time that is left."""
         headers = self._headers(method, has_body=body is not None, fresh=fresh)
         plain = path.partition("?")[0]
         seconds = min(remaining(), _REQUEST_SECONDS)
@@ -244,6 +266,8 @@ class KubernetesApi:
             text = read_body(response.response, allowance)
         except ForbiddenAddressError as error:
             failed = AccessError(f"{self.name}: {error}")
+        except TooMuchError as error:
+            failed = TooLargeError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except UnusableAnswerError as error:
             failed = ClusterUnavailableError(f"{method} {plain} of {self.name}: the answer is not usable: {error}")
         except ApiException as error:  # of TLS
@@ -260,7 +284,7 @@ class KubernetesApi:
             failed = ClusterUnavailableError(f"{self.name} does not answer: {description}")
         else:
             self.reached = True
-            return response.status, dict(response.getheaders() or {}), self._read(method, plain, response.status, text)
+            return response.status, dict(response.getheaders() or {}), text
         raise failed  # out here, where nothing hangs on it that could quote a header
 
     def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
@@ -286,27 +310,10 @@ class KubernetesApi:
         return value
 
     def _read(self, method: str, path: str, status: int, text: bytes) -> dict[str, Any]:
-        readable = True
-        try:
-            answer = json.loads(text) if text else {}
-            if _HALF_CHARACTER.search(text):
-                answer = _whole(answer)
-        except (ValueError, RecursionError):
-            answer, readable = {}, False
-        if status == 200 and not readable:
+        answer = read_json(text)
+        if status == 200 and answer is None:
             raise ClusterUnavailableError(f"{method} {path} of {self.name}: the answer is not JSON")
         return answer if isinstance(answer, dict) else {}
-
-
-def _whole(value: Any) -> Any:
-    """The same without half characters, which JSON may carry and UTF-8 has no bytes for: nobody could store them."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
-    return value
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -11,6 +11,8 @@ from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_statu
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
+from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
     NodeSources,
@@ -23,6 +25,7 @@ from evenkeel.adapters.kubernetes.node_templates import (
 )
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
 from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
@@ -33,6 +36,9 @@ from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
+
+Lists = dict[str, list[ReceivedList]]
+"""By kind, one list for each namespace."""
 
 # A selector of this many names stays well below the 8 KB that proxies allow a URL.
 _NAMES_PER_SELECTOR = 50
@@ -51,10 +57,20 @@ class KubernetesCluster:
     """A cluster's machine objects, as one look found them. Made for one run."""
 
     def __init__(
-        self, api: KubernetesApi, policy: ClusterPolicy, remaining: Remaining, *, consistent: bool = True
+        self,
+        api: KubernetesApi,
+        policy: ClusterPolicy,
+        remaining: Remaining,
+        *,
+        consistent: bool = True,
+        most_bytes: int = MOST_BYTES,
+        kept: KeptGroups | None = None,
     ) -> None:
+        """Of a cluster that is not read consistently, ``most_bytes`` are received at each look, and groups are kept."""
         self._api = api
         self._consistent = consistent
+        self._most_bytes = most_bytes
+        self._kept = kept or KeptGroups()
         self._policy = policy
         domain = policy.policy()
         self._rules, self._patience = domain.pools, domain.provision_timeout
@@ -63,6 +79,7 @@ class KubernetesCluster:
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
+        self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         """A complete look: every kind of every flavour, then the machines of groups whose nodes are not all there.
@@ -71,16 +88,17 @@ class KubernetesCluster:
         where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
+        self._look = None if self._consistent else Allowance(self._most_bytes)
         skipped: list[Skipped] = []
         served = False
         status = self._autoscaler_status()
         for name in self._policy.flavours:
             flavour = FLAVOURS[name]
-            listing = self._list(flavour)
-            if listing is None:
+            lists = self._list(flavour)
+            if lists is None:
                 continue
             served = True
-            members, others = read_groups(listing, self._policy.discoveries)
+            members, others = self._read_groups(flavour, lists)
             skipped += others
             members = with_autoscaler_status(members, flavour, status)
             members = self._count_machines(flavour, members, frozenset(closely))
@@ -102,18 +120,30 @@ class KubernetesCluster:
         path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/cluster-autoscaler-status"
         return str(get_path(self._api.get(path, self._remaining), ("data", "status")) or "")
 
-    def _list(self, flavour: Flavour) -> Listing | None:
+    def _list(self, flavour: Flavour) -> Lists | None:
         """All objects of a flavour; None where the cluster does not have it."""
-        listing = Listing(flavour=flavour)
+        lists: Lists = {}
         for kind in flavour.kinds:
-            items = self._list_kind(kind)
-            if items is not None:
-                listing.objects[kind.kind] = items
+            received = self._list_kind(kind)
+            if received is not None:
+                lists[kind.kind] = received
             elif not kind.optional:
                 return None
-        return listing
+        return lists
 
-    def _list_kind(self, kind: Kind) -> list[Object] | None:
+    def _read_groups(self, flavour: Flavour, lists: Lists) -> ReadGroups:
+        discoveries = self._policy.discoveries
+
+        def read() -> ReadGroups:
+            objects = {kind: _objects(received) for kind, received in lists.items()}
+            return read_groups(Listing(flavour=flavour, objects=objects), discoveries)
+
+        if self._consistent:
+            return read()
+        received = [received for of_kind in lists.values() for received in of_kind]
+        return self._kept.groups((self._api.name, flavour.name), received, discoveries, read)
+
+    def _list_kind(self, kind: Kind) -> list[ReceivedList] | None:
         """All objects of a kind; None where the cluster does not have it.
 
         Raises:
@@ -121,14 +151,15 @@ class KubernetesCluster:
                 be read as "nobody else owns these bounds".
         """
         version = self._version(kind)
-        items: list[Object] = []
+        lists: list[ReceivedList] = []
         for namespace in self._policy.namespaces or (None,):
-            page = self._api.list_all(_path(kind, version, namespace), self._remaining) if version else None
-            if page is None:
+            path = _path(kind, version, namespace) if version else None
+            received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+            if received is None:
                 self._check_absence(kind)
                 return None
-            items += page
-        return items
+            lists.append(received)
+        return lists
 
     def _check_absence(self, kind: Kind) -> None:
         """Raises ClusterUnavailableError unless discovery, too, knows nothing of a kind that was not found."""
@@ -229,14 +260,15 @@ class KubernetesCluster:
         """All objects of a kind, in the first served version that has it; None where there is none, or no right."""
         preferred = self._version(kind) if kind.versions else None
         for version in [preferred] if preferred else self._api.served(kind.group, self._remaining):
-            items: list[Object] = []
+            lists: list[ReceivedList] = []
             for namespace in (None,) if kind is NODE else self._policy.namespaces or (None,):
-                page = self._api.list_all(_path(kind, version, namespace), self._remaining, optional=True)
-                if page is None:
+                path = _path(kind, version, namespace)
+                received = self._api.list_all(path, self._remaining, optional=True, look=self._look)
+                if received is None:
                     break
-                items += page
+                lists.append(received)
             else:
-                return items
+                return _objects(lists)
         return None
 
     def _running_nodes(self, flavour: Flavour, groups: list[GroupObjects]) -> dict[GroupKey, Object]:
@@ -260,10 +292,11 @@ class KubernetesCluster:
             ]
             for selector in chunks if label is not None else [None]:
                 version = self._version(flavour.machine) or flavour.machine.versions[0]
-                page = self._api.list_all(_path(flavour.machine, version, namespace), self._remaining, selector)
-                if page is None:
+                path = _path(flavour.machine, version, namespace)
+                received = self._api.list_all(path, self._remaining, selector, look=self._look)
+                if received is None:
                     raise ClusterUnavailableError(f"{self._api.name} does not serve {flavour.machine.plural}")
-                machines += page
+                machines += received.objects()
         return machines
 
     def object_of(self, key: GroupKey) -> str:
@@ -437,6 +470,10 @@ class KubernetesCluster:
 def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
     group = member.group
     return group.key in closely or bool(group.refused_machines) or buyer.is_concerned(group.zone)
+
+
+def _objects(lists: Iterable[ReceivedList]) -> list[Object]:
+    return [item for received in lists for item in received.objects()]
 
 
 def _mark_of(flavour: Flavour, machine: Object) -> Any:

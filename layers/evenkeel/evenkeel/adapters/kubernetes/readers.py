@@ -295,9 +295,12 @@ def _provision_timeout(flavour: Flavour, annotations: Mapping[str, Any], reading
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
+    entries = entries_of(item, ("metadata", "managedFields"))
+    if not entries:  # as in a look
+        return "somebody"
     others = [
         entry
-        for entry in entries_of(item, ("metadata", "managedFields"))
+        for entry in entries
         if entry.get("manager") != "evenkeel"
         and any(get_path(entry, ("fieldsV1", *path)) is not None for path in paths)
     ]
@@ -317,9 +320,10 @@ def _running(item: Object) -> int:
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:
     """The numbers of a rolling update; where they stand differs between API versions."""
-    for path in (("spec", "strategy", "rollingUpdate"), ("spec", "rollout", "strategy", "rollingUpdate")):
-        update = get_path(item, path)
-        if isinstance(update, Mapping) and "maxSurge" in update and "maxUnavailable" in update:
+    spec = item.get("spec")
+    for path in (("strategy", "rollingUpdate"), ("rollout", "strategy", "rollingUpdate")):
+        update = get_path(spec, path)
+        if isinstance(update, dict) and "maxSurge" in update and "maxUnavailable" in update:
             surge = reading.read("maxSurge", update["maxSurge"], read_int_or_percent)
             unavailable = reading.read("maxUnavailable", update["maxUnavailable"], read_int_or_percent)
             return None if surge is None or unavailable is None else Rolling(surge, unavailable)

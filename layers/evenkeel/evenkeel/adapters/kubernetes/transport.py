@@ -23,6 +23,8 @@ from urllib3.util.ssl_ import create_urllib3_context
 CONNECT_SECONDS = 3.0
 # All pages of a list together. The sandbox's node groups have 3.5 KB and 162 values each: some eighteen thousand.
 MOST_BYTES = 64 * 2**20
+# The same of a cluster that is looked at beside up to fifty others: all of its lists, some six hundred node groups.
+MOST_BYTES_BESIDE_OTHERS = 4 * 2**20
 # What a byte of JSON becomes in memory differs by a factor of thirty; this many values take up to 300 of 512 MB.
 MOST_VALUES = 3_000_000
 _CHUNK = 2**16
@@ -58,22 +60,30 @@ class UnusableAnswerError(Exception):
     """An answer that is too large, or not packed as was asked."""
 
 
+class TooMuchError(UnusableAnswerError):
+    """More than is allowed."""
+
+
 class Allowance:
-    """What may still be received of one list, or of any other answer."""
+    """What may still be received: of one list, of all lists of a cluster that is looked at beside others, or else."""
 
     def __init__(self, size: int = MOST_BYTES, values: int = MOST_VALUES) -> None:
         self._size, self._values = size, values
         self.size_left, self._values_left = size, values
+        # A value takes two bytes at least, itself and what is between it and the next.
+        self._is_counted = size > 2 * values
 
     def take(self, piece: bytes) -> None:
-        """Raises UnusableAnswerError where it is too much."""
+        """Raises TooMuchError."""
         self.size_left -= len(piece)
         if self.size_left < 0:
-            raise UnusableAnswerError(f"it is larger than {self._size // 2**20} MiB")
+            raise TooMuchError(f"it is larger than {self._size // 2**20} MiB")
+        if not self._is_counted:
+            return
         # Of JSON, each value but the first comes after one of these.
-        self._values_left -= piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+        self._values_left -= len(piece) - len(piece.translate(None, b",[{"))
         if self._values_left < 0:
-            raise UnusableAnswerError(f"it holds more than {self._values} values")
+            raise TooMuchError(f"it holds more than {self._values} values")
 
 
 def read_body(response: urllib3.BaseHTTPResponse, allowance: Allowance) -> bytes:

@@ -257,7 +257,9 @@ class Evenkeel:
     def sleep(self, seconds: float) -> None:
         """Nothing waits within a run."""
 
-    def open(self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True) -> _Cluster:
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> _Cluster:
         return _Cluster(self._world, self._groups)
 
     def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:

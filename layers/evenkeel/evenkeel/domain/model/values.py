@@ -84,13 +84,11 @@ def read_count(value: object) -> int:
     Raises:
         BadValueError: not an integer, negative, or larger than ``spec.replicas`` can hold.
     """
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise BadValueError("not an integer: write a whole number of nodes")
-    if isinstance(value, str):
-        if not _INTEGER.fullmatch(value):
-            raise BadValueError("not an integer: write a whole number of nodes")
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
         # int() refuses to read thousands of digits; so many are too many anyway.
         value = int(value) if len(value) <= 20 else (-1 if value.startswith("-") else LARGEST_COUNT + 1)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadValueError("not an integer: write a whole number of nodes")
     if value < 0:
         raise BadValueError("negative: write 0 or more")
     if value > LARGEST_COUNT:

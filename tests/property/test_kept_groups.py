@@ -1,0 +1,175 @@
+"""A warm instance that keeps what it has read sees, at every look, what one sees that keeps nothing."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes import cluster as adapter
+from evenkeel.adapters.kubernetes.kept import KeptGroups
+from evenkeel.adapters.kubernetes.lists import ReceivedList
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.model.groups import Observation
+from sandbox.kube.errors import ApiError
+from sandbox.kube.schema import Object
+from sandbox.kube.store import Store
+from sandbox.kube.world import World
+from tests.crashing import Life, WirelessClusters
+from tests.fakes import FakeClock, plenty, record
+
+FLAVOURS = ("gardener", "cluster-api", "openshift")
+#: what a look lists besides machines; another kind of each flavour holds bounds or ranges
+KINDS = {
+    "gardener": (
+        "machinedeployments.machine.sapcloud.io",
+        "machinesets.machine.sapcloud.io",
+        "workers.extensions.gardener.cloud",
+    ),
+    "cluster-api": ("machinedeployments.cluster.x-k8s.io", "machinesets.cluster.x-k8s.io", "clusters.cluster.x-k8s.io"),
+    "openshift": ("machinesets.machine.openshift.io", "machineautoscalers.autoscaling.openshift.io"),
+}
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from(
+        ["evenkeel.dev/pool-max", "evenkeel.dev/zone-max", "evenkeel.dev/strategy", "evenkeel.dev/decision"]
+    ),
+    st.sampled_from(["1", "7", "Adaptive", "", None]),
+    min_size=1,
+)
+PATCHES = st.one_of(
+    ANNOTATIONS.map(lambda annotations: {"metadata": {"annotations": annotations}}),
+    st.sampled_from(["a", "b", None]).map(lambda pool: {"metadata": {"labels": {"evenkeel.dev/pool": pool}}}),
+    st.integers(0, 3).map(lambda replicas: {"spec": {"replicas": replicas}}),
+    st.integers(1, 9).map(lambda most: {"spec": {"maxReplicas": most}}),
+    st.booleans().map(lambda paused: {"spec": {"paused": paused}}),
+)
+
+
+@dataclass
+class Looks:
+    """One cluster, and two who look at it."""
+
+    flavour: str
+    world: World
+    kept: KeptGroups
+    record: ClusterRecord
+
+    def look(self, kept: KeptGroups) -> Observation:
+        clusters = WirelessClusters(self.world.clusters[self.flavour].api, Life(), FakeClock(), kept)
+        return clusters.open(self.record, plenty, consistent=False).observe()
+
+    @property
+    def store(self) -> Store:
+        return self.world.clusters[self.flavour].store
+
+    def objects(self) -> list[tuple[str, Object]]:
+        return [(kind, item) for kind in KINDS[self.flavour] for item in self.store.list(kind)]
+
+
+def edited(looks: Looks, kind: str, item: Object, patch: Object) -> None:
+    looks.store.patch(kind, item["metadata"]["namespace"], item["metadata"]["name"], patch, manager="somebody")
+
+
+def deleted(looks: Looks, kind: str, item: Object, _: Object) -> None:
+    looks.store.delete(kind, item["metadata"]["namespace"], item["metadata"]["name"])
+
+
+def made_anew(looks: Looks, kind: str, item: Object, patch: Object) -> None:
+    """Under the same name, with another uid."""
+    deleted(looks, kind, item, patch)
+    metadata = {key: item["metadata"].get(key, {}) for key in ("name", "namespace", "labels", "annotations")}
+    looks.store.create(kind, {"metadata": metadata, "spec": item["spec"]}, manager="somebody")
+
+
+def controllers_acted(looks: Looks, *_: Any) -> None:
+    looks.world.step()
+
+
+def recorded_otherwise(looks: Looks, *_: Any) -> None:
+    of_another = {} if looks.record.discoveries else {"discovery": [f"mcm:k8s.io/cluster-autoscaler/{looks.flavour}"]}
+    looks.record = record(flavours=[looks.flavour], **of_another)
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+HAPPENINGS: list[Callable[..., None]] = [
+    edited,
+    edited,
+    deleted,
+    made_anew,
+    controllers_acted,
+    recorded_otherwise,
+    nothing,
+]
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@given(
+    most_bytes=st.sampled_from([10_000, 2**20]),
+    events=st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 20), PATCHES), max_size=6),
+)
+@settings(max_examples=15, deadline=None)
+def test_whatever_happens_between_looks_they_see_the_same(
+    flavour: str, most_bytes: int, events: list[tuple[Callable[..., None], int, Object]]
+) -> None:
+    world = World(clusters=[flavour], settings=None)
+    looks = Looks(flavour, world, KeptGroups(most_bytes), record(flavours=[flavour]))
+    for happens, which, patch in [(nothing, 0, {}), *events]:
+        objects = looks.objects()
+        if objects:
+            with suppress(ApiError):  # what the server refuses has not happened
+                happens(looks, *objects[which % len(objects)], patch)
+        assert looks.look(looks.kept) == looks.look(KeptGroups())
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_what_has_not_changed_is_not_read_again_whatever_was_written_elsewhere(
+    flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(clusters=[flavour], settings=None)
+    looks = Looks(flavour, world, KeptGroups(), record(flavours=[flavour]))
+    reads = 0
+    read_groups = adapter.read_groups
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read_groups(*arguments)
+
+    monkeypatch.setattr(adapter, "read_groups", counted)
+    first = looks.look(looks.kept)
+    world.clusters[flavour].store.create("namespaces", {"metadata": {"name": "elsewhere"}})  # a new version of all
+    assert looks.look(looks.kept) == first
+    assert reads == 1
+
+
+def test_of_more_than_may_be_kept_what_was_used_longest_ago_goes() -> None:
+    kept, reads = KeptGroups(most_bytes=250), []
+
+    def look(cluster: str) -> None:
+        page = b'{"items":[],"kind":"List","metadata":{}}'.ljust(100)
+        kept.groups(
+            (cluster, "openshift"), [ReceivedList(cluster, (page,))], "", lambda: reads.append(cluster) or ([], [])
+        )
+
+    for cluster in ("a", "b", "a", "c", "a", "b", "a"):
+        look(cluster)
+    assert reads == ["a", "b", "c", "b"]
+
+
+def test_what_cannot_be_read_is_not_kept() -> None:
+    kept = KeptGroups()
+    lists = [ReceivedList("x", (b'{"items":[],"kind":"List","metadata":{}}',))]
+
+    def fails() -> Any:
+        raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^$"):
+            kept.groups(("a", "openshift"), lists, "", fails)
+    assert kept.groups(("a", "openshift"), lists, "", lambda: ([], [])) == ([], [])
