@@ -110,7 +110,6 @@ class InMemoryStore:
         self._clock = clock
         self._records = Records()
         self._items: dict[str, dict[str, Stored]] = {}
-        self._read: dict[str, tuple[tuple[dict[str, Stored], int, datetime], Remembered]] = {}
         self._leases: dict[str, Lease] = {}
         self._due: dict[str, str] = {}
         self._names: set[tuple[str, str]] = set()
@@ -134,11 +133,8 @@ class InMemoryStore:
 
     def _remembered(self, cluster: str) -> Remembered:
         lease, now = self._leases.get(cluster), self._clock.now() if self._clock else NEVER
-        found = (dict(self._items.get(cluster, {})), lease.fencing_token if lease else 0, now)
-        if cluster not in self._read or self._read[cluster][0] != found:  # reading texts takes its time
-            self._read[cluster] = (found, self._records.remembered(cluster, *found))
-        remembered = self._read[cluster][1]
-        return replace(remembered, versions=Versions(remembered.versions))  # every reader has its own
+        items = dict(self._items.get(cluster, {}))
+        return self._records.remembered(cluster, items, lease.fencing_token if lease else 0, now)
 
     shards: Sequence[str] = ("0", "1")
 

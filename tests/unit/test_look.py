@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evenkeel.application import looking
 from evenkeel.application.errors import (
     AccessError,
     AccessRefusedError,
@@ -15,7 +16,10 @@ from evenkeel.application.errors import (
     QueueUnavailableError,
     TooLargeError,
 )
-from evenkeel.application.ports import Found
+from evenkeel.application.ports import Found, Remembered
+from evenkeel.application.restoring import plan_for
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.plans import Plan
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, plenty
 from tests.house import RECORD, House
@@ -123,6 +127,50 @@ class TestNews:
         quiet.queue.requests.clear()
         quiet.looks("demo", "gone")
         assert (asked(quiet), quiet.cluster.looks) == ([], looks)
+
+
+class TestSettledClusters:
+    """What was planned of a cluster that nothing happens to is not planned again."""
+
+    @pytest.fixture
+    def plans(self, quiet: House, monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+        """When a plan was made."""
+        made: list[datetime] = []
+
+        def plan(remembered: Remembered, observation: Observation, now: datetime) -> Plan:
+            made.append(now)
+            return plan_for(remembered, observation, now)
+
+        monkeypatch.setattr(looking, "plan_for", plan)
+        return made
+
+    def test_it_is_planned_once_in_five_minutes(self, quiet: House, plans: list[datetime]) -> None:
+        began = quiet.clock.at + MINUTE
+        metrics = [quiet.looks().metrics() for _ in range(12)]
+        assert plans == [began, began + 5 * MINUTE, began + 10 * MINUTE]
+        assert all(metric == metrics[0] for metric in metrics)
+
+    def test_whatever_happens_to_it_is_planned_at_once(self, quiet: House, plans: list[datetime]) -> None:
+        quiet.looks()
+        quiet.scale("a", 9)
+        quiet.looks()
+        assert len(plans) == 2
+        assert len(asked(quiet)) == 1
+
+    def test_what_is_said_of_it_is_planned_at_once(self, quiet: House, plans: list[datetime]) -> None:
+        quiet.looks()
+        quiet.fail("a")
+        quiet.looks()
+        assert len(plans) == 2
+        assert len(asked(quiet)) == 1
+
+    def test_one_that_waits_for_a_machine_is_planned_each_time(self, quiet: House, plans: list[datetime]) -> None:
+        quiet.cluster.change(key("a"), requested=3)
+        quiet.settle()
+        made = len(plans)
+        for _ in range(3):
+            quiet.looks()
+        assert len(plans) == made + 3
 
 
 class TestChunks:

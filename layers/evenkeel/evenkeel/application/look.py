@@ -35,6 +35,7 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.settled import SettledPlans
 from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.config import ConfigError
 from evenkeel.domain.looks import Chunk, Silence, is_missed
@@ -73,6 +74,10 @@ class Look:
     clock: Clock
     dry_run: bool
     together: Together
+
+    @cached_property
+    def _settled(self) -> SettledPlans:
+        return SettledPlans()
 
     @cached_property
     def _eyes(self) -> Eyes:
@@ -141,7 +146,7 @@ class Look:
     ) -> tuple[str, Found | None]:
         """As :meth:`_found`; raises EvenkeelError where the cluster gives no usable answer, too."""
         try:
-            looked = self._eyes.look(remembered, remaining, {}, alone=alone)
+            api, observation = self._eyes.observe(remembered, remaining, alone=alone)
         except TooLargeError:
             if alone:
                 raise
@@ -151,14 +156,21 @@ class Look:
             # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
             return "looks are refused", None
-        run.plan = looked.plan
         if remembered.silence is not None and not remembered.silence.is_over:
             return "it answers again", Found.ANSWERS
-        if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
-            return "a look is due", None
         if self.clusters.needs_run(remembered.record):
             return "its access is renewed", None
-        return self._would_act(remembered, looked, run), None
+        run.plan = self._settled.plan_of(remembered, observation, self.clock.now())
+        if run.plan is not None:
+            return "", None
+        looked = self._eyes.plan(remembered, api, observation, {})
+        run.plan = looked.plan
+        if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
+            return "a look is due", None
+        news = self._would_act(remembered, looked, run)
+        if not news:
+            self._settled.keep(remembered, observation, looked.plan)
+        return news, None
 
     def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> str:
         """What a run would do first with this plan; empty: nothing."""

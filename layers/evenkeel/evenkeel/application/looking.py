@@ -35,24 +35,30 @@ class Eyes:
     clock: Clock
     consistent: bool = True
 
-    def look(
-        self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str], *, alone: bool = True
-    ) -> Looked:
+    def look(self, remembered: Remembered, remaining: Remaining, refused: Mapping[GroupKey, str]) -> Looked:
         """Read and plan; ``refused`` are groups whose writes have been refused since the state was read.
-
-        ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`.
 
         Raises:
             AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
         """
+        api, observation = self.observe(remembered, remaining)
+        return self.plan(remembered, api, observation, refused)
+
+    def observe(
+        self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
+    ) -> tuple[Cluster, Observation]:
+        """Read. ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`. Raises as :meth:`look`."""
         record, state = remembered.record, remembered.state
-        api, observation = observe_cluster(
-            self.clusters, record, remaining, state, consistent=self.consistent, alone=alone
-        )
+        return observe_cluster(self.clusters, record, remaining, state, consistent=self.consistent, alone=alone)
+
+    def plan(
+        self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]
+    ) -> Looked:
+        """Plan. Raises as :meth:`look`."""
         now = self.clock.now()
-        refused = {**_refused_lately(state, now), **refused}
+        refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
-        plan = contained(record.id, "it was planned", partial(plan_for, remembered, observation, now))
+        plan = contained(remembered.record.id, "it was planned", partial(plan_for, remembered, observation, now))
         return Looked(api=api, plan=plan, refused=refused)
 
 

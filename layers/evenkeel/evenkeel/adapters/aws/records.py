@@ -5,10 +5,13 @@ back where the same item is written again, so that a release that was rolled bac
 when it returns.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -56,6 +59,8 @@ OFFERING = "OFFERING"
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 _DELETED_BY_TTL = (TIMER, SILENCE)
+# Of texts, in characters. What is read from them takes some times as much memory.
+_KEPT_TEXTS = 4_000_000
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -100,16 +105,33 @@ class Entry:
             versions[self.sort_key] = self.next_version
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What was read of a cluster's items. ``until``: when the first of them expires."""
+
+    items: Mapping[str, Stored]
+    until: datetime | None
+    remembered: Remembered
+
+    @cached_property
+    def size(self) -> int:
+        return sum(len(item.text) for item in self.items.values())
+
+
 class Records:
     """Reads and writes the texts of items. Remembers of those it has read what only a newer release understands."""
 
     def __init__(self) -> None:
         self._unknown: dict[tuple[str, str], tuple[int | None, Unknown, str]] = {}
+        self._read_last: OrderedDict[str, _Read] = OrderedDict()  # by cluster, the last used last
+        self._size = 0  # of their texts
+        self._reading = threading.Lock()
 
     def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
         """A cluster's items by sort key, but its lease and decisions, in our words.
 
         What has expired counts no more, also where it has not been deleted yet; its version does, for the next write.
+        What was read last is kept, while the items say the same: most looks find nothing new.
 
         Raises:
             UnknownClusterError: there is no record of the cluster.
@@ -117,6 +139,27 @@ class Records:
         """
         if META not in items:
             raise UnknownClusterError(f"cluster {cluster!r} is not registered")
+        with self._reading:
+            last = self._read_last.get(cluster)
+        if last is None or last.items != items or (last.until is not None and now >= last.until):
+            ends = [item.expires for item in items.values() if item.expires is not None and now < item.expires]
+            remembered = self._in_our_words(cluster, items, fencing_token, now)
+            last = _Read(items=items, until=min(ends, default=None), remembered=remembered)
+        self._keep(cluster, last)
+        # Every reader's versions are its own.
+        versions = Versions(last.remembered.versions)
+        return replace(last.remembered, versions=versions, fencing_token=fencing_token)
+
+    def _keep(self, cluster: str, read: "_Read") -> None:
+        with self._reading:
+            before = self._read_last.pop(cluster, None)
+            self._size += read.size - (before.size if before else 0)
+            self._read_last[cluster] = read
+            while self._size > _KEPT_TEXTS:
+                _, oldest = self._read_last.popitem(last=False)
+                self._size -= oldest.size
+
+    def _in_our_words(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
         live = {key: item for key, item in items.items() if item.expires is None or now < item.expires}
 
         def read(model: type[_Model], sort_key: str) -> dict[str, _Model]:

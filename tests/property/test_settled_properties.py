@@ -1,0 +1,97 @@
+"""A plan that is kept between looks is the plan that would have been made, whatever happens between them."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.restoring import plan_for
+from evenkeel.application.settled import SettledPlans, is_settled
+from evenkeel.domain.bounds.strategies import STRATEGIES
+from tests.builders import key, zones
+from tests.house import House
+
+counts = st.tuples(*[st.integers(0, 5)] * 3)
+pool_numbers = st.tuples(st.integers(0, 6), st.integers(3, 18))
+names = st.sampled_from([strategy.name for strategy in STRATEGIES])
+moments = st.timedeltas(timedelta(seconds=1), timedelta(days=3))
+
+
+def settled_house(running: tuple[int, int, int], numbers: tuple[int, int], strategy: str) -> House:
+    """A pool that all its machines run of, after all runs that it needs."""
+    low, high = min(numbers), max(numbers)
+    pools = [{"name": "workers", "min": low, "max": high, "strategy": strategy}]
+    house = House(zones(running, bounds=[(0, 9)] * 3), pools=pools)
+    for _ in range(10):
+        house.run()
+        for member in list(house.cluster.groups.values()):
+            house.cluster.change(member.key, running=member.requested)
+    house.clock.at += timedelta(hours=4)
+    return house
+
+
+@settings(deadline=None)
+@given(running=counts, numbers=pool_numbers, strategy=names, later=st.lists(moments, min_size=1, max_size=4))
+def test_time_alone_changes_nothing_about_a_settled_plan(
+    running: tuple[int, int, int], numbers: tuple[int, int], strategy: str, later: list[timedelta]
+) -> None:
+    house = settled_house(running, numbers, strategy)
+    remembered, observation = house.store.load("demo"), house.cluster.observe()
+    remembered = replace(remembered, state=replace(remembered.state, offerings={}))
+    plan = plan_for(remembered, observation, house.clock.at)
+    if not is_settled(remembered, observation, plan):
+        return
+    for time in later:
+        again = plan_for(remembered, observation, house.clock.at + time)
+        assert replace(again, now=plan.now) == plan
+
+
+happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume", "nothing", "nothing", "nothing"])
+
+
+@settings(deadline=None)
+@given(
+    running=counts,
+    numbers=pool_numbers,
+    strategy=names,
+    story=st.lists(st.tuples(happenings, st.sampled_from("abc"), st.integers(0, 9)), max_size=8),
+)
+def test_looks_that_keep_plans_ask_for_the_runs_that_looks_without_would_ask_for(
+    running: tuple[int, int, int],
+    numbers: tuple[int, int],
+    strategy: str,
+    story: list[tuple[str, str, int]],
+) -> None:
+    house = settled_house(running, numbers, strategy)
+    for what, zone, number in story:
+        happen(house, what, zone, number)
+        house.clock.at += timedelta(minutes=1)
+        asked = []
+        for plans in (None, SettledPlans(most_groups=0)):  # the one it has; one that keeps nothing
+            house.queue.requests.clear()
+            kept = house.look._settled
+            if plans is not None:
+                house.look.__dict__["_settled"] = plans
+            house.look(("demo",), lambda: 60)
+            house.look.__dict__["_settled"] = kept
+            asked.append(sorted(house.queue.requests.values()))
+        assert asked[0] == asked[1]
+        if number > 4:
+            house.run()
+
+
+def happen(house: House, what: str, zone: str, number: int) -> None:
+    group = house.cluster.groups[key(zone)]
+    match what:
+        case "order":
+            house.cluster.change(key(zone), requested=number)
+        case "node":
+            house.cluster.change(key(zone), running=group.requested)
+        case "edit":
+            house.cluster.change(key(zone), pool_max=number + 3)
+        case "fail":
+            if key(zone) not in house.state.groups:
+                house.fail(zone)
+        case "pause" | "resume":
+            house.ask(what)
