@@ -65,6 +65,8 @@ def test_the_events_lead_from_registration_over_a_scan_to_patches_and_a_status(s
     stage.switch_on()
     scanned = stage.send("scan-schedule")
     assert scanned["clusters"] == ["demo-cluster-api"]
+    assert stage.chunks() == [["demo-cluster-api"]]
+    assert stage.send("look") == {"batchItemFailures": []}
     assert stage.looks() == ["demo-cluster-api"]
     assert stage.send("rebalance") == {"batchItemFailures": []}
     assert patches(stage.cluster) > 0

@@ -19,7 +19,7 @@ QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
 FUNCTIONS = TEMPLATE.functions()
 
 # The only actions that AWS knows no resource for. Tokens are asked for under conditions: see test_least_privilege.py.
-WITHOUT_RESOURCE = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
+TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
 TOKENS = {"sts:GetWebIdentityToken"}
 
 STATE = {f"dynamodb:{verb}" for verb in ("Query", "GetItem", "PutItem", "UpdateItem")}
@@ -33,13 +33,26 @@ OPEN_CLUSTERS = {
 # What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults.
 ALLOWED: dict[str, set[tuple[str, str]]] = {
     "ScanRole": {
+        # Both on the table under conditions.
+        ("dynamodb:Query", "Table"),
+        ("dynamodb:PutItem", "Table"),
         ("dynamodb:Query", "Table/index/due"),
+        ("sqs:SendMessage", "LooksQueue"),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "RecheckQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
         ("sqs:SendMessage", "EventDeadLetters"),
         *((action, "RecheckQueue") for action in TAKE),
         *((action, "ScanLogGroup") for action in LOGS),
+    },
+    "LookRole": {
+        ("dynamodb:Query", "Table"),
+        *((action, "LooksQueue") for action in TAKE),
+        ("sqs:SendMessage", "RebalanceQueue"),
+        ("sqs:SendMessage", "LooksQueue"),
+        ("sqs:SendMessage", "RebalanceDeadLetters"),
+        *OPEN_CLUSTERS,
+        *((action, "LookLogGroup") for action in LOGS),
     },
     "ProvisioningFailureRole": {
         # All but Query under a condition: tests/integration/test_least_privilege.py judges requests by them.
@@ -55,6 +68,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *((action, "Table") for action in (*STATE, "dynamodb:DeleteItem")),
         *((action, "RebalanceQueue") for action in (*TAKE, "sqs:ChangeMessageVisibility")),
         ("sqs:SendMessage", "RecheckQueue"),
+        ("sqs:SendMessage", "LooksQueue"),
         ("sqs:SendMessage", "RebalanceDeadLetters"),
         *OPEN_CLUSTERS,
         ("events:PutEvents", "EventBus"),
@@ -92,17 +106,19 @@ def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) ->
             yield {**statement, "Resource": resources}
 
 
+@pytest.mark.parametrize("tracing", ["false", "true"])
 @pytest.mark.parametrize("role", sorted(ALLOWED))
-def test_a_role_allows_exactly_what_its_function_does(role: str) -> None:
+def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -> None:
     granted = {
         (action, resource)
-        for statement in statements(ROLES[role]["Policies"])
+        for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing}))
         for action in as_list(statement["Action"])
         for resource in statement["Resource"]
     }
+    traces = TRACES if tracing == "true" else set()
     assert {pair for pair in granted if pair[1] != "*"} == ALLOWED[role]
     tokens = TOKENS if ALLOWED[role] >= OPEN_CLUSTERS else set()
-    assert {action for action, resource in granted if resource == "*"} == WITHOUT_RESOURCE | tokens
+    assert {action for action, resource in granted if resource == "*"} == traces | tokens
     assert all("*" not in action for action, _ in granted)
 
 
@@ -124,7 +140,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         for event in function.events.values()
         if event["Type"] == "SQS"
     }
-    assert read == {"RebalanceQueue", "RecheckQueue"}
+    assert read == {"LooksQueue", "RebalanceQueue", "RecheckQueue"}
     targets = []
     for name in read:
         redrive = QUEUES[name]["RedrivePolicy"]
@@ -132,7 +148,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         targets.append(dead)
         assert QUEUES[dead].get("FifoQueue") == QUEUES[name].get("FifoQueue")
         assert QUEUES[dead]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
-        assert redrive["maxReceiveCount"] == 5
+        assert redrive["maxReceiveCount"] == (3 if name == "LooksQueue" else 5)
     assert len(set(targets)) == 2
     assert set(QUEUES) - read - set(targets) == {"EventDeadLetters"}
 
@@ -308,7 +324,7 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
     key = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     assert re.fullmatch(TEMPLATE.body["Parameters"]["SecretKmsKeyArn"]["AllowedPattern"], key)
     template = Template(parameters={"SecretKmsKeyArn": key})
-    opening = {"RebalanceRole", "OperatorRole", "WidgetRole"}
+    opening = {"LookRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
     for role in ROLES:
         found = [found for found in statements(ROLES[role]["Policies"], template) if found["Action"] == "kms:Decrypt"]
         assert len(found) == (role in opening)
@@ -334,6 +350,7 @@ def test_a_key_for_tokens_is_made_only_where_it_is_asked_for_and_looks_open_thei
         looks = [(["kms:Decrypt"], {"StringEquals": {"kms:EncryptionContext:purpose": "looks"}})]
         expected = {
             "RebalanceRole": [(["kms:Decrypt", "kms:Encrypt"], None)],
+            "LookRole": looks,
             "OperatorRole": looks,
             "WidgetRole": looks,
         }
@@ -354,7 +371,7 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
     reading = {
         action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
     }
-    assert reading - LOGS - WITHOUT_RESOURCE - TOKENS == {
+    assert reading - LOGS - TOKENS == {
         "dynamodb:Query",
         "secretsmanager:GetSecretValue",
         "eks:DescribeCluster",

@@ -611,7 +611,7 @@ class ChaosHarness:
         module.container = self._container  # type: ignore[attr-defined]
         return module
 
-    def _container(self) -> SimpleNamespace:
+    def _container(self, *, writes: bool = True) -> SimpleNamespace:
         """As bootstrap puts them together, over this harness."""
         store: Any = Mortal(self.store, self.lives, "table", only=_STORE_PORT)
         queue: Any = Mortal(self.queues, self.lives, "queue", only={"request", "look_again", "request_looks"})

@@ -74,6 +74,10 @@ class Stage:
                 taken.append(message)
         return taken
 
+    def chunks(self) -> list[list[str]]:
+        """The clusters of each look that was asked for and is due, taken from the queue."""
+        return [json.loads(message["Body"])["clusters"] for message in self.take("LooksQueue")]
+
     def looks(self) -> list[str]:
         """Clusters that somebody has asked a look at; taken out of the queue."""
         return sorted(json.loads(message["Body"])["cluster"] for message in self.take("RebalanceQueue"))

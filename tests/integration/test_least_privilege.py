@@ -268,7 +268,7 @@ def test_secrets_of_another_stack_are_not_read(deployment: Deployment) -> None:
 
 
 OWN, DOMAIN = "evenkeel:https://api.blue.example:6443", "evenkeel:prod"
-LOOKING = ["OperatorFunction", "WidgetFunction"]
+LOOKING = ["LookFunction", "OperatorFunction", "WidgetFunction"]
 
 
 @pytest.mark.parametrize(

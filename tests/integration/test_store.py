@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from evenkeel.config import (
     ZoneStatement,
 )
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import Timer
+from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -394,12 +394,94 @@ class TestDue:
         assert "record of cluster broken: flavours is 'all'" in str(due["broken"])
         assert "record of cluster no-json: not JSON" in str(due["no-json"])
 
+    def test_the_shards_together_list_every_registered_cluster_once(self, store: Store) -> None:
+        names = {f"cluster-{'x' * (number % 3)}-{number}" for number in range(40)}
+        for name in names:
+            register(store, name)
+        listed = [entry for shard in store.shards for entry in listed_in(store, shard)]
+        assert sorted(cluster for cluster, _ in listed) == sorted(names)
+        assert dict(listed)["cluster--0"] == dict(store.registrations())["cluster--0"]
+
+    def test_a_record_that_is_written_again_is_listed_as_it_is_then(self, registered: Store) -> None:
+        hold(registered, PAUSED)
+        (entry,) = [entry for shard in registered.shards for entry in listed_in(registered, shard)]
+        assert isinstance(entry[1], Registration)
+        assert entry[1].control().paused
+
+    def test_one_that_no_shard_lists_can_be_listed_and_is_not_put_back(self, store: Store) -> None:
+        store.list_as_due(Registration.of(record("stray", names=("tag",)), ControlRecord()))
+        store.list_as_due(Registration.of(record("stray", scan_interval=300), ControlRecord()))
+        (entry,) = [entry for shard in store.shards for entry in listed_in(store, shard)]
+        assert isinstance(entry[1], Registration)
+        assert entry[1].scan_interval == 60
+        assert store.called("tag") == ["stray"]
+
+    def test_a_name_leads_to_the_clusters_that_list_it(self, store: Store) -> None:
+        for cluster in ("b", "a"):
+            register(store, cluster, names=("shared", f"only-{cluster}"))
+        assert list(store.called("shared")) == ["a", "b"]
+        assert list(store.called("only-b")) == ["b"]
+        assert [list(store.called(name)) for name in ("nobody", "", "x" * 5000)] == [[], [], []]
+
     def test_a_broken_record_cannot_be_loaded_and_can_be_replaced(self, kept: Kept, store: Store) -> None:
         kept.plant("demo", json.dumps({**record().model_dump(mode="json"), "scan_interval": -5}))
         with pytest.raises(ConfigError, match=r"record of cluster demo: scan_interval is '-5'"):
             store.load("demo")
         register_over(store)
         assert store.load("demo").record == record()
+
+
+def listed_in(store: Store, shard: str) -> Iterator[tuple[str, Registration | str]]:
+    """All pages of a shard."""
+    position: str | None = None
+    while True:
+        page = store.due(shard, position)
+        yield from page.registrations
+        if page.after is None:
+            return
+        position = page.after
+
+
+SILENT = Silence(since=NOW, looks=2, last_look=NOW, next_look=NOW + 2 * MINUTE, why="no answer")
+
+
+class TestSilence:
+    def test_it_is_remembered_until_a_day_after_the_next_look(self, kept: Kept, registered: Store) -> None:
+        versions = registered.load("demo").versions
+        registered.save_silence("demo", SILENT, versions)
+        assert registered.load("demo").silence == SILENT
+        registered.save_silence("demo", replace(SILENT, looks=3), versions)
+        kept.clock.at = NOW + timedelta(days=1)
+        assert registered.load("demo").silence == replace(SILENT, looks=3)
+        kept.clock.at = NOW + timedelta(days=2)
+        assert registered.load("demo").silence is None
+
+    def test_two_at_once_are_one(self, registered: Store) -> None:
+        one, other = registered.load("demo").versions, registered.load("demo").versions
+        registered.save_silence("demo", SILENT, one)
+        with pytest.raises(StateConflictError):
+            registered.save_silence("demo", SILENT, other)
+
+
+class TestWhatIsKeptBetweenReads:
+    def test_what_expires_meanwhile_counts_no_more(self, kept: Kept, registered: Store) -> None:
+        registered.save_group("demo", KEY, FAILED, None)
+        assert KEY in registered.load("demo").state.groups
+        kept.clock.at = NOW + timedelta(days=400)
+        assert KEY not in registered.load("demo").state.groups
+
+    def test_versions_are_every_readers_own(self, registered: Store) -> None:
+        one, other = registered.load("demo"), registered.load("demo")
+        registered.save_group("demo", KEY, FAILED, one.versions)
+        assert one.versions != other.versions
+        assert KEY in registered.load("demo").state.groups
+
+    def test_what_somebody_else_writes_is_seen_although_its_version_is_the_same(
+        self, kept: Kept, registered: Store
+    ) -> None:
+        assert registered.load("demo").record.scan_interval == 60
+        kept.change("demo", "META", kept.text("demo", "META").replace('"scan_interval":60', '"scan_interval":120'))
+        assert registered.load("demo").record.scan_interval == 120
 
 
 def test_decisions_come_newest_first_and_no_more_than_asked_for(registered: Store) -> None:
@@ -597,7 +679,7 @@ class TestOfferings:
 
     def test_no_cluster_is_anything_of_it(self, registered: Store) -> None:
         registered.save_offering(OFFERING, OfferingState(words={"A": WORD}), None)
-        assert [cluster for cluster, _ in registered.due()] == ["demo"]
+        assert [cluster for cluster, _ in registered.registrations()] == ["demo"]
         assert registered.load("demo").offerings == {}
 
     def test_a_thousand_offerings_are_read_to_the_end(self, store: Store) -> None:
@@ -782,7 +864,12 @@ class TestTheTableItself:
         lease = InMemoryStore().take_lease("demo", "me", 0, NOW, NOW + MINUTE)
         calls: list[Callable[[], object]] = [
             lambda: gone.load("demo"),
-            gone.due,
+            lambda: gone.due("0"),
+            gone.registrations,
+            gone.offerings,
+            lambda: gone.called("name"),
+            lambda: gone.list_as_due(Registration.of(record(), ControlRecord())),
+            lambda: gone.save_silence("demo", SILENT, None),
             lambda: gone.registered("demo"),
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
