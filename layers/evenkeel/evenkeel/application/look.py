@@ -167,13 +167,13 @@ class Look:
         run.plan = looked.plan
         if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
             return "a look is due", None
-        news = self._would_act(remembered, looked, run)
-        if not news:
-            self._settled.keep(remembered, observation, looked.plan)
-        return news, None
+        if self._would_act(remembered, looked, run):
+            return "scan", None
+        self._settled.keep(remembered, observation, looked.plan)
+        return "", None
 
-    def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> str:
-        """What a run would do first with this plan; empty: nothing."""
+    def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> bool:
+        """Whether a run would write or tell anything with this plan."""
         dry_run = remembered.record.is_dry(self.dry_run) and not remembered.control.restoring
         rehearsal = Run(
             ports=self._rehearsal,
@@ -187,9 +187,9 @@ class Look:
         )
         try:
             rehearsal.carry_out()
-        except _NewsError as news:
-            return f"news: {news}"
-        return ""
+        except _NewsError:
+            return True
+        return False
 
 
 def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bool:
@@ -208,6 +208,6 @@ class _Rehearsal:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise _NewsError(name.removeprefix("save_").replace("_", " "))
+            raise _NewsError(name)
 
         return refuse
