@@ -148,7 +148,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         targets.append(dead)
         assert QUEUES[dead].get("FifoQueue") == QUEUES[name].get("FifoQueue")
         assert QUEUES[dead]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
-        assert redrive["maxReceiveCount"] == (3 if name == "LooksQueue" else 5)
+        assert redrive["maxReceiveCount"] == 5
     assert len(set(targets)) == 2
     assert set(QUEUES) - read - set(targets) == {"EventDeadLetters"}
 

@@ -151,7 +151,7 @@ def test_whoever_looks_may_not_write(stage: Stage) -> None:
 
 def test_a_chunk_that_comes_back_is_taken_apart(stage: Stage) -> None:
     record = EVENTS["look"]["Records"][0]
-    attributes = {**record["attributes"], "ApproximateReceiveCount": "2"}
+    attributes = {**record["attributes"], "ApproximateReceiveCount": "3"}
     body = json.dumps({"clusters": ["one", "two"]})
     event = {"Records": [{**record, "attributes": attributes, "body": body}]}
     assert stage.call("LookFunction", event) == {"batchItemFailures": []}

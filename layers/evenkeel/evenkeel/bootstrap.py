@@ -52,6 +52,15 @@ _AWS = Config(
 )
 
 
+# Who looks has a few seconds for a table that does not answer: the next look is a minute away.
+_AWS_OF_LOOKS = Config(
+    connect_timeout=1.5,
+    read_timeout=2.5,
+    retries={"mode": "standard", "total_max_attempts": 2},
+    max_pool_connections=50,
+)
+
+
 class SystemClock:
     """:class:`evenkeel.application.ports.Clock` on this machine's clock."""
 
@@ -111,7 +120,7 @@ class Container:
 
     def _client(self, service: str) -> Any:
         with MAKING:
-            return self._session.create_client(service, config=_AWS)
+            return self._session.create_client(service, config=_AWS if self._writes else _AWS_OF_LOOKS)
 
     @cached_property
     def _dynamodb(self) -> Any:

@@ -196,7 +196,7 @@ def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bo
     """Whether a cluster that does not answer is not asked now."""
     if silence is None or not silence.is_left_alone(now):
         return False
-    return not alone or now < silence.next_look
+    return not (alone and silence.is_due(now))
 
 
 class _NewsError(Exception):

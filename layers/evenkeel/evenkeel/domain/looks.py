@@ -21,6 +21,8 @@ _LONGEST_DELAY = timedelta(minutes=15)
 SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=5))
 # Messages are late by seconds. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
+# So far may the clocks of those be apart who ask for a look and who take it.
+_CLOCKS_APART = timedelta(seconds=10)
 _MINUTE = 60
 # A write whose answer is lost again and again is no news; after so long it may be another matter.
 _SAME_MATTER = timedelta(hours=1)
@@ -90,6 +92,10 @@ class Silence:
     def is_over(self) -> bool:
         return self.looks == 0
 
+    def is_due(self, now: datetime) -> bool:
+        """Whether its own look may ask it."""
+        return now >= self.next_look - _CLOCKS_APART
+
     def is_left_alone(self, now: datetime) -> bool:
         """Whether its neighbours' looks leave it to one of its own. One that does not come is not waited for long."""
         return not self.is_over and now < self.next_look + _LOST_AFTER
@@ -108,7 +114,7 @@ def after_silence(silence: Silence | None, now: datetime, why: str) -> Silence |
     """What is remembered after one more look that was not answered; None: it was not the one that is due."""
     if silence is None or silence.is_over:
         return Silence(since=now, looks=1, last_look=now, next_look=now + SILENT_LOOKS[0], why=why)
-    if now < silence.next_look:
+    if not silence.is_due(now):
         return None
     wait = SILENT_LOOKS[min(silence.looks, len(SILENT_LOOKS) - 1)]
     return replace(silence, looks=silence.looks + 1, last_look=now, next_look=now + wait, why=why)
