@@ -145,6 +145,7 @@ class Look:
         self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool
     ) -> tuple[str, Found | None]:
         """As :meth:`_found`; raises EvenkeelError where the cluster gives no usable answer, too."""
+        is_silent = remembered.silence is not None and not remembered.silence.is_over
         try:
             api, observation = self._eyes.observe(remembered, remaining, alone=alone)
         except TooLargeError:
@@ -155,8 +156,8 @@ class Look:
         except AccessRefusedError as error:
             # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
-            return "looks are refused", None
-        if remembered.silence is not None and not remembered.silence.is_over:
+            return "looks are refused", Found.ANSWERS if is_silent else None
+        if is_silent:
             return "it answers again", Found.ANSWERS
         if self.clusters.needs_run(remembered.record):
             return "its access is renewed", None
