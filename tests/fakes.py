@@ -157,7 +157,7 @@ class InMemoryStore:
     def list_as_due(self, registration: Registration) -> None:
         self._asked("list as due")
         record = registration.record
-        self._due.setdefault(record.id, registration.model_dump_json(exclude_none=True))
+        self._due[record.id] = registration.model_dump_json(exclude_none=True)
         self._names |= {(name, record.id) for name in record.names}
 
     def called(self, name: str) -> Sequence[str]:

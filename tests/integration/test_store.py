@@ -408,12 +408,12 @@ class TestDue:
         assert isinstance(entry[1], Registration)
         assert entry[1].control().paused
 
-    def test_one_that_no_shard_lists_can_be_listed_and_is_not_put_back(self, store: Store) -> None:
+    def test_one_that_no_shard_lists_as_it_is_can_be_listed(self, store: Store) -> None:
         store.list_as_due(Registration.of(record("stray", names=("tag",)), ControlRecord()))
         store.list_as_due(Registration.of(record("stray", scan_interval=300), ControlRecord()))
         (entry,) = [entry for shard in store.shards for entry in listed_in(store, shard)]
         assert isinstance(entry[1], Registration)
-        assert entry[1].scan_interval == 60
+        assert entry[1].scan_interval == 300
         assert store.called("tag") == ["stray"]
 
     def test_a_name_leads_to_the_clusters_that_list_it(self, store: Store) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any, NoReturn, cast
 
 from evenkeel.application.errors import (
+    AccessError,
     AccessRefusedError,
     AccessUnavailableError,
     EvenkeelError,
@@ -149,12 +150,14 @@ class Look:
         try:
             api, observation = self._eyes.observe(remembered, remaining, alone=alone)
         except TooLargeError:
-            if alone:
-                raise
+            if alone:  # a run may receive as much of each list as a look of all together
+                return "too large for a look", Found.ANSWERS if is_silent else None
             self.queue.request_looks([Chunk(clusters=(run.cluster,))])
             return "", None
-        except AccessRefusedError as error:
-            # A run has rights of its own. On EKS and by roles, those of looks may have been forgotten.
+        except AccessUnavailableError:
+            raise
+        except (AccessRefusedError, AccessError) as error:
+            # A run has rights, and tokens, of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
             return "looks are refused", Found.ANSWERS if is_silent else None
         if is_silent:

@@ -165,7 +165,7 @@ class DueStore(Protocol):
         """All registered clusters by id. Raises StateUnavailableError."""
 
     def list_as_due(self, registration: Registration) -> None:
-        """Put a cluster into the index that a release without shards has registered. Raises StateUnavailableError."""
+        """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
 
 
 class Store(RunStore, DueStore, Protocol):

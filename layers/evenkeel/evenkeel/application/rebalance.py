@@ -166,7 +166,7 @@ class _Rounds:
             return True
         if silence is None or self.found is Found.ANSWERS or not silence.keeps_away(now):
             return False
-        if (sooner := silence.asked_now(now)) is not None and self._save_silence(remembered, sooner):
+        if (sooner := silence.asked_soon(now)) is not None and self._save_silence(remembered, sooner):
             self._look_alone(sooner)
         self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")
         return True

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from evenkeel.application.errors import StateUnavailableError
 from evenkeel.application.ports import Clock, DuePage, DueStore, ScanQueue, Together
 from evenkeel.config import Registration
 from evenkeel.domain.looks import Chunk, chunks_of_minute, is_due
@@ -42,7 +43,7 @@ class ScanResult:
 
 @dataclass(kw_only=True)
 class _Strays:
-    """Clusters that are registered and in no shard."""
+    """Clusters that are registered, and in no shard as they are now."""
 
     by_id: dict[str, Registration | str] = field(default_factory=dict)
     sought_at: datetime | None = None  # None: this instance has not sought any yet
@@ -71,7 +72,8 @@ class Scan:
                 self.queue.scan_on(shard, page.after, at)
         listed = dict(entry for page in pages.values() for entry in page.registrations)
         complete = all(page.after is None for page in pages.values())
-        return self._look_at(listed | self._strays_beside(listed, complete=complete), at)
+        self._seek_strays(listed, complete=complete)
+        return self._look_at(listed | self._list_strays(), at)
 
     def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
         """What the tick of that moment has left to do in a shard."""
@@ -96,25 +98,38 @@ class Scan:
         self.queue.request_looks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
         return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken))
 
-    def _strays_beside(self, listed: dict[str, Registration | str], *, complete: bool) -> dict[str, Registration | str]:
-        """Clusters that a release without shards has registered; the next ticks find them in the shards."""
+    def _seek_strays(self, listed: dict[str, Registration | str], *, complete: bool) -> None:
+        """Find, now and then, what a release without shards has written: no shard lists it, or not as it is now."""
         strays, now = self._strays, self.clock.now()
-        if strays.sought_at is None or now >= strays.sought_at + _STRAYS_SOUGHT_AFTER:
-            known = set(listed) if complete else {id for shard in self.store.shards for id in self._all(shard)}
-            strays.by_id = {id: found for id, found in self.store.registrations() if id not in known}
-            strays.sought_at = now
-        found = {cluster: record for cluster, record in strays.by_id.items() if cluster not in listed}
-        records = [record for record in found.values() if isinstance(record, Registration)][:_LISTED_AT_ONCE]
-        self.together([partial(self.store.list_as_due, record) for record in records])
-        for record in records:
-            del strays.by_id[record.id]
+        if strays.sought_at is not None and now < strays.sought_at + _STRAYS_SOUGHT_AFTER:
+            return
+        known = listed if complete else dict(entry for shard in self.store.shards for entry in self._all(shard))
+        registered = self.store.registrations()
+        strays.by_id = {cluster: record for cluster, record in registered if known.get(cluster) != record}
+        strays.sought_at = now
+
+    def _list_strays(self) -> dict[str, Registration | str]:
+        """The strays that are known, all of them looked at. Some are listed now: then they are strays no more."""
+        found = dict(self._strays.by_id)
+        records = [
+            record for cluster, record in found.items() if isinstance(record, Registration) and record.id == cluster
+        ]
+        self.together([partial(self._list, record) for record in records[:_LISTED_AT_ONCE]])
         return found
 
-    def _all(self, shard: str) -> Iterable[str]:
+    def _list(self, record: Registration) -> None:
+        try:
+            self.store.list_as_due(record)
+        except StateUnavailableError as error:  # the next tick tries again
+            _log.warning("not listed as due: %s", error, extra={"cluster": record.id})
+        else:
+            self._strays.by_id.pop(record.id, None)
+
+    def _all(self, shard: str) -> Iterable[tuple[str, Registration | str]]:
         position: str | None = None
         while True:
             page = self.store.due(shard, position)
-            yield from (cluster for cluster, _ in page.registrations)
+            yield from page.registrations
             if page.after is None:
                 return
             position = page.after

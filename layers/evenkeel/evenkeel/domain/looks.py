@@ -104,10 +104,13 @@ class Silence:
         """Whether runs, too, wait for that look. Once unanswered may be a hiccup, and a run costs no neighbour time."""
         return self.looks > 1 and self.is_left_alone(now)
 
-    def asked_now(self, now: datetime) -> Self | None:
-        """With the next look at once, because somebody has a reason; None: it has just been asked, or soon is."""
-        soon = SILENT_LOOKS[0]
-        return None if now < self.last_look + soon or self.next_look <= now else replace(self, next_look=now)
+    def asked_soon(self, now: datetime) -> Self | None:
+        """With the next look as soon as may be, a minute after the last, because somebody has a reason to ask.
+
+        None: that is when the next look is due.
+        """
+        soon = max(now, self.last_look + SILENT_LOOKS[0])
+        return replace(self, next_look=soon) if soon < self.next_look else None
 
 
 def after_silence(silence: Silence | None, now: datetime, why: str) -> Silence | None:
@@ -149,7 +152,7 @@ def chunks_of_minute(due: Iterable[tuple[str, int]], size: int) -> list[Chunk]:
     """
     rounds: dict[int, list[tuple[int, str]]] = {}  # no cluster is twice in one
     for cluster, interval in due:
-        step = min(interval, _MINUTE)
+        step = _MINUTE // ceil(_MINUTE / interval)  # never more apart than the interval
         for number, second in enumerate(range(_spread(cluster, 4) % step, _MINUTE, step)):
             rounds.setdefault(number, []).append((second, cluster))
     return [

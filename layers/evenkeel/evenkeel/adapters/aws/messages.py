@@ -95,7 +95,7 @@ def read_message(model: type[_Message], body: object) -> _Message:
 
 def read_recheck(body: object) -> Request | ScanRequest:
     """A run that has come due, or the rest of a shard. Raises BadRequestError."""
-    of_shard = isinstance(body, str) and '"shard"' in body
+    of_shard = isinstance(body, str) and body.startswith('{"shard":')  # as scan_on writes it
     return read_message(ScanRequest, body) if of_shard else read_message(Request, body)
 
 

@@ -105,6 +105,10 @@ class Entry:
             versions[self.sort_key] = self.next_version
 
 
+_Unknown = tuple[int | None, Unknown, str]
+"""Of an item: the version that it was read at, or will be written as, what is unknown, and the text that was read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Read:
     """What was read of a cluster's items. ``until``: when the first of them expires."""
@@ -112,6 +116,7 @@ class _Read:
     items: Mapping[str, Stored]
     until: datetime | None
     remembered: Remembered
+    unknown: Mapping[str, _Unknown]
 
     @cached_property
     def size(self) -> int:
@@ -122,7 +127,7 @@ class Records:
     """Reads and writes the texts of items. Remembers of those it has read what only a newer release understands."""
 
     def __init__(self) -> None:
-        self._unknown: dict[tuple[str, str], tuple[int | None, Unknown, str]] = {}
+        self._unknown: dict[str, dict[str, _Unknown]] = {}  # by cluster and sort key
         self._read_last: OrderedDict[str, _Read] = OrderedDict()  # by cluster, the last used last
         self._size = 0  # of their texts
         self._reading = threading.Lock()
@@ -144,7 +149,10 @@ class Records:
         if last is None or last.items != items or (last.until is not None and now >= last.until):
             ends = [item.expires for item in items.values() if item.expires is not None and now < item.expires]
             remembered = self._in_our_words(cluster, items, fencing_token, now)
-            last = _Read(items=items, until=min(ends, default=None), remembered=remembered)
+            unknown = dict(self._unknown.get(cluster, {}))
+            last = _Read(items=items, until=min(ends, default=None), remembered=remembered, unknown=unknown)
+        # As when it was read: what was to be written since has not been.
+        self._unknown[cluster] = dict(last.unknown)
         self._keep(cluster, last)
         # Every reader's versions are its own.
         versions = Versions(last.remembered.versions)
@@ -302,9 +310,9 @@ class Records:
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
         record, unknown = read_stored(model, item.text, _name(cluster, key))
         if unknown:
-            self._unknown[cluster, key] = (item.version, unknown, item.text)
+            self._unknown.setdefault(cluster, {})[key] = (item.version, unknown, item.text)
         else:
-            self._unknown.pop((cluster, key), None)
+            self._unknown.get(cluster, {}).pop(key, None)
         return record
 
     def _of(
@@ -313,12 +321,12 @@ class Records:
         return self._entry(cluster, key, text, None if versions is None else versions.get(key), expires)
 
     def _entry(self, cluster: str, key: str, text: str, version: int | None, expires: datetime | None = None) -> Entry:
-        unknown = self._unknown.get((cluster, key))
+        unknown = self._unknown.get(cluster, {}).get(key)
         if unknown is not None and unknown[0] == version:
             text = keep_unknown(text, unknown[1], unknown[2])
         entry = Entry(sort_key=key, text=text, version=version, expires=expires)
         if unknown is not None and unknown[0] == version:
-            self._unknown[cluster, key] = (entry.next_version, unknown[1], unknown[2])  # it may be written again
+            self._unknown[cluster][key] = (entry.next_version, unknown[1], unknown[2])  # it may be written again
         return entry
 
 

@@ -122,18 +122,11 @@ class DynamoStore:
         return DuePage(registrations=registrations, after=_cluster_of(last["sk"]) if last else None)
 
     def list_as_due(self, registration: Registration) -> None:
-        """Unless it is listed meanwhile, perhaps with a newer record."""
+        """In the place of what is listed. Should that be newer, it is put right when strays are sought again."""
         record = registration.record
         self._list_names(record)
         text = registration.model_dump_json(exclude_none=True)
-        try:
-            self._ask(
-                lambda: self._client.put_item(
-                    **self._due_put(record.id, text), ConditionExpression="attribute_not_exists(pk)"
-                )
-            )
-        except StateConflictError:
-            return
+        self._ask(lambda: self._client.put_item(**self._due_put(record.id, text)))
 
     def called(self, name: str) -> Sequence[str]:
         """One query, of a partition of the name's own."""

@@ -49,6 +49,9 @@ from evenkeel.domain.model.values import shown
 # (aws-iam-authenticator pkg/token/token.go); a fresh one costs no call.
 _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
+# An endpoint and a certificate are 3 KB. A cluster that was made anew under its name does not answer at the old place.
+_EKS_PLACE_KEPT = timedelta(hours=6)
+_MOST_PLACES = 10_000
 # Secrets Manager holds no more.
 _LONGEST_TOKEN = 65_536
 # Clusters whose connections are kept: a function may have 1,024 files open, and a cluster that is written has up to
@@ -346,6 +349,7 @@ class RecordedClusters:
         self._keeping = threading.Lock()
         self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
         self._kept = KeptGroups()
+        self._described: dict[EksAccess, tuple[Connection, datetime]] = {}
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -358,6 +362,8 @@ class RecordedClusters:
         # An EKS cluster that does not answer may have been made anew under its name.
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
+            if stale and isinstance(access, EksAccess):
+                self._described.pop(access, None)
             opened = (access, text, self._api(record, text))
         self._keep(record.id, opened)
         api = opened[2]
@@ -409,8 +415,19 @@ class RecordedClusters:
     def _eks(self, access: EksAccess, where: str) -> tuple[Connection, Credential]:
         arn = access.role(writes=self._writes)
         role = None if arn is None else partial(self._identity.role, arn, access.external_id)
-        client = self._identity.client("eks", access.region, role(None) if role else None)
-        return describe_eks(client, access, where), EksCredential(access, self._session(), self._clock.now, role)
+        return self._place(access, where, role), EksCredential(access, self._session(), self._clock.now, role)
+
+    def _place(self, access: EksAccess, where: str, role: Callable[[Any], Any] | None) -> Connection:
+        """Where the cluster is. Kept for many more clusters than connections are: AWS is asked once for each."""
+        place, now = self._described.get(access), self._clock.now()
+        if place is None or now >= place[1]:
+            client = self._identity.client("eks", access.region, role(None) if role else None)
+            place = (describe_eks(client, access, where), now + _EKS_PLACE_KEPT)
+            with self._keeping:
+                if len(self._described) >= _MOST_PLACES:
+                    del self._described[next(iter(self._described))]
+                self._described[access] = place
+        return place[0]
 
     def _kubeconfig(self, access: KubeconfigAccess, text: str, where: str) -> tuple[Connection, Credential]:
         def read(text: str) -> Connection:

@@ -111,8 +111,7 @@ class KubernetesApi:
             if status == 403 and optional and not pages:
                 return None
             if status != 200:
-                problem = self._describe("GET", path, status, self._read("GET", path, status, text))
-                raise (AccessRefusedError if status in (401, 403) else ClusterUnavailableError)(problem)
+                raise self._unusable(path, status, self._read("GET", path, status, text))
             pages.append(text)
             continuation = continuation_of(text) or ""
             if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
@@ -136,7 +135,7 @@ class KubernetesApi:
         if status == 404:
             return []
         if status != 200:
-            raise ClusterUnavailableError(self._describe("GET", path, status, body))
+            raise self._unusable(path, status, body)
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
@@ -168,7 +167,7 @@ class KubernetesApi:
             return answer
         if status in (403, 404):
             return None
-        raise ClusterUnavailableError(self._describe("GET", path, status, answer))
+        raise self._unusable(path, status, answer)
 
     def create(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """One new object, as it is then.
@@ -181,6 +180,11 @@ class KubernetesApi:
         if status not in (200, 201, 202):
             raise ClusterUnavailableError(self._describe("POST", path, status, answer))
         return answer
+
+    def _unusable(self, path: str, status: int, body: Mapping[str, Any]) -> ClusterUnavailableError:
+        """What to raise where something could not be read."""
+        kind = AccessRefusedError if status in (401, 403) else ClusterUnavailableError
+        return kind(self._describe("GET", path, status, body))
 
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
         hint = ""

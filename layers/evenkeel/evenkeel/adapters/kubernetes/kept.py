@@ -9,7 +9,7 @@ from evenkeel.adapters.kubernetes.lists import ReceivedList, fingerprint_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.model.groups import Skipped
 
-# Of lists as they were received. The groups that are read from them take about as much memory.
+# Of lists as they were received, by their weight. The groups that are read from them take about as much memory.
 MOST_BYTES = 24 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
@@ -17,7 +17,7 @@ ReadGroups = tuple[list[GroupObjects], list[Skipped]]
 
 class _Kept(NamedTuple):
     fingerprint: bytes
-    size: int  # of the lists, in bytes
+    size: int  # the weight of the lists
     groups: ReadGroups
 
 
@@ -52,7 +52,7 @@ class KeptGroups:
                 groups = read()
                 if fingerprint is None:
                     return groups
-                kept = _Kept(fingerprint, sum(received.size for received in lists), groups)
+                kept = _Kept(fingerprint, sum(received.weight for received in lists), groups)
             self._put(place, kept)
             return kept.groups
 

@@ -43,7 +43,10 @@ class _Object(TypedDict, total=False):
     metadata: _Metadata
     spec: Any
     status: Any
-    nodeTemplate: Any  # of a MachineClass
+    # Of a MachineClass.
+    nodeTemplate: Any
+    provider: Any
+    providerSpec: Any
 
 
 class _List(TypedDict, total=False):
@@ -57,6 +60,8 @@ class _ListItself(TypedDict, total=False):
     metadata: Any
 
 
+# An empty list takes so much, with its place in another.
+_VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
 # What a look reads: fields that are not named here are skipped and cost next to nothing.
@@ -75,6 +80,11 @@ class ReceivedList:
     def size(self) -> int:
         """In bytes."""
         return sum(len(page) for page in self.pages)
+
+    @property
+    def weight(self) -> int:
+        """About what it takes in memory once it is read, in bytes: much more than its size where it is all brackets."""
+        return max(self.size, sum(_VALUE_BYTES * (page.count(b"[") + page.count(b"{")) for page in self.pages))
 
     def objects(self) -> list[dict[str, Any]]:
         """Raises ClusterUnavailableError where a page is no list of objects."""

@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Generic, TypeVar
 
-from evenkeel.application.errors import AccessError
+from evenkeel.application.errors import AccessError, AccessUnavailableError
 
 _T = TypeVar("_T")
 # Whoever waits for another's question has as long as a look. Longer than that, the one who asked is taken for dead.
@@ -16,6 +17,10 @@ _FAILURE_KEPT = timedelta(seconds=10)
 _MANY = 256
 
 
+def _came_to_nothing() -> AccessError:
+    return AccessUnavailableError("what was asked of AWS for several clusters came to nothing")
+
+
 class _Entry(Generic[_T]):
     """One question: under way, answered or failed."""
 
@@ -23,7 +28,8 @@ class _Entry(Generic[_T]):
         self.until = now + _WAIT
         self.done = threading.Event()
         self.value: _T | None = None
-        self.failure = ""
+        # A new one for each who is told: a traceback grows with every time that one is raised.
+        self.failure: Callable[[], AccessError] = _came_to_nothing
 
     def is_over(self, now: datetime, refused: _T | None) -> bool:
         return now >= self.until or (self.value is not None and self.value == refused)
@@ -56,19 +62,18 @@ class Shared(Generic[_T]):
         if mine:
             self._fill(entry, fetch)
         elif not entry.done.wait(_WAIT.total_seconds()):
-            raise AccessError("what was asked of AWS for several clusters was not answered in time")
+            raise AccessUnavailableError("what was asked of AWS for several clusters was not answered in time")
         if entry.value is None:
-            raise AccessError(entry.failure)
+            raise entry.failure()
         return entry.value
 
     def _fill(self, entry: _Entry[_T], fetch: Callable[[], tuple[_T, timedelta]]) -> None:
-        entry.failure = "what was asked of AWS for several clusters came to nothing"
         try:
             value, kept = fetch()
             entry.until = self._now() + kept
             entry.value = value
         except AccessError as error:
-            entry.failure = str(error)
+            entry.failure = partial(type(error), str(error))
             entry.until = self._now() + _FAILURE_KEPT
         finally:
             entry.done.set()
