@@ -20,6 +20,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.lists import ReceivedList
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential
 from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.application.errors import (
     AccessError,
@@ -30,7 +31,8 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.ports import Found, in_turn
 from evenkeel.application.scan import Scan
-from evenkeel.config import ControlRecord, Registration
+from evenkeel.application.tokens import SealedToken
+from evenkeel.config import ControlRecord, Registration, ServiceAccountAccess
 from evenkeel.domain.looks import chunks_of_minute
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.states import PoolState
@@ -285,3 +287,60 @@ def test_what_is_kept_of_garbage_takes_about_as_much_memory_as_its_bytes() -> No
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 8 * len(page), f"{grown / len(page):.0f} times its bytes"
+
+
+class Vault:
+    """:class:`TokenVault` in memory, sealing nothing."""
+
+    def __init__(self) -> None:
+        self.kept: dict[bool, SealedToken] = {}
+
+    def load(self, cluster: str, *, writes: bool) -> SealedToken | None:
+        return self.kept.get(writes)
+
+    def save(self, cluster: str, token: SealedToken, *, writes: bool) -> None:
+        self.kept[writes] = token
+
+    def seal(self, token: str, server: str, *, writes: bool) -> str:
+        return token
+
+    def unseal(self, sealed: str, server: str, *, writes: bool) -> str:
+        return sealed
+
+
+class TokenServer:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def create(self, path: str, body: Any, remaining: Any) -> dict[str, Any]:
+        ends = self.clock.at + timedelta(days=1)
+        return {"status": {"token": f"t{self.clock.at:%H%M}", "expirationTimestamp": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}}
+
+
+def test_once_a_run_has_renewed_a_token_looks_ask_for_no_more_runs() -> None:
+    """`is_due` asks what was decrypted up to six hours ago: a run a minute for hours, each day, per cluster."""
+    clock, vault = FakeClock(), Vault()
+    access = ServiceAccountAccess.model_construct(
+        kind="service-account",
+        endpoint="https://api.blue.example:6443",
+        ca_data="",
+        token="c2VhbGVk",
+        namespace="evenkeel",
+    )
+
+    def instance(*, writes: bool) -> ServiceAccountCredential:
+        return ServiceAccountCredential("demo", access, vault, Shared(clock.now), clock.now, writes=writes)
+
+    def run() -> None:
+        instance(writes=True).renew(TokenServer(clock), plenty)  # type: ignore[arg-type]
+
+    run()
+    clock.at += timedelta(hours=11)
+    look, runs = instance(writes=False), 0  # a warm instance of look, whose first look is then
+    for _ in range(7 * 60):
+        clock.at += MINUTE
+        look.token(fresh=False)
+        if look.is_due():
+            runs += 1
+            run()
+    assert runs == 1, f"{runs} runs to renew one token once"

@@ -4,7 +4,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 
-_THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests")
+_THROTTLING = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "ProvisionedThroughputExceeded")
 
 
 def access_error(error: BotoCoreError | ClientError) -> type[AccessError]:

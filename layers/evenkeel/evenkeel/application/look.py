@@ -111,7 +111,7 @@ class Look:
                 stretch = int(self.clock.now().timestamp()) // _ASKED_APART
                 self.queue.request(cluster, why, f"look-{cluster}-{stretch}-{found or 'news'}", found)
                 summary.asked += 1
-        except (EvenkeelError, ConfigError) as error:  # table, queue or record: the next look tries again
+        except EvenkeelError as error:  # of table or queue: the next look tries again
             summary.failed += 1
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
 
@@ -120,6 +120,10 @@ class Look:
         try:
             remembered = hearing(self.store.load(cluster, consistent=False), summary.offerings)
         except UnknownClusterError:
+            return None
+        except ConfigError as error:  # what is stored, which a look does not make right
+            summary.looked.append(RunSummary(cluster=cluster, unreachable=True))
+            _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
             return None
         now = self.clock.now()
         if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):

@@ -101,11 +101,10 @@ class Scan:
     def _seek_strays(self, listed: dict[str, Registration | str], *, complete: bool) -> None:
         """Find, now and then, what a release without shards has written: no shard lists it, or not as it is now."""
         strays, now = self._strays, self.clock.now()
-        if strays.sought_at is not None and now < strays.sought_at + _STRAYS_SOUGHT_AFTER:
-            return
-        known = listed if complete else dict(entry for shard in self.store.shards for entry in self._all(shard))
+        if not complete or (strays.sought_at is not None and now < strays.sought_at + _STRAYS_SOUGHT_AFTER):
+            return  # a release without shards never had so many clusters that a page of each does not hold them
         registered = self.store.registrations()
-        strays.by_id = {cluster: record for cluster, record in registered if known.get(cluster) != record}
+        strays.by_id = {cluster: record for cluster, record in registered if listed.get(cluster) != record}
         strays.sought_at = now
 
     def _list_strays(self) -> dict[str, Registration | str]:
@@ -124,15 +123,6 @@ class Scan:
             _log.warning("not listed as due: %s", error, extra={"cluster": record.id})
         else:
             self._strays.by_id.pop(record.id, None)
-
-    def _all(self, shard: str) -> Iterable[tuple[str, Registration | str]]:
-        position: str | None = None
-        while True:
-            page = self.store.due(shard, position)
-            yield from page.registrations
-            if page.after is None:
-                return
-            position = page.after
 
     def by_hand(self, clusters: Iterable[str]) -> ScanResult:
         """Somebody asks for a run now, due or not; without names, for a look at every registered cluster.

@@ -43,7 +43,9 @@ class SettledPlans:
             kept = self._plans.get(remembered.record.id)
         if kept is None or not kept.plan.now <= now < kept.plan.now + _PLANNED_AGAIN_AFTER:
             return None
-        same_state = kept.remembered.versions == remembered.versions and kept.remembered.state == remembered.state
+        before = kept.remembered
+        same_record = before.record == remembered.record and before.control == remembered.control
+        same_state = same_record and before.versions == remembered.versions and before.state == remembered.state
         # Groups that were kept are the same objects, so this compares little.
         return kept.plan if same_state and kept.observation == observation else None
 

@@ -72,7 +72,9 @@ class ServiceAccountCredential:
 
     def is_due(self) -> bool:
         """Whether a run is to renew it. Raises AccessError."""
-        return self._now() >= self._current(None).due
+        known = self._current(None)
+        # What is known may be hours old: somebody else has renewed it since, or nobody has.
+        return self._now() >= known.due and self._now() >= self._current(known).due
 
     def renew(self, api: KubernetesApi, remaining: Remaining) -> None:
         """New tokens for both accounts, of each from half of its life on. A failure is logged: there is time.
@@ -130,10 +132,10 @@ class ServiceAccountCredential:
             else:
                 raise AccessError("there is no token for looks yet: the next run asks for one")
         except AccessError as error:
-            problem = str(error)
+            kind, problem = type(error), str(error)
         else:
             return token, self._kept(token)
-        raise AccessError(f"{where}: {problem}")
+        raise kind(f"{where}: {problem}")
 
 
 def _first(text: str, now: datetime) -> Token:
