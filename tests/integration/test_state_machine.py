@@ -116,7 +116,10 @@ class EveryoneActs(RuleBasedStateMachine):
         return self.harness.clusters[name].api.requests.count(method="GET")
 
     def due(self, name: str) -> bool:
-        control = self.harness.store.remembered(name).control
+        remembered = self.harness.store.remembered(name)
+        control, silence = remembered.control, remembered.silence
+        if silence is not None and silence.is_left_alone(self.harness.clock.now()):
+            return False  # it did not answer, and has a look of its own when that is due
         away = self.harness.store.away or self.harness.queues.away or self.harness.clusters[name].down
         return not away and not control.paused
 
