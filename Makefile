@@ -81,7 +81,7 @@ build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.read
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
 	@touch $@
 
-bench: setup build-host ## cold start, quiet scans, planning and 10,000 simulated pools, as ratios and counts
+bench: setup build-host ## every figure of docs/: looks, load, outages, cold start, planning, 10,000 simulated pools, the bill
 	@$(BIN)/python -m bench
 
 # These keep their state in memory and ask no AWS endpoint (or EKS's, which LocalStack has not): `make test` has run them.

@@ -2,16 +2,17 @@
 
 from bench import (
     big_outage,
+    bill,
     cold_start,
     crashes,
     growth_split,
     liveness,
+    load,
     looks,
     outage,
     outages,
     plan_growth,
     quiet_look,
-    quiet_scan,
     similar_sets,
     storms,
 )
@@ -22,7 +23,6 @@ for figure in (
     similar_sets,
     looks,
     quiet_look,
-    quiet_scan,
     outage,
     outages,
     storms,
@@ -30,5 +30,7 @@ for figure in (
     liveness,
     crashes,
     cold_start,
+    load,
+    bill,
 ):
     figure.main()

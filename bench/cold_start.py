@@ -1,10 +1,10 @@
 """Cold starts of the built artefact in Lambda's runtime client, against a bare boto3 handler.
 
 The bare handler makes a DynamoDB client and answers one query. `rebalance` answers a message about a registered cluster
-and really looks at it: secret, TLS, lists, plan. A failure event goes through two cold functions until its patch is at
-the API server. AWS's and the clusters' servers are processes of their own, each sample is a new process, and both kinds
-take turns. Processor time is that of the function's process alone: it says the same on a machine where others work too,
-which the clock on the wall does not.
+and really looks at it: secret, TLS, lists, plan; from an event to patches is :mod:`bench.outage`. AWS's and the
+clusters' servers are processes of their own, each sample is a new process, and both kinds take turns. Processor time is
+that of the function's process alone: it says the same on a machine where others work too, which the clock on the wall
+does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,13 +25,12 @@ from typing import Any
 
 import yaml
 
+from bench.fleet import delivered
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.world import World
 from sandbox.lambda_runtime import HostBuild, RuntimeProcess, host_build
-from sandbox.triggers import Triggers
 
 _RUNS = 11
-_PATCHES = 7
 _FLAVOUR = "cluster-api"
 _BARE = """
 import os
@@ -80,8 +79,7 @@ def _serve_cluster(pipe: Connection) -> None:
             add(request)
 
         api.requests.add = timed  # type: ignore[method-assign]
-        group = world.groups()[0]
-        pipe.send((yaml.safe_dump(api.kubeconfig("evenkeel")), {"namespace": group.namespace, "name": group.name}))
+        pipe.send(yaml.safe_dump(api.kubeconfig("evenkeel")))
         while pipe.recv():
             pipe.send((reads, moments[0] if moments else None))
             moments.clear()
@@ -110,7 +108,6 @@ class _Stage:
         self.build = build
         self.deployment = deployment
         self._bare = bare
-        self._messages = _Messages(deployment)
 
     def bare(self) -> _Sample:
         environment = self.deployment.environment("RebalanceFunction")
@@ -128,27 +125,6 @@ class _Stage:
         if not reads or patched:
             raise RuntimeError(f"{cluster} is no quiet cluster that is looked at: {reads} reads, patched: {patched}")
         return sample
-
-    def failure_to_patch(self, number: int, pipe: Connection, kubeconfig: str, group: Mapping[str, str]) -> _Sample:
-        """Of the two functions together; `init` are their inits, the end on the wall is the patch at the API server."""
-        cluster = f"failing-{number}"
-        self.register(cluster, kubeconfig)
-        self.quiet(cluster)
-        _seen(pipe)
-        event = _failure(cluster, group)
-        self._messages.take()
-        began = time.monotonic()
-        receiving = _sample(self._process("ProvisioningFailureFunction"), event)
-        (message,) = self._messages.take()
-        looking = _sample(self._process("RebalanceFunction"), message)
-        _, patched = _seen(pipe)
-        if patched is None:
-            raise RuntimeError("the failure event led to no patch")
-        return _Sample(
-            (receiving.init[0] + looking.init[0], receiving.init[1] + looking.init[1]),
-            (receiving.answer[0] + looking.answer[0], patched - began),
-            max(receiving.peak, looking.peak),
-        )
 
     def register(self, cluster: str, kubeconfig: str) -> None:
         secret = f"evenkeel/{self.deployment.stack}-{cluster}"
@@ -170,47 +146,9 @@ class _Stage:
         return self.build.process(self.deployment, logical_id)
 
 
-class _Messages:
-    """What lies in the rebalance queue, as Lambda's poller would hand it over."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self._events: list[tuple[str, Any]] = []
-        self._triggers = Triggers(deployment, lambda function, event: self._events.append((function, event)))
-
-    def take(self) -> list[Any]:
-        self._events.clear()
-        self._triggers.poll()
-        return [event for function, event in self._events if function == "RebalanceFunction"]
-
-
 def _message(cluster: str) -> dict[str, Any]:
-    record = {
-        "messageId": "1",
-        "receiptHandle": "1",
-        "body": json.dumps({"cluster": cluster, "reason": "bench"}),
-        "attributes": {"MessageGroupId": cluster, "ApproximateReceiveCount": "1"},
-        "messageAttributes": {},
-        "eventSource": "aws:sqs",
-        "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:rebalance.fifo",
-        "awsRegion": "eu-central-1",
-    }
-    return {"Records": [record]}
-
-
-def _failure(cluster: str, group: Mapping[str, str]) -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat()
-    detail = {"cluster": cluster, "kind": "MachineDeployment", "code": "InsufficientInstanceCapacity", **group}
-    return {
-        "version": "0",
-        "id": cluster,
-        "detail-type": "Machine Provisioning Failed",
-        "source": "evenkeel.provisioning",
-        "account": "123456789012",
-        "time": now,
-        "region": "eu-central-1",
-        "resources": [],
-        "detail": {**detail, "occurredAt": now, "id": cluster},
-    }
+    body = json.dumps({"cluster": cluster, "reason": "bench"})
+    return delivered([{"body": body, "group": cluster}], "rebalance.fifo")
 
 
 def _seen(pipe: Connection) -> tuple[int, float | None]:
@@ -255,18 +193,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _apart(_serve_aws) as servers, _apart(_serve_cluster) as pipe:
         (Path(folder) / "app.py").write_text(_BARE)
         os.environ.setdefault("AWS_ENDPOINT_URL", servers.recv())
-        kubeconfig, group = pipe.recv()
+        kubeconfig = pipe.recv()
         with AwsEndpoints() as aws, aws.deploy(parameters={"DryRun": "false"}) as deployment:
             stage = _Stage(build, deployment, Path(folder))
             stage.register("bench", kubeconfig)
             stage.quiet("bench")
             pairs = [(stage.bare(), stage.rebalance("bench", pipe)) for _ in range(_RUNS)]
-            failures = [stage.failure_to_patch(number, pipe, kubeconfig, group) for number in range(_PATCHES)]
     print(f"cold start, medians of {_RUNS} pairs (least-most)")
     _compare([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-    print(f"failure event to patch, provisioning_failure and rebalance both cold, medians of {_PATCHES}")
-    _print("CPU", [sample.answer[0] for sample in failures])
-    _print("wall", [sample.answer[1] for sample in failures])
 
 
 if __name__ == "__main__":

@@ -1,144 +1,57 @@
-"""What an outage costs, in simulated time: until the redistribution is written, and patches per hour.
+"""From a failure event to the patches, through the real handlers: built layers, Lambda's runtime client, TLS, patches.
 
-The real use cases against simulated clusters; the clock is the simulation's, so the figures are the same at every run.
+An autoscaler has asked a zone for two machines that it does not give. The event goes into ``provisioning_failure``, the
+message that comes of it into ``rebalance``, and its patches arrive at a simulated API server. Nothing is added for
+EventBridge and SQS, which are not here. Cold: both functions start for this event. Warm: both have had one before, of
+another cluster. Both kinds take turns, and AWS and API servers are processes of their own (:mod:`bench.fleet`).
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from unittest.mock import patch
+import statistics
+import time
+from contextlib import ExitStack
 
-from evenkeel import bootstrap
-from evenkeel.application.events import Failure
-from sandbox.aws import AwsEndpoints
-from sandbox.kube.world import World
+from bench.canned import name_of
+from bench.fleet import Fleet, Function, delivered, failure, fleet
 
-_CLUSTER, _POOL, _ZONE = "cluster-api", "workers", "eu-central-1a"
-_LOOP = timedelta(seconds=10)
-_START = datetime(2026, 1, 1, tzinfo=UTC)
-# EventBridge and Lambda together; measured latencies are well below a second, the exporter's own are not.
-_TRAVEL = timedelta(seconds=2)
+_ROUNDS = 9
+_CPU, _FIRST, _LAST, _PATCHES = "CPU", "first patch", "last patch", "patches"
 
 
-@dataclass
-class _Clock:
-    at: datetime = _START
-
-    def now(self) -> datetime:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
-@dataclass
-class _Scene:
-    world: World
-    container: bootstrap.Container
-    clock: _Clock
-
-    def run(self, until: timedelta, *, scan: bool = True) -> None:
-        """Autoscaler loops and controllers every 10 s, a scan every minute, up to a moment after the start."""
-        while self.clock.at < _START + until:
-            self.clock.at += _LOOP
-            self.world.step(self.clock.at)
-            if scan and (self.clock.at - _START).seconds % 60 == 0:
-                self.look()
-
-    def look(self) -> None:
-        self.container.rebalance(_CLUSTER, "bench", lambda: 60.0)
-
-    @property
-    def patches(self) -> int:
-        api = self.world.clusters[_CLUSTER].api
-        return sum(call.method == "PATCH" and call.manager == "evenkeel" for call in api.requests)
-
-
-@contextmanager
-def _scene() -> Iterator[_Scene]:
-    clock = _Clock()
-    with World(clusters=[_CLUSTER], clock=clock.now) as world, AwsEndpoints() as aws, aws.deploy() as stack:
-        secret = json.dumps(world.clusters[_CLUSTER].api.kubeconfig("evenkeel"))
-        name = f"evenkeel/{stack.stack}"  # moto's state outlives its server
-        aws.client("secretsmanager").create_secret(Name=name, SecretString=secret)
-        with patch.dict(os.environ, stack.environment("RebalanceFunction")):
-            container = bootstrap.Container(clock=clock)
-            record = {
-                "flavours": [_CLUSTER],
-                "access": {"kind": "kubeconfig", "secret": name},
-                "dry_run": False,
-            }
-            container.operate({"action": "register", "cluster": _CLUSTER, "record": record}, lambda: 60.0)
-            scene = _Scene(world, container, clock)
-            scene.run(timedelta(minutes=5))
-            world.clusters[_CLUSTER].api.requests.clear()
-            yield scene
-
-
-def _redistribution(*, events: bool) -> float:
-    """Seconds from the first failed launch to the last patch that takes the dead zone's replicas elsewhere."""
-    with _scene() as scene:
-        scene.world.take_away(_CLUSTER, _ZONE)
-        scene.world.set_demand(_CLUSTER, _POOL, 9)
-        failed_at = None
-        while scene.clock.at < _START + timedelta(minutes=30):
-            scene.clock.at += _LOOP
-            scene.world.step(scene.clock.at)
-            store = scene.world.clusters[_CLUSTER].store
-            warnings = [event for event in store.list("events") if event.get("type") == "Warning"]
-            if failed_at is None and warnings:
-                failed_at = scene.clock.at
-                if events:
-                    scene.clock.at += _TRAVEL
-                    group = next(view for view in scene.world.groups() if view.zone == _ZONE)
-                    scene.container.record_failure(
-                        Failure(
-                            cluster=_CLUSTER,
-                            namespace=group.namespace,
-                            name=group.name,
-                            code="InsufficientInstanceCapacity",
-                            message="",
-                            occurred_at=failed_at,
-                            id="bench",
-                        )
-                    )
-                    scene.look()
-            if (scene.clock.at - _START).seconds % 60 == 0:
-                scene.look()
-            dead = next(view for view in scene.world.groups() if view.zone == _ZONE)
-            if failed_at is not None and dead.requested == dead.running and dead.maximum == dead.running:
-                return (scene.clock.at - failed_at).total_seconds()
-    raise RuntimeError("the dead zone's replicas were not taken elsewhere within 30 minutes")
-
-
-def _patches_in_an_hour(*, flapping: bool) -> int:
-    """Patches in an hour, after five minutes to settle."""
-    with _scene() as scene:
-        if flapping:
-            scene.world.set_demand(_CLUSTER, _POOL, 9)
-        for ten in range(6):
-            if flapping:
-                turn = scene.world.take_away if ten % 2 == 0 else scene.world.give_back
-                turn(_CLUSTER, _ZONE)
-                scene.world.set_demand(_CLUSTER, _POOL, 9 + ten % 3)
-            scene.run(timedelta(minutes=5 + 10 * (ten + 1)))
-        return scene.patches
+def _event_to_patch(stage: Fleet, cluster: str, functions: list[Function] | None) -> dict[str, float]:
+    """CPU seconds of both functions, seconds to the patches and their number; without functions, cold ones."""
+    group = next(
+        g for g in stage.clusters(clusters=[cluster], trouble="outage", stuck=2)["groups"][cluster] if g[2] > g[3]
+    )
+    event = failure(cluster, {"name": group[0], "namespace": "demo"})
+    began = time.monotonic()
+    with ExitStack() as stack:
+        receive = functions[0] if functions else stack.enter_context(stage.function("provisioning_failure"))
+        received = receive(event)
+        cpu = received.cpu if functions else receive.process.cpu_seconds()
+        messages = stage.aws(take="rebalance.fifo")["messages"]
+        rebalance = functions[1] if functions else stack.enter_context(stage.function("rebalance"))
+        run = rebalance(delivered(messages, "rebalance.fifo"))
+        cpu += run.cpu if functions else rebalance.process.cpu_seconds()
+    patched = stage.clusters()["patched"][cluster]
+    return {_CPU: cpu, _FIRST: patched[0] - began, _LAST: patched[-1] - began, _PATCHES: len(patched)}
 
 
 def main() -> None:
-    """Four figures."""
-    print("an outage of one zone of three, in simulated time")
-    for events in (True, False):
-        how = "with an event" if events else "by the scan alone"
-        seconds = _redistribution(events=events)
-        print(f"  from the first failed launch to the last patch of the redistribution, {how}: {seconds:.0f} s")
-    print(f"  patches in an hour of a quiet world: {_patches_in_an_hour(flapping=False)}")
-    print(f"  patches in an hour of a zone that goes and comes every ten minutes: {_patches_in_an_hour(flapping=True)}")
+    """Medians, with least and most."""
+    found: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    with fleet(2 * _ROUNDS + 1, 3) as stage, ExitStack() as stack:
+        warm = [stack.enter_context(stage.function(name)) for name in ("provisioning_failure", "rebalance")]
+        _event_to_patch(stage, name_of(2 * _ROUNDS), warm)
+        for turn in range(_ROUNDS):
+            found["cold"].append(_event_to_patch(stage, name_of(2 * turn), None))
+            found["warm"].append(_event_to_patch(stage, name_of(2 * turn + 1), warm))
+    print(f"from a failure event to patches, both functions together, medians of {_ROUNDS} (least-most)")
+    for how, rounds in found.items():
+        spans = {name: sorted(1000 * each[name] for each in rounds) for name in (_CPU, _FIRST, _LAST)}
+        parts = [f"{name} {statistics.median(s):.0f} ms ({s[0]:.0f}-{s[-1]:.0f})" for name, s in spans.items()]
+        print(f"  {how}: {', '.join(parts)}, {rounds[0][_PATCHES]:.0f} patches")
 
 
 if __name__ == "__main__":

@@ -1,138 +1,98 @@
-"""What a quiet look costs: CPU and memory of the process that looks, in Lambda's runtime client on the built layers.
+"""What a quiet look costs: the real ``look`` on the built layers, in Lambda's runtime client, a chunk for each message.
 
-The clusters and AWS answer from a process of their own (:mod:`bench.canned`). Each layer set that is compared has its
-process, and they take turns, so that a slow moment of the machine hits all of them.
+Clusters and AWS answer from processes of their own (:mod:`bench.fleet`). Processor time is that of the function's
+process alone. Layer sets that are compared have a process each and take turns, so that a slow moment of the machine
+hits all of them.
 
     python -m bench.quiet_look [--groups 30] [--chunk 50] [--layers name=<folder made by make build-host> ...]
+
+``kept``: the same clusters again and again, as in a stack of a few hundred: connections and groups are kept.
+``met anew``: each cluster for the first time, as in a stack of thousands, whose instances keep the last 256.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from bench.canned import name_of, serving
-from sandbox.lambda_runtime import RuntimeProcess, host_build
+from bench import figures
+from bench.canned import name_of
+from bench.fleet import Fleet, Sample, chunk, fleet
 
 SIZES = (3, 30, 300, 3_000)  # groups of a cluster
 CHUNKS = (1, 50)  # clusters of one invocation
 _ROUNDS = 9
-# Until `look` is there: what it will do, one thread for each cluster of its chunk.
-_HANDLER = """
-import inspect, os, resource, threading
-from concurrent.futures import ThreadPoolExecutor
-from evenkeel import bootstrap
-from evenkeel.application.observing import observe_cluster
-from evenkeel.application.restoring import plan_for
-
-if os.environ.get("BENCH_POOL"):
-    bootstrap._AWS = bootstrap._AWS.merge(bootstrap.Config(max_pool_connections=int(os.environ["BENCH_POOL"])))
-container = bootstrap.container()
-if os.environ.get("BENCH_NOTHING_KEPT"):
-    container.clusters._kept._most_bytes = 0
-options = {"consistent": False} if "consistent" in inspect.signature(observe_cluster).parameters else {}
-
-
-def look(cluster):
-    remembered = container.store.load(cluster)
-    _, observation = observe_cluster(
-        container.clusters, remembered.record, lambda: 60.0, remembered.state, **options
-    )
-    plan = plan_for(remembered, observation, container.clock.now())
-    return sum(len(pool.groups) for pool in plan.pools)
-
-
-def handler(event, context):
-    if event.get("profile"):
-        import cProfile, pstats, io
-        profile = cProfile.Profile()
-        for cluster in event["clusters"]:
-            profile.runcall(look, cluster)
-        text = io.StringIO()
-        pstats.Stats(profile, stream=text).sort_stats(event["profile"]).print_stats(45)
-        return {"text": text.getvalue()}
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    with ThreadPoolExecutor(int(os.environ.get("BENCH_THREADS") or len(event["clusters"]))) as threads:
-        groups = sum(threads.map(look, event["clusters"]))
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"groups": groups, "cpu": cpu, "peak": after.ru_maxrss}
-"""
-
-
-@contextmanager
-def looking(url: str, function: Path, layers: Path | None, **variables: str) -> Iterator[RuntimeProcess]:
-    """A warm process that looks at the clusters behind this AWS endpoint."""
-    build = host_build()
-    folder = build.runtime.parent if layers is None else layers
-    environment = {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench",
-        "AWS_REGION": "eu-central-1",
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "EVENKEEL_ALLOW_LOOPBACK": "true",
-        "EVENKEEL_TABLE": "bench",
-        "EVENKEEL_BUS": "bench",
-        "EVENKEEL_DRY_RUN": "false",
-        "EVENKEEL_REBALANCE_QUEUE_URL": f"{url}/rebalance.fifo",
-        "EVENKEEL_REBALANCE_DLQ_URL": f"{url}/dlq.fifo",
-        "EVENKEEL_RECHECK_QUEUE_URL": f"{url}/recheck",
-        "POWERTOOLS_SERVICE_NAME": "bench",
-        "POWERTOOLS_METRICS_NAMESPACE": "bench",
-    }
-    with RuntimeProcess(
-        function=function,
-        python=build.python,
-        layers=[folder / "EvenkeelLayer", folder / "DependenciesLayer"],
-        runtime=folder / "runtime",
-        environment=environment | variables,
-        timeout=300,
-    ) as process:
-        yield process
 
 
 def measure(
-    flavour: str, groups: int, chunk: int, layers: Mapping[str, Path | None], recording: Path | None = None
-) -> dict[str, list[dict[str, Any]]]:
-    """The answers of every layer set, one per round; the first, which opens the connections, is left out."""
-    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in layers}
-    event = {"clusters": [name_of(number) for number in range(chunk)]}
+    flavour: str, groups: int, size: int, layers: Mapping[str, Path | None], rounds: int = _ROUNDS
+) -> dict[str, list[Sample]]:
+    """The samples of each way, one per round; the first, which makes the clients, is left out."""
+    samples: dict[str, list[Sample]] = {}
     with ExitStack() as stack:
-        function = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (function / "app.py").write_text(_HANDLER)
-        url = stack.enter_context(serving(flavour, groups, recording))
-        processes = {
-            name: stack.enter_context(looking(url, function, folder, **_variables(name)))
+        stage = stack.enter_context(fleet(size * (rounds + 1), groups, flavour))
+        ways = {
+            f"{way}{name}": (stack.enter_context(stage.function("look", layers=folder)), way)
             for name, folder in layers.items()
+            for way in ("kept", "met anew")
         }
-        for turn in range(_ROUNDS + 1):
-            for name, process in processes.items():
-                answer = process.invoke(event)
-                assert answer["groups"] == groups * chunk, answer
+        for turn in range(rounds + 1):
+            for name, (function, way) in ways.items():
+                first = turn * size if way == "met anew" else 0
+                sample = function(chunk([name_of(number) for number in range(first, first + size)]))
                 if turn:
-                    answers[name].append(answer)
-    return answers
+                    samples.setdefault(name, []).append(sample)
+        _is_quiet(stage, size * len(ways) * (rounds + 1))
+    return samples
 
 
-def _variables(name: str) -> dict[str, str]:
-    """``nothing kept``: as an instance that has never met these clusters, but for the connections."""
-    return {"BENCH_NOTHING_KEPT": "1"} if name == "nothing kept" else {}
+def _is_quiet(stage: Fleet, looks: int) -> None:
+    """That all were read and nobody asked for a run: else this is not what it says."""
+    asked = stage.clusters()["asked"]
+    if sum(asked.values()) < 2 * looks or (runs := stage.aws(take="rebalance.fifo")["messages"]):
+        raise RuntimeError(f"{looks} looks made {sum(asked.values())} requests and led to runs: {runs}")
 
 
-def show(groups: int, chunk: int, answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """One line for each layer set: least, median and largest CPU per look, and the peak of memory."""
-    for name, rounds in answers.items():
-        spent = sorted(answer["cpu"] / chunk * 1000 for answer in rounds)
-        peak = max(answer["peak"] for answer in rounds) / 1024
+def show(groups: int, size: int, samples: Mapping[str, Sequence[Sample]]) -> None:
+    """One line for each way: least, median and largest CPU per look, and the peak of memory."""
+    for name, rounds in samples.items():
+        spent = sorted(sample.cpu / size * 1000 for sample in rounds)
+        peak = max(sample.peak for sample in rounds) / 2**20
+        figures.keep("look", name, groups, size, cpu_ms=statistics.median(spent), peak_mib=peak)
         print(
-            f"  {groups:>5} groups, chunk of {chunk:>2}, {name:<14} "
-            f"{spent[0]:7.2f} / {statistics.median(spent):7.2f} / {spent[-1]:7.2f} ms of CPU per look, {peak:4.0f} MB",
+            f"  {groups:>5} groups, chunk of {size:>2}, {name:<14} "
+            f"{spent[0]:7.2f} / {statistics.median(spent):7.2f} / {spent[-1]:7.2f} ms of CPU per look, {peak:4.0f} MiB",
+            flush=True,
+        )
+
+
+def requests(flavour: str, groups: int) -> None:
+    """What the looks of one chunk of 50 ask for and log, connections kept and new ones."""
+    with fleet(100, groups, flavour, relayed=True) as stage, stage.function("look") as look:
+        look(chunk([name_of(number) for number in range(50, 100)]))
+        found: dict[str, dict[str, float]] = {}
+        for way in ("met anew", "kept"):
+            stage.aws(), stage.clusters()
+            sample = look(chunk([name_of(number) for number in range(50)]))
+            aws, kubernetes = stage.aws(), stage.clusters()
+            found[way] = {
+                "requests": sum(kubernetes["methods"].values()) / 50,
+                "bytes_out": kubernetes["wire"]["out"] / 50,
+                "bytes_in": kubernetes["wire"]["in"] / 50,
+                # One of a chunk is for what clusters say of offerings.
+                "half_read_units": (aws["half read units"] - 1) / 50,
+                "log_bytes": sample.log,
+            }
+    for way, each in found.items():
+        figures.keep("asks", way, groups, **each)
+        print(
+            f"  {groups:>5} groups, {way}: {each['requests']:.0f} requests at the API server, "
+            f"with TLS {each['bytes_out'] / 1024:.1f} KiB "
+            f"out and {each['bytes_in'] / 1024:.1f} KiB in, {each['half_read_units'] / 2:.2f} read units; "
+            f"{each['log_bytes']:.0f} bytes of log for a chunk of 50",
             flush=True,
         )
 
@@ -143,18 +103,18 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--flavour", default="cluster-api")
     parser.add_argument("--groups", type=int, action="append")
     parser.add_argument("--chunk", type=int, action="append")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS)
     parser.add_argument("--layers", action="append", default=[])
-    parser.add_argument("--recordings", type=Path)
-    parser.add_argument("--only-layers", action="store_true")
     chosen = parser.parse_args(arguments)
-    layers: dict[str, Path | None] = {} if chosen.only_layers else {"kept": None, "nothing kept": None}
-    layers |= {name: Path(folder) for name, _, folder in (entry.partition("=") for entry in chosen.layers)}
-    print(f"a quiet look, {chosen.flavour}: least / median / largest of {_ROUNDS}")
+    layers: dict[str, Path | None] = {"": None}
+    layers |= {f", {name}": Path(folder) for name, _, folder in (entry.partition("=") for entry in chosen.layers)}
+    print(f"a quiet look, {chosen.flavour}: least / median / largest of {chosen.rounds}")
     for groups in chosen.groups or SIZES:
-        recording = chosen.recordings / f"{chosen.flavour}-{groups}.json" if chosen.recordings else None
-        for chunk in chosen.chunk or CHUNKS:
-            if groups * chunk <= 15_000:
-                show(groups, chunk, measure(chosen.flavour, groups, chunk, layers, recording))
+        for size in chosen.chunk or CHUNKS:
+            if groups * size <= 15_000:
+                show(groups, size, measure(chosen.flavour, groups, size, layers, chosen.rounds))
+        if groups <= 300:
+            requests(chosen.flavour, groups)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
+import botocore.session
 import pytest
 
+from bench.fleet import stand_in_for_aws
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
@@ -63,7 +65,16 @@ def address(cluster: str, sort_key: str) -> dict[str, Any]:
     return {"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": sort_key}}
 
 
-@pytest.fixture(params=["memory", "table"])
+@pytest.fixture
+def stand_in() -> Iterator[Any]:
+    """A client of what the benches have in DynamoDB's place."""
+    with stand_in_for_aws() as url:
+        session = botocore.session.get_session()
+        access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
+        yield session.create_client("dynamodb", endpoint_url=url, **access)
+
+
+@pytest.fixture(params=["memory", "table", "bench"])
 def kept(request: pytest.FixtureRequest) -> Kept:
     clock = FakeClock(NOW)
     if request.param == "memory":
@@ -74,19 +85,20 @@ def kept(request: pytest.FixtureRequest) -> Kept:
             memory._items[cluster][key] = replace(memory._items[cluster][key], text=text)
 
         return Kept(memory, clock, memory.plant, memory.text, rewrite)
-    deployment: Deployment = request.getfixturevalue("deployment")
-    client = deployment.aws.client("dynamodb")
+    if request.param == "bench":
+        client, table = request.getfixturevalue("stand_in"), "bench"
+    else:
+        deployment: Deployment = request.getfixturevalue("deployment")
+        client, table = deployment.aws.client("dynamodb"), deployment.table
 
     def plant(cluster: str, text: str) -> None:
         client.put_item(
-            TableName=deployment.table,
+            TableName=table,
             Item={**address(cluster, "META"), "due": {"S": "DUE"}, "record": {"S": text}, "version": {"N": "1"}},
         )
 
     def item(cluster: str, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = client.get_item(
-            TableName=deployment.table, Key=address(cluster, key), ConsistentRead=True
-        )["Item"]
+        found: dict[str, Any] = client.get_item(TableName=table, Key=address(cluster, key), ConsistentRead=True)["Item"]
         return found
 
     def text(cluster: str, key: str) -> str:
@@ -96,9 +108,9 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     def change(cluster: str, key: str, new: str) -> None:
         found = item(cluster, key)
         found["state" if "state" in found else "record"] = {"S": new}
-        client.put_item(TableName=deployment.table, Item=found)
+        client.put_item(TableName=table, Item=found)
 
-    return Kept(DynamoStore(client, deployment.table, clock.now), clock, plant, text, change)
+    return Kept(DynamoStore(client, table, clock.now), clock, plant, text, change)
 
 
 @pytest.fixture

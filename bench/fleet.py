@@ -1,0 +1,309 @@
+"""Many clusters and one AWS, each in a process of its own, and Evenkeel's functions, built, in Lambda's runtime client.
+
+What is measured of a function holds nothing of theirs. The clusters are like the one that was recorded
+(:mod:`bench.canned`); AWS is :mod:`bench.aws`; code, layers, runtime client, TLS and HTTP are real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import resource
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from bench.aws import Aws
+from bench.canned import ONE, Answer, Kubernetes, name_of, record
+from evenkeel.adapters.aws.store import _due_pk
+from sandbox.kube.access import kubeconfig
+from sandbox.lambda_runtime import RuntimeProcess, host_build
+from sandbox.template import ROOT
+
+Object = dict[str, Any]
+Answering = Callable[[str, str, dict[str, str], bytes], Awaitable[Answer]]
+_REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 404: "Not Found", 409: "Conflict", 422: "Unprocessable"}
+
+
+async def _serve(answer: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            sent = await reader.readexactly(int(headers.get("content-length", 0)))
+            method, target, _ = first.split(" ")
+            status, body, packed = await answer(method, target, headers, sent)
+            head = [f"HTTP/1.1 {status} {_REASONS.get(status, '-')}", "Content-Type: application/json"]
+            head += [f"Content-Length: {len(body)}", *([f"Content-Encoding: {packed}"] if packed else []), "", ""]
+            writer.write("\r\n".join(head).encode() + body)
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+        writer.close()
+
+
+async def _run(
+    answer: Answering, control: Callable[[Object], Object], context: ssl.SSLContext | None, **more: str
+) -> None:
+    """Until who started it has ended: a server, the same through a relay, and one more for whoever measures."""
+    server = await asyncio.start_server(partial(_serve, answer), "127.0.0.1", 0, ssl=context, backlog=1024)
+    relay = Relay(_port(server))
+    relayed = await asyncio.start_server(relay.serve, "127.0.0.1", 0, backlog=1024)
+
+    async def controlled(_method: str, _target: str, _headers: dict[str, str], body: bytes) -> Answer:
+        found = control(json.loads(body)) | {"wire": dict(relay.bytes)}
+        relay.bytes = dict.fromkeys(relay.bytes, 0)
+        return 200, json.dumps(found).encode(), ""
+
+    steering = await asyncio.start_server(partial(_serve, controlled), "127.0.0.1", 0, limit=2**26)
+    ports = {"port": _port(server), "relayed": _port(relayed), "control": _port(steering)}
+    print(json.dumps(ports | more), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    os._exit(0)
+
+
+class Relay:
+    """Passes bytes on to the API servers and counts them as they go over the wire, TLS and all."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.bytes = {"out": 0, "in": 0}  # as the function sees them
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, thither = await asyncio.open_connection("127.0.0.1", self._port)
+        await asyncio.gather(self._pass(reader, thither, "out"), self._pass(there, writer, "in"))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+        while data := await reader.read(65_536):
+            self.bytes[way] += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+def _port(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+def _run_kubernetes(file: str, groups: str) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    servers = Kubernetes(json.loads(Path(file).read_text())["answers"], int(groups))
+    asyncio.run(_run(servers.answer, servers.control, context, ca=authority.cert_pem.bytes().decode()))
+
+
+def _run_aws(url: str, ca: str) -> None:
+    # As long as the tokens that AWS signs for others.
+    token = base64.urlsafe_b64encode(bytes(range(256)) * 5).decode().rstrip("=")[:1_081]
+
+    def secret(name: str) -> str:
+        return json.dumps(kubeconfig(url=f"{url}/{name.rpartition('/')[2]}", ca_pem=ca, user="evenkeel", token=token))
+
+    aws = Aws(secret)
+
+    async def answer(_method: str, _target: str, headers: dict[str, str], body: bytes) -> Answer:
+        return *aws.answer(headers["x-amz-target"], body), ""
+
+    asyncio.run(_run(answer, aws.control, None))
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[Object]:
+    command = [sys.executable, "-m", "bench.fleet", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline()) | {"pid": process.pid}
+        finally:
+            process.stdin.close()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one invocation took. ``cpu`` and ``wall`` in seconds, ``log`` in bytes, ``peak`` the most bytes so far."""
+
+    event: Any
+    answer: Any
+    cpu: float
+    wall: float
+    log: int
+    peak: int
+    done: float  # on the clock that all processes share
+
+
+class Function:
+    """One function of the stack in one process."""
+
+    def __init__(self, process: RuntimeProcess) -> None:
+        self.process = process
+
+    def __call__(self, event: Any) -> Sample:
+        cpu, log, began = self.process.cpu_seconds(), len(self.process.log()), time.monotonic()
+        answer = self.process.invoke(event)
+        done = time.monotonic()
+        if isinstance(answer, dict) and answer.get("batchItemFailures"):
+            raise RuntimeError(self.process.log()[-4000:])
+        return Sample(
+            event=event,
+            answer=answer,
+            cpu=self.process.cpu_seconds() - cpu,
+            wall=done - began,
+            log=len(self.process.log()) - log,
+            peak=self.process.peak_bytes(),
+            done=done,
+        )
+
+
+class Fleet:
+    """Clusters ``cluster-0000`` and so on, registered and quiet."""
+
+    def __init__(self, recorded: Object, kubernetes: Object, aws: Object) -> None:
+        self._recorded = recorded
+        self._kubernetes, self._aws = kubernetes, aws
+        self._url = f"http://127.0.0.1:{aws['port']}"
+
+    def register(self, clusters: Sequence[str]) -> None:
+        """With the items that runs have left of the recorded cluster, and in its shard."""
+        text = json.dumps(self._recorded["items"])
+        for start in range(0, len(clusters), 500):
+            items: list[Object] = []
+            for cluster in clusters[start : start + 500]:
+                mine = json.loads(text.replace(ONE, cluster))
+                meta = next(item for item in mine if item["sk"]["S"] == "META")
+                due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
+                items += [*mine, due]
+            self.aws(plant=items)
+
+    def aws(self, **asked: Any) -> Object:
+        """:meth:`bench.aws.Aws.control`."""
+        return _control(self._aws, asked)
+
+    def clusters(self, **asked: Any) -> Object:
+        """:meth:`bench.canned.Kubernetes.control`."""
+        return _control(self._kubernetes, asked)
+
+    @contextmanager
+    def function(
+        self, name: str, folder: Path | None = None, layers: Path | None = None, **variables: str
+    ) -> Iterator[Function]:
+        """A started process of ``functions/<name>``, or of another folder, on the built layers or on others."""
+        build = host_build()
+        built = build.runtime.parent if layers is None else layers
+        queues = {"REBALANCE": "rebalance.fifo", "REBALANCE_DLQ": "dlq.fifo", "RECHECK": "recheck", "LOOKS": "looks"}
+        environment = {
+            "AWS_ENDPOINT_URL": self._url,
+            "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench",
+            "AWS_REGION": "eu-central-1",
+            "AWS_DEFAULT_REGION": "eu-central-1",
+            "EVENKEEL_ALLOW_LOOPBACK": "true",
+            "EVENKEEL_TABLE": "bench",
+            "EVENKEEL_BUS": "bench",
+            "EVENKEEL_DRY_RUN": "false",
+            "POWERTOOLS_SERVICE_NAME": "bench",
+            "POWERTOOLS_METRICS_NAMESPACE": "Evenkeel",
+            "PYDANTIC_DISABLE_PLUGINS": "1",
+            **{f"EVENKEEL_{queue}_QUEUE_URL": f"{self._url}/1/{url}" for queue, url in queues.items()},
+        }
+        environment["EVENKEEL_REBALANCE_DLQ_URL"] = environment.pop("EVENKEEL_REBALANCE_DLQ_QUEUE_URL")
+        with RuntimeProcess(
+            function=folder or ROOT / "functions" / name,
+            python=build.python,
+            layers=[built / "EvenkeelLayer", built / "DependenciesLayer"],
+            runtime=built / "runtime",
+            environment=environment | variables,
+            timeout=60 if name == "rebalance" else 30,
+            name=name,
+        ) as process:
+            yield Function(process)
+
+
+def _control(server: Object, asked: Mapping[str, Any]) -> Object:
+    request = urllib.request.Request(f"http://127.0.0.1:{server['control']}/", json.dumps(asked).encode())
+    with urllib.request.urlopen(request) as answer:
+        found: Object = json.load(answer)
+        return found
+
+
+def delivered(messages: Sequence[Mapping[str, Any]], queue: str = "looks") -> Object:
+    """Messages as Lambda's poller hands them over."""
+    return {
+        "Records": [
+            {
+                "messageId": message.get("id", "1"),
+                "receiptHandle": "1",
+                "body": message["body"],
+                "attributes": {"ApproximateReceiveCount": "1"}
+                | ({"MessageGroupId": message["group"]} if message.get("group") else {}),
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": f"arn:aws:sqs:eu-central-1:123456789012:{queue}",
+                "awsRegion": "eu-central-1",
+            }
+            for message in messages
+        ]
+    }
+
+
+def chunk(clusters: Sequence[str]) -> Object:
+    """The event of one chunk."""
+    return delivered([{"body": json.dumps({"clusters": list(clusters)})}])
+
+
+def failure(cluster: str, group: Mapping[str, str]) -> Object:
+    """A launch in this group (name and namespace) was refused, just now."""
+    now = datetime.now(UTC).isoformat()
+    detail = {"cluster": cluster, "kind": "MachineDeployment", "code": "InsufficientInstanceCapacity", **group}
+    return {
+        "version": "0",
+        "id": cluster,
+        "detail-type": "Machine Provisioning Failed",
+        "source": "evenkeel.provisioning",
+        "account": "123456789012",
+        "time": now,
+        "region": "eu-central-1",
+        "resources": [],
+        "detail": {**detail, "occurredAt": now, "id": cluster},
+    }
+
+
+@contextmanager
+def stand_in_for_aws() -> Iterator[str]:
+    """Its URL; nothing is registered."""
+    with _process("aws", "", "") as aws:
+        yield f"http://127.0.0.1:{aws['port']}"
+
+
+@contextmanager
+def fleet(clusters: int, groups: int, flavour: str = "cluster-api", *, relayed: bool = False) -> Iterator[Fleet]:
+    """So many clusters of so many groups. ``relayed``: what goes to API servers is counted on the wire."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 20_000)), hard))
+    with ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "cluster.json"
+        record(file, flavour, groups)
+        kubernetes = stack.enter_context(_process("kubernetes", str(file), str(groups)))
+        url = f"https://127.0.0.1:{kubernetes['relayed' if relayed else 'port']}"
+        aws = stack.enter_context(_process("aws", url, kubernetes["ca"]))
+        made = Fleet(json.loads(file.read_text()), kubernetes, aws)
+        made.register([name_of(number) for number in range(clusters)])
+        yield made
+
+
+if __name__ == "__main__":
+    {"kubernetes": _run_kubernetes, "aws": _run_aws}[sys.argv[1]](*sys.argv[2:])

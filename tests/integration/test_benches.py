@@ -1,0 +1,44 @@
+"""The benches that run built functions work, at the smallest sizes: what they count is right, or they raise."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import bill, figures, load, quiet_look
+from bench.growth_split import one_by_one
+from evenkeel.domain.model.water_fill import Bucket, water_fill
+
+
+@pytest.fixture(autouse=True)
+def kept_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(figures, "FILE", tmp_path / "figures.json")
+
+
+def test_a_quiet_look_is_measured_with_connections_kept_and_new() -> None:
+    quiet_look.main(["--groups", "3", "--chunk", "2", "--rounds", "1"])
+    found = figures.read()
+    assert found["asks kept 3"]["requests"] < found["asks met anew 3"]["requests"]
+    assert found["look kept 3 2"]["cpu_ms"] > 0
+
+
+def test_clusters_are_scanned_looked_at_and_brought_through_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+    load.main(["--clusters", "20", "--outage", "2", "--hanging", "0"])
+    assert "20 clusters looked at" in (printed := capsys.readouterr().out)
+    assert "2 events, 2 messages, 2 looks" in printed
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12),
+    st.integers(0, 60),
+)
+def test_the_loop_that_splitting_is_compared_with_splits_alike(groups: list[tuple[int, int]], nodes: int) -> None:
+    buckets = [Bucket(level=level, room=room, tie=i * 7 % 13) for i, (level, room) in enumerate(groups)]
+    assert one_by_one(buckets, nodes) == water_fill(buckets, nodes)
+
+
+def test_the_bill_that_the_docs_show_is_what_is_reckoned(capsys: pytest.CaptureFixture[str]) -> None:
+    bill.main()
+    page = Path(__file__).parents[2] / "docs" / "bill.md"
+    assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
