@@ -16,7 +16,7 @@ from evenkeel.domain.model.plans import Plan
 
 # Should time change what nobody here thought of, it does so within this.
 _PLANNED_AGAIN_AFTER = timedelta(minutes=5)
-_MOST_GROUPS = 10_000
+_MOST_GROUPS = 30_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ OFFERING = "OFFERING"
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 _DELETED_BY_TTL = (TIMER, SILENCE)
 # Of texts, in characters. What is read from them takes some times as much memory.
-_KEPT_TEXTS = 4_000_000
+_KEPT_TEXTS = 16_000_000
 _Model = TypeVar("_Model", bound=BaseModel)
 
 

@@ -10,7 +10,7 @@ from evenkeel.adapters.kubernetes.readers import GroupObjects
 from evenkeel.domain.model.groups import Skipped
 
 # Of lists as they were received, by their weight. The groups that are read from them take about as much memory.
-MOST_BYTES = 24 * 2**20
+MOST_BYTES = 160 * 2**20
 
 ReadGroups = tuple[list[GroupObjects], list[Skipped]]
 
