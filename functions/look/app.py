@@ -8,7 +8,7 @@ from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: sk
 from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
+from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.messages import LookRequest, read_message
 
 logger = make_logger()
@@ -31,7 +31,4 @@ def look(record: SqsRecord, context: Any) -> None:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    if not isinstance(event, dict) or not isinstance(event.get("Records"), list):
-        logger.error("event is no SQS batch: it has no list of Records")
-        return {"batchItemFailures": []}
-    return answer_batch(event["Records"], partial(look, context=context))
+    return answer_batch(records_of(event, logger), partial(look, context=context))

@@ -253,13 +253,18 @@ def _server(value: object) -> str:
     return read_server(value)
 
 
-def _ca_data(value: object) -> str:
-    """Base64 of something that has the form of PEM; whether it is a certificate is seen where it is used."""
+def _base64(value: object) -> tuple[str, bytes]:
+    """The text without white space, and what it stands for; nothing, where it is no base64."""
     text = "".join(value.split()) if isinstance(value, str) else ""
     try:
-        pem = base64.b64decode(text, validate=True)
+        return text, base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        pem = b""
+        return text, b""
+
+
+def _ca_data(value: object) -> str:
+    """Base64 of something that has the form of PEM; whether it is a certificate is seen where it is used."""
+    text, pem = _base64(value)
     if not re.search(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", pem):
         raise ValueError("must be the authority's PEM certificate in base64, as certificate-authority-data is")
     return text
@@ -280,11 +285,7 @@ class AwsOidcAccess(Strict):
 
 def _sealed(value: object) -> str:
     """What ``aws kms encrypt`` prints of a token; the token itself is refused: records are no place for secrets."""
-    text = "".join(value.split()) if isinstance(value, str) else ""
-    try:
-        sealed = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        sealed = b""
+    text, sealed = _base64(value)
     if not 0 < len(sealed) <= 6144 or sealed.startswith(b"ey"):
         raise ValueError("must be what aws kms encrypt made of it, in base64: a token itself is never stored")
     return text

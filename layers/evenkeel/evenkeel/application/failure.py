@@ -71,14 +71,11 @@ class RecordFailure:
     def _clusters_called(self, failure: Failure) -> list[str]:
         """The registered clusters that the first known of the failure's names is for; an id goes before a name."""
         for name in failure.called:
-            clusters = [name] if self._is_registered(name) else []
+            clusters = [] if self.store.registered(name) is None else [name]
             clusters = clusters or [id for id in self.store.called(name) if self._lists(id, name)]
             if clusters:
                 return clusters
         return []
-
-    def _is_registered(self, cluster: str) -> bool:
-        return self.store.registered(cluster) is not None
 
     def _lists(self, cluster: str, name: str) -> bool:
         """Whether the cluster's record lists the name now; one that cannot be read is told where it is used."""

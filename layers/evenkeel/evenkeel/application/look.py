@@ -53,7 +53,6 @@ class LookSummary:
     alone: bool  # one cluster, and no neighbours
     offerings: Offerings | None  # what all clusters say; None: nobody knows
     looked: list[RunSummary] = field(default_factory=list)
-    asked: int = 0  # runs that were asked for
     failed: int = 0  # looks that came to nothing because of ourselves
 
     def metrics(self) -> dict[str, int]:
@@ -110,7 +109,6 @@ class Look:
             if why:
                 stretch = int(self.clock.now().timestamp()) // _ASKED_APART
                 self.queue.request(cluster, why, f"look-{cluster}-{stretch}-{found or 'news'}", found)
-                summary.asked += 1
         except EvenkeelError as error:  # of table or queue: the next look tries again
             summary.failed += 1
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
@@ -150,12 +148,11 @@ class Look:
         self, remembered: Remembered, run: RunSummary, remaining: Remaining, *, alone: bool
     ) -> tuple[str, Found | None]:
         """As :meth:`_found`; raises EvenkeelError where the cluster gives no usable answer, too."""
-        is_silent = remembered.silence is not None and not remembered.silence.is_over
         try:
             api, observation = self._eyes.observe(remembered, remaining, alone=alone)
         except TooLargeError:
             if alone:  # a run may receive as much of each list as a look of all together
-                return "too large for a look", Found.ANSWERS if is_silent else None
+                return "too large for a look", _let_in(remembered)
             self.queue.request_looks([Chunk(clusters=(run.cluster,))])
             return "", None
         except AccessUnavailableError:
@@ -163,8 +160,8 @@ class Look:
         except (AccessRefusedError, AccessError) as error:
             # A run has rights, and tokens, of its own. On EKS and by roles, those of looks may have been forgotten.
             _log.warning("%s: a run looks, since looks may not: %s", run.cluster, error, extra={"cluster": run.cluster})
-            return "looks are refused", Found.ANSWERS if is_silent else None
-        if is_silent:
+            return "looks are refused", _let_in(remembered)
+        if remembered.is_silent:
             return "it answers again", Found.ANSWERS
         if self.clusters.needs_run(remembered.record):
             return "its access is renewed", None
@@ -182,10 +179,9 @@ class Look:
 
     def _would_act(self, remembered: Remembered, looked: Looked, run: RunSummary) -> bool:
         """Whether a run would write or tell anything with this plan."""
-        dry_run = remembered.record.is_dry(self.dry_run) and not remembered.control.restoring
         rehearsal = Run(
             ports=self._rehearsal,
-            summary=RunSummary(cluster=run.cluster, dry_run=dry_run),
+            summary=RunSummary(cluster=run.cluster, dry_run=remembered.is_dry(self.dry_run)),
             remembered=remembered,
             api=looked.api,
             plan=looked.plan,
@@ -200,6 +196,11 @@ class Look:
         return False
 
 
+def _let_in(remembered: Remembered) -> Found | None:
+    """What has a run open a cluster that it would else leave to looks."""
+    return Found.ANSWERS if remembered.is_silent else None
+
+
 def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bool:
     """Whether a cluster that does not answer is not asked now."""
     if silence is None or not silence.is_left_alone(now):
@@ -208,14 +209,14 @@ def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bo
 
 
 class _NewsError(Exception):
-    """What a run would do first."""
+    """A run would do something."""
 
 
 class _Rehearsal:
     """A table and a bus that take nothing: the first thing that is asked of them is news."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, _name: str) -> Callable[..., Any]:
         def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise _NewsError(name)
+            raise _NewsError
 
         return refuse

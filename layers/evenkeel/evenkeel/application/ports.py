@@ -75,6 +75,18 @@ class Remembered:
         """What plans are made from: what the record says, with what is paused and what is being restored."""
         return self.control.applied_to(self.record.policy())
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the cluster did not answer when it was last looked at."""
+        return self.silence is not None and not self.silence.is_over
+
+    def is_dry(self, default: bool) -> bool:
+        """Whether a run writes nothing; ``default``: what the stack says.
+
+        Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
+        """
+        return self.record.is_dry(default) and not self.control.restoring
+
     def backoff_of(self, key: GroupKey) -> BackoffPolicy:
         """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
         policy, name = self.record.policy(), str(key)

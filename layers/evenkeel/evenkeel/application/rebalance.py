@@ -125,10 +125,8 @@ class _Rounds:
         except ConfigError as error:
             self._unreadable(error)
             return None
-        record, control = remembered.record, remembered.control
-        # Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
-        self.summary.dry_run = record.is_dry(self.ports.dry_run) and not control.restoring
-        if control.is_paused(clock.now()):
+        self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
+        if remembered.control.is_paused(clock.now()):
             self.summary.message = f"{cluster}: paused, nothing looked at"
             return None
         if self._is_silent(remembered):
@@ -141,7 +139,7 @@ class _Rounds:
             if not isinstance(error, AccessUnavailableError):
                 self._remember_silence(remembered, str(error))
             return None
-        if remembered.silence is not None and not remembered.silence.is_over:
+        if remembered.silence is not None and remembered.is_silent:
             self._save_silence(remembered, replace(remembered.silence, looks=0))
         self.summary.plan, self.refused = looked.plan, looked.refused
         return Run(

@@ -36,6 +36,15 @@ class SqsRecord:
         )
 
 
+def records_of(event: object, logger: Logger) -> Sequence[Mapping[str, Any]]:
+    """The records of a batch; none, with a line in the log, where the event is something else."""
+    records = event.get("Records") if isinstance(event, dict) else None
+    if isinstance(records, list):
+        return records
+    logger.error("event is no SQS batch: it has no list of Records")
+    return []
+
+
 def answer_batch(records: Sequence[Mapping[str, Any]], handle: Callable[[SqsRecord], None]) -> dict[str, Any]:
     """Lambda's partial batch response: the messages that failed, which come back, and those that wait for them.
 

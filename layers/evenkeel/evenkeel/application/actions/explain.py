@@ -58,7 +58,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
 def _held(call: Call, preview: Preview) -> list[str]:
     if preview.remembered.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
-    if call.is_dry(preview.record) and not preview.remembered.control.restoring:
+    if preview.remembered.is_dry(call.stack_dry_run):
         return [f"Cluster {call.cluster} is in dry run: nothing of this is written, and numbers stay as they are."]
     return []
 
