@@ -5,7 +5,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, OFFERING, SILENCE, TIMER, Entry, Records, Stored
+from evenkeel.adapters.aws.records import (
+    CONTROL,
+    EVENT_LOOK,
+    LOOKED_AT,
+    META,
+    OFFERING,
+    SILENCE,
+    TIMER,
+    VERDICT,
+    Entry,
+    Records,
+    Stored,
+)
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
@@ -26,6 +38,7 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolI
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -211,6 +224,32 @@ class InMemoryStore:
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         self._write(SILENCE)
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
+
+    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+        self._write(VERDICT)
+        self._put(cluster, self._records.verdict(cluster, verdict, versions, self._now()), versions)
+
+    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+        self._asked("verdict")
+        item = self._items.get(cluster, {}).get(VERDICT)
+        text, version = (None, None) if item is None else (item.text, item.version)
+        return self._records.verdict_of(cluster, text), Versions({} if version is None else {VERDICT: version})
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        self._asked("verdicts")
+        texts = {cluster: items[VERDICT].text for cluster, items in self._items.items() if VERDICT in items}
+        return {cluster: self._records.verdict_of(cluster, text) for cluster, text in texts.items()}
+
+    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+        self._write(LOOKED_AT)
+        entry = self._records.looked_at(clusters, at)
+        looked_at = self._items.setdefault(LOOKED_AT, {})
+        looked_at[entry.sort_key] = Stored(text=entry.text, version=entry.next_version, expires=entry.expires)
+
+    def looked_at(self) -> Mapping[str, datetime]:
+        self._asked("looked at")
+        now = self._clock.now() if self._clock else NEVER
+        return self._records.when_looked_at(self._items.get(LOOKED_AT, {}), now)
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
@@ -441,9 +480,12 @@ class FakeBus:
     """What was published."""
 
     published: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    away: bool = False
 
-    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
-        self.published.append((detail_type, dict(detail)))
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
+        if not self.away:
+            self.published.append((detail_type, dict(detail)))
+        return not self.away
 
     @property
     def types(self) -> list[str]:

@@ -182,6 +182,7 @@ StrategyName = Annotated[
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
+TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
@@ -393,6 +394,10 @@ Pools = Annotated[
 ]
 
 
+# How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
+TROUBLE_AFTER = timedelta(minutes=5)
+
+
 class ClusterPolicy(Strict):
     """The part of a cluster's record that plans are made from."""
 
@@ -490,6 +495,12 @@ class ClusterRecord(ClusterPolicy):
     # None, as they are where nobody has set them: the release before reads what this one stores.
     share_offerings: Sharing | None = None  # None: true
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
+    trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+
+    @property
+    def opens_trouble_after(self) -> timedelta:
+        """How long a node may be missing, or the cluster silent, before that is trouble."""
+        return TROUBLE_AFTER if self.trouble_after is None else timedelta(seconds=self.trouble_after)
 
     def is_dry(self, default: bool) -> bool:
         """Whether nothing is written to the cluster; ``default``: what the stack says."""
@@ -567,6 +578,7 @@ class ClusterFile(ClusterPolicy, _Controls):
     event_accounts: tuple[AccountId, ...] = ()
     share_offerings: Sharing | None = None
     account: BuyingAccount | None = None
+    trouble_after: TroubleAfter | None = None
 
 
 class ImpairedZone(Strict):

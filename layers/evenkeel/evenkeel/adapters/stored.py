@@ -19,7 +19,9 @@ from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
+from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
 
@@ -240,6 +242,83 @@ class SilenceRecord(Strict):
 
     def silence(self) -> Silence:
         return Silence(**dict(self))
+
+
+class ProblemRecord(Strict):
+    """A problem as it is stored, with the facts that words and numbers can say."""
+
+    kind: ProblemKind
+    facts: dict[str, int | str | tuple[str, ...] | None] = {}
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        plain = {
+            name: fact if isinstance(fact, int | tuple) or fact is None else str(fact)
+            for name, fact in problem.facts.items()
+        }
+        return cls.model_validate({"kind": problem.kind, "facts": plain})
+
+
+class TroubleRecord(Strict):
+    """One trouble, as it is stored."""
+
+    kind: TroubleKind
+    since: Moment
+    pool: str = ""
+    zones: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    missing: Count = 0
+    requested: Count = 0
+    running: Count = 0
+    calm_since: Moment | None = None
+    failure_class: FailureClass | None = Field(default=None, alias="class")
+    said: str = ""
+    problems: tuple[ProblemRecord, ...] = ()
+
+
+class ToldRecord(Strict):
+    """What was told of a trouble, as it is stored."""
+
+    kind: TroubleKind
+    since: Moment
+    pool: str = ""
+    missing: Count = 0
+    matter: str = ""
+
+
+class VerdictRecord(Strict):
+    """A cluster's verdict, as it is stored."""
+
+    troubles: tuple[TroubleRecord, ...] = ()
+    told: dict[str, ToldRecord] = {}
+
+    def verdict(self) -> Verdict:
+        return Verdict(
+            troubles=tuple(
+                Trouble(**{**dict(record), "problems": tuple(Problem(**dict(each)) for each in record.problems)})
+                for record in self.troubles
+            ),
+            told={key: Told(**dict(record)) for key, record in self.told.items()},
+        )
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Self:
+        return cls(
+            troubles=tuple(
+                TroubleRecord(
+                    **{**vars(trouble), "problems": tuple(ProblemRecord.of(problem) for problem in trouble.problems)}
+                )
+                for trouble in verdict.troubles
+            ),
+            told={key: ToldRecord(**vars(told)) for key, told in verdict.told.items()},
+        )
+
+
+class LookedAtRecord(Strict):
+    """Clusters that were read side by side, as it is stored."""
+
+    at: Moment
+    clusters: tuple[str, ...]
 
 
 class StateFile(Strict):

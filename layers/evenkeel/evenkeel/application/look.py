@@ -92,7 +92,16 @@ class Look:
         """Look at these clusters. What goes wrong at one of them is that one's, and delays no other."""
         summary = LookSummary(alone=len(clusters) == 1, offerings=read_offerings(self.store))
         self.together([partial(self._look_at, cluster, remaining, summary) for cluster in clusters])
+        self._say_looked_at(summary)
         return summary
+
+    def _say_looked_at(self, summary: LookSummary) -> None:
+        """All that is written of a quiet chunk: a cluster that is quiet is else like one that is forgotten."""
+        try:
+            if seen := sorted(run.cluster for run in summary.looked if run.seen):
+                self.store.save_looked_at(seen, self.clock.now())
+        except EvenkeelError as error:  # the next look says it
+            _log.warning("not said that %s clusters were looked at: %s", len(seen), error)
 
     def one_by_one(self, clusters: Sequence[str]) -> None:
         """Take a chunk apart: it has come back, so one of its clusters may be more than an invocation can bear."""
@@ -122,6 +131,7 @@ class Look:
         except ConfigError as error:  # what is stored, which a look does not make right
             summary.looked.append(RunSummary(cluster=cluster, unreachable=True))
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
+            self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
             return None
         now = self.clock.now()
         if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):
@@ -150,6 +160,7 @@ class Look:
         """As :meth:`_found`; raises EvenkeelError where the cluster gives no usable answer, too."""
         try:
             api, observation = self._eyes.observe(remembered, remaining, alone=alone)
+            run.seen = True
         except TooLargeError:
             if alone:  # a run may receive as much of each list as a look of all together
                 return "too large for a look", _let_in(remembered)
@@ -196,9 +207,9 @@ class Look:
         return False
 
 
-def _let_in(remembered: Remembered) -> Found | None:
+def _let_in(remembered: Remembered) -> Found:
     """What has a run open a cluster that it would else leave to looks."""
-    return Found.ANSWERS if remembered.is_silent else None
+    return Found.ANSWERS if remembered.is_silent else Found.UNSEEN
 
 
 def _is_left_alone(silence: Silence | None, now: datetime, *, alone: bool) -> bool:

@@ -14,6 +14,7 @@ from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.writes import Patch
 
@@ -69,6 +70,7 @@ class Remembered:
     timer: Timer | None = None  # the look that is due besides the scans
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
     silence: Silence | None = None  # it did not answer when it was last looked at
+    verdict: Verdict = field(default_factory=Verdict)
 
     @property
     def policy(self) -> Policy:
@@ -135,6 +137,15 @@ class RunStore(Protocol):
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
+    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+        """Also where all verdicts are read together. Raises StateConflictError."""
+
+    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+        """One item, also of a cluster whose other records nobody can read."""
+
+    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+        """These clusters were read then, side by side: one write."""
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
 
@@ -197,6 +208,12 @@ class Store(RunStore, DueStore, Protocol):
 
     def save_event_look(self, cluster: str, record: EventLookRecord, versions: Versions | None) -> None:
         """Raises StateConflictError: another event has asked for a look meanwhile."""
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Of all clusters that ever were in trouble: one query (and one more per MiB)."""
+
+    def looked_at(self) -> Mapping[str, datetime]:
+        """When each cluster was last read, of those that were within the last hours: one query."""
 
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """A page of decisions with a higher id, the oldest first, and whether there are more."""
@@ -297,6 +314,7 @@ class Found(StrEnum):
 
     SILENT = "silent"  # the cluster gives no usable answer
     ANSWERS = "answers"  # it does so again
+    UNSEEN = "unseen"  # looks cannot read it, or may not: what the run reads counts as a look
 
 
 class Queue(Protocol):
@@ -322,8 +340,8 @@ class ScanQueue(Queue, Protocol):
 class Bus(Protocol):
     """Decision events out."""
 
-    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
-        """Best effort: the decision record is the truth."""
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
+        """Best effort: what the table says is the truth. False: nobody was told."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,27 +11,33 @@ a second look, and one such look is due at any time.
 
 import logging
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from math import ceil
 
 from evenkeel.application.errors import (
     AccessError,
+    AccessRefusedError,
     AccessUnavailableError,
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
     StateConflictError,
     StateUnavailableError,
+    TooLargeError,
 )
 from evenkeel.application.looking import Eyes
-from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts
+from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts, Versions
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import hearing, read_offerings
+from evenkeel.application.telling import keep_verdict
 from evenkeel.application.words import rfc3339
-from evenkeel.config import ConfigError
+from evenkeel.config import TROUBLE_AFTER, ConfigError
 from evenkeel.domain.looks import Chunk, Silence, after_silence, next_timer
 from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.troubles import TroubleKind, Verdict
+from evenkeel.domain.trouble import judge_unread
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -124,6 +130,7 @@ class _Rounds:
             remembered = self.remembered = self.ports.store.load(cluster)
         except ConfigError as error:
             self._unreadable(error)
+            self._tell_bad_record(str(error))
             return None
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
         if remembered.control.is_paused(clock.now()):
@@ -137,8 +144,11 @@ class _Rounds:
         except EvenkeelError as error:
             self._unreadable(error)
             if not isinstance(error, AccessUnavailableError):
-                self._remember_silence(remembered, str(error))
+                since = self._remember_silence(remembered, str(error))
+                self._tell_unread(remembered, _kind_of(error), str(error), since)
             return None
+        if self.found in (Found.UNSEEN, Found.ANSWERS):
+            self.ports.store.save_looked_at([cluster], clock.now())
         if remembered.silence is not None and remembered.is_silent:
             self._save_silence(remembered, replace(remembered.silence, looks=0))
         self.summary.plan, self.refused = looked.plan, looked.refused
@@ -160,7 +170,8 @@ class _Rounds:
         silence, now = remembered.silence, self.ports.clock.now()
         if self.found is Found.SILENT:
             self._unreadable(self.why)
-            self._remember_silence(remembered, self.why)
+            since = self._remember_silence(remembered, self.why)
+            self._tell_unread(remembered, TroubleKind.UNREACHABLE, self.why, since)
             return True
         if silence is None or self.found is Found.ANSWERS or not silence.keeps_away(now):
             return False
@@ -169,11 +180,32 @@ class _Rounds:
         self._unreadable(f"it has not answered since {rfc3339(silence.since)}: {silence.why}")
         return True
 
-    def _remember_silence(self, remembered: Remembered, why: str) -> None:
-        """Count a look that was not answered, and ask for the next."""
-        silence = after_silence(remembered.silence, self.ports.clock.now(), why)
+    def _remember_silence(self, remembered: Remembered, why: str) -> datetime:
+        """Count a look that was not answered, and ask for the next. Since when it does not answer."""
+        now = self.ports.clock.now()
+        silence = after_silence(remembered.silence, now, why)
         if silence is not None and self._save_silence(remembered, silence):
             self._look_alone(silence)
+        known = silence or remembered.silence
+        return now if known is None else known.since
+
+    def _tell_unread(self, remembered: Remembered, kind: TroubleKind, why: str, since: datetime) -> None:
+        verdict, after = remembered.verdict, remembered.record.opens_trouble_after
+        after_this = judge_unread(verdict, kind, why, since, self.ports.clock.now(), after)
+        self._keep_verdict(verdict, after_this, remembered.versions)
+
+    def _tell_bad_record(self, why: str) -> None:
+        """What is stored of the cluster cannot be read: of all that, its verdict alone."""
+        verdict, versions = self.ports.store.verdict(self.summary.cluster)
+        now = self.ports.clock.now()
+        after_this = judge_unread(verdict, TroubleKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
+        self._keep_verdict(verdict, after_this, versions)
+
+    def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> None:
+        try:
+            keep_verdict(self.ports, self.summary.cluster, before, verdict, versions)
+        except StateConflictError as error:  # somebody else has judged meanwhile
+            _log.info("verdict not kept: %s", error, extra={"cluster": self.summary.cluster})
 
     def _save_silence(self, remembered: Remembered, silence: Silence) -> bool:
         """False: somebody else has just remembered it."""
@@ -212,3 +244,10 @@ class _Rounds:
         self.summary.unreachable = True
         self.summary.message = f"{self.summary.cluster}: not looked at: {error}"
         _log.error(self.summary.message, extra={"cluster": self.summary.cluster})
+
+
+def _kind_of(error: EvenkeelError) -> TroubleKind:
+    """What keeps us from reading a cluster."""
+    if isinstance(error, TooLargeError):
+        return TroubleKind.TOO_LARGE
+    return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE

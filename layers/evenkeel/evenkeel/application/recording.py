@@ -30,6 +30,9 @@ class DetailType(StrEnum):
     NODE_GROUPS_REBALANCED = "Node Groups Rebalanced"
     NODE_GROUP_FENCED = "Node Group Fenced"
     NODE_GROUP_RECOVERED = "Node Group Recovered"
+    TROUBLE_OPENED = "Trouble Opened"  # of a verdict: application/telling.py
+    TROUBLE_CHANGED = "Trouble Changed"
+    TROUBLE_CLOSED = "Trouble Closed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from evenkeel.application.restoring import after_restore
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import say
+from evenkeel.application.telling import keep_verdict
 from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
@@ -22,6 +23,7 @@ from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.trouble import judge
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -92,6 +94,7 @@ class Run:
             for refusal in self.plan.refusals:
                 self._refuse(refusal)
             self._end_restore()
+            self._judge()
             self._clean_up()
         finally:
             self._give_back_lease()
@@ -239,6 +242,12 @@ class Run:
                 self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
+
+    def _judge(self) -> None:
+        """What trouble there is, as this run leaves it."""
+        before, after = self.remembered.verdict, self.record.opens_trouble_after
+        verdict = judge(before, self.plan, self.run_state.groups, after)
+        keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
 
     def _clean_up(self) -> None:
         """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""

@@ -17,6 +17,7 @@ class RunSummary:
     conflicts: int = 0
     rejected: int = 0
     unreachable: bool = False
+    seen: bool = False  # by a look: the cluster was read
     doubtful: bool = False  # a patch was sent and its answer lost
     dry_run: bool = False
     decisions: list[str] = field(default_factory=list)

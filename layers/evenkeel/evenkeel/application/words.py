@@ -3,15 +3,18 @@
 Nobody reads these words back. Whoever changes a sentence here changes what people read, and nothing else.
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
+from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
+from evenkeel.domain.model.troubles import Trouble, TroubleKind
 from evenkeel.domain.model.values import shown
 
 Facts = Mapping[str, Fact]
@@ -32,6 +35,14 @@ def ago(length: timedelta) -> str:
             number = seconds // size
             return f"{number} {unit}{'' if number == 1 else 's'} ago"
     return "just now"
+
+
+def lasting(length: timedelta) -> str:
+    """How long something lasts, in its largest unit."""
+    for unit, size in (("days", timedelta(days=1)), ("h", timedelta(hours=1))):
+        if length >= 2 * size:
+            return f"for {length // size} {unit}"
+    return f"for {max(0, length // timedelta(minutes=1))} min"
 
 
 def counted(number: int, noun: str = "node") -> str:
@@ -310,3 +321,101 @@ def unfixable_words(fix: Fix) -> str:
     if fix.frozen is not None and fix.frozen.frozen_because is not None:
         return f"{fix.frozen.key} is left alone: {sentence(fix.frozen.frozen_because)}"
     return ""
+
+
+# Trouble
+
+_NO_NODES: dict[FailureClass | None, str] = {
+    FailureClass.CAPACITY: "The cloud has no such machines there: Evenkeel goes on trying by itself; let the pool buy "
+    "another machine type, or have another zone",
+    FailureClass.QUOTA: "A limit of the account is used up: have the cloud raise the one that it names; Evenkeel tries "
+    "again by itself",
+    FailureClass.CONFIGURATION: "The cloud refuses these machines wherever they are ordered: mend what it names, in "
+    "the template or in the machine controller's credentials; Evenkeel tries again by itself",
+    FailureClass.TIMEOUT: "Machines are launched and no node comes of them: look at their console, network and "
+    "bootstrap data",
+    FailureClass.UNKNOWN: "The cloud's words are all that is known: mend what they name",
+    None: "Nobody says why: look at the machine controller, and at what else may keep it from making machines",
+}
+
+_TODO: dict[TroubleKind, str] = {
+    TroubleKind.UNREACHABLE: "Look whether its API server runs and lets the functions in; it is asked again by itself",
+    TroubleKind.ACCESS: "Mend the secret, role or access entry that the words name; it is tried again by itself",
+    TroubleKind.TOO_LARGE: "Let its record name the namespaces or the discovery strings that count, and register it",
+    TroubleKind.INVALID_RECORD: "Register it with a record that can be read",
+    TroubleKind.STOPPED: "Look at the schedule, the function look and its dead letters: nobody acts there meanwhile",
+    TroubleKind.INVALID: "Correct the numbers or labels that the words name: until then nothing of the pool is written",
+    TroubleKind.REFUSED: "Let Evenkeel write what the words name: rights, admission policies, webhooks",
+    TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
+    TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
+}
+_TRY_IT = ("plan",)
+_COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
+    TroubleKind.UNREACHABLE: _TRY_IT,
+    TroubleKind.ACCESS: _TRY_IT,
+    TroubleKind.TOO_LARGE: ("register", "--record", "FILE"),
+    TroubleKind.INVALID_RECORD: ("register", "--record", "FILE"),
+    TroubleKind.STOPPED: ("status",),
+    TroubleKind.INVALID: ("validate", "--fix"),
+    TroubleKind.REFUSED: _TRY_IT,
+    TroubleKind.CONTESTED: ("resume",),
+}
+_RUNBOOK = "docs/trouble.md"
+
+
+def trouble_words(trouble: Trouble, now: datetime) -> str:
+    """What is wrong, since when and where, and why, in one line; that of a pool begins with the pool's name."""
+    length, said = lasting(now - trouble.since), f": {trouble.said}" if trouble.said else ""
+    zones = f", {', '.join(trouble.zones)}" if trouble.zones else ""
+    match trouble.kind:
+        case TroubleKind.MISSING:
+            words = f"{_missing(trouble, length)}{zones}{_class(trouble)}{said}"
+        case TroubleKind.UNREACHABLE:
+            words = f"unreachable {length}{said}"
+        case TroubleKind.ACCESS:
+            words = f"access refused {length}{said}"
+        case TroubleKind.TOO_LARGE:
+            words = f"too large {length}{said}"
+        case TroubleKind.INVALID_RECORD:
+            words = f"invalid record {length}{said}"
+        case TroubleKind.STOPPED:
+            words = f"not looked at {length}"
+        case TroubleKind.REFUSED:
+            words = f"writes refused {length}{zones}{said}"
+        case TroubleKind.CONTESTED:
+            words = f"put back by {trouble.said or 'somebody'} {length}{zones}"
+        case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
+            words = f"{trouble.kind.value} {length}{_problems(trouble)}"
+    return f"{trouble.pool.rpartition('/')[2]}: {words}" if trouble.pool else words
+
+
+def _missing(trouble: Trouble, length: str) -> str:
+    if not trouble.missing:
+        return f"no zone shows that it delivers {length}"
+    return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
+
+
+def _class(trouble: Trouble) -> str:
+    return f": {trouble.failure_class.value}" if trouble.failure_class else ""
+
+
+def _problems(trouble: Trouble) -> str:
+    words = [problem_words(problem).removeprefix("over-committed: ") for problem in trouble.problems]
+    return f": {words[0]}" + (f" (and {len(words) - 1} more)" if len(words) > 1 else "") if words else ""
+
+
+def todo(trouble: Trouble) -> str:
+    """What people can do about it, in one sentence without its end: the command follows."""
+    return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
+
+
+def command_line(trouble: Trouble, cluster: str, stack: str = "NAME") -> str:
+    """What to type then."""
+    action, *options = _COMMANDS.get(trouble.kind, ("explain", "--pool", trouble.pool))
+    return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])
+
+
+def runbook(trouble: Trouble) -> str:
+    """Where the page on it stands in the repository."""
+    kind = trouble.failure_class.value if trouble.kind is TroubleKind.MISSING and trouble.failure_class else ""
+    return f"{_RUNBOOK}#{kind or trouble.kind.value}"

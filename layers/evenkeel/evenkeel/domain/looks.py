@@ -18,7 +18,8 @@ SECOND_LOOKS = (timedelta(seconds=15), timedelta(seconds=30), timedelta(seconds=
 # The longest that SQS delays a message.
 _LONGEST_DELAY = timedelta(minutes=15)
 # A cluster that does not answer costs a look its whole deadline, so it is asked less and less often.
-SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=5))
+# The fourth such look comes after five minutes, when that is trouble.
+SILENT_LOOKS = (timedelta(minutes=1), timedelta(minutes=2), timedelta(minutes=2), timedelta(minutes=5))
 # Messages are late by seconds. One that has not come after so long is lost.
 _LOST_AFTER = timedelta(minutes=1)
 # So far may the clocks of those be apart who ask for a look and who take it.

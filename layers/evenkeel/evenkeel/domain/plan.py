@@ -278,4 +278,5 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         contested=tuple([group.key for group in draft.groups if group.contested]),
         scale_request=draft.request,
         missing=draft.unmet,
+        unmet_minimum=draft.missing,
     )

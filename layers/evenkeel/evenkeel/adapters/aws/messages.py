@@ -201,7 +201,7 @@ class EventBridgeBus:
         self._client = client
         self._bus = bus
 
-    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
         """Best effort: what cannot be sent is logged, and stands in the table."""
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
@@ -213,6 +213,8 @@ class EventBridgeBus:
             )
         except (BotoCoreError, ClientError) as error:
             _log.error("event %r not sent: %s", detail_type, error)
-            return
+            return False
         if answer.get("FailedEntryCount"):
             _log.error("event %r not sent: %s", detail_type, answer["Entries"][0].get("ErrorMessage"))
+            return False
+        return True

@@ -5,9 +5,10 @@ back where the same item is written again, so that a release that was rolled bac
 when it returns.
 """
 
+import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,11 +19,13 @@ from pydantic import BaseModel
 
 from evenkeel.adapters.stored import (
     GroupRecord,
+    LookedAtRecord,
     OfferingRecord,
     PoolRecord,
     SilenceRecord,
     TimerRecord,
     Unknown,
+    VerdictRecord,
     keep_unknown,
     read_stored,
 )
@@ -41,6 +44,7 @@ from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
 
 # A day longer than it counts, whatever it is: for people who look, and so that late words are still known to be late.
@@ -58,7 +62,11 @@ _OFFERING_KEPT = timedelta(hours=4)
 OFFERING = "OFFERING"
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
-_DELETED_BY_TTL = (TIMER, SILENCE)
+VERDICT = "VERDICT"
+_DELETED_BY_TTL = (TIMER, SILENCE, VERDICT)
+# Where it is said when clusters were looked at. Two hours: none is looked at less often than once an hour.
+LOOKED_AT = "LOOKED"
+_LOOKED_AT_KEPT = timedelta(hours=2)
 # Of texts, in characters. What is read from them takes some times as much memory.
 _KEPT_TEXTS = 16_000_000
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -203,6 +211,7 @@ class Records:
             timer=timer.timer() if timer else None,
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
             silence=silence.silence() if silence else None,
+            verdict=self.verdict_of(cluster, items[VERDICT].text if VERDICT in items else None),
             versions=versions,
             expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
             fencing_token=fencing_token,
@@ -306,6 +315,37 @@ class Records:
         """Kept while it is known when the cluster is looked at next, and then some."""
         text = SilenceRecord(**vars(silence)).model_dump_json()
         return self._of(cluster, SILENCE, text, versions, max(now, silence.next_look) + _KEPT)
+
+    def verdict(self, cluster: str, verdict: Verdict, versions: Versions | None, now: datetime) -> Entry:
+        """Never expires while there is trouble; a day after it has ended nobody asks any more."""
+        text = VerdictRecord.of(verdict).model_dump_json(by_alias=True, exclude_defaults=True)
+        return self._of(cluster, VERDICT, text, versions, None if verdict != Verdict() else now + _KEPT)
+
+    def verdict_of(self, cluster: str, text: str | None) -> Verdict:
+        """One that nobody can read, as of a newer release, says nothing: what there is of trouble is found anew.
+
+        Nor are a newer release's fields kept: they would be of another moment than what is written beside them.
+        """
+        if text is not None:
+            with suppress(ConfigError):
+                return read_stored(VerdictRecord, text, _name(cluster, VERDICT))[0].verdict()
+        return Verdict()
+
+    def looked_at(self, clusters: Sequence[str], at: datetime) -> Entry:
+        """In the place of what was said of the same clusters before."""
+        text = LookedAtRecord(at=at, clusters=tuple(clusters)).model_dump_json()
+        digest = hashlib.sha256("\n".join(clusters).encode()).hexdigest()[:16]
+        return Entry(sort_key=digest, text=text, expires=at + _LOOKED_AT_KEPT)
+
+    def when_looked_at(self, items: Mapping[str, Stored], now: datetime) -> Mapping[str, datetime]:
+        """The latest moment at which each cluster was read."""
+        latest: dict[str, datetime] = {}
+        for key, item in items.items():
+            if item.expires is None or now < item.expires:
+                with suppress(ConfigError):
+                    record, _ = read_stored(LookedAtRecord, item.text, f"{LOOKED_AT} {key}")
+                    latest |= {cluster: max(record.at, latest.get(cluster, record.at)) for cluster in record.clusters}
+        return latest
 
     def _read(self, model: type[_Model], cluster: str, key: str, item: Stored) -> _Model:
         record, unknown = read_stored(model, item.text, _name(cluster, key))

@@ -11,10 +11,13 @@
                        META#CONTROL                    what is paused, what is being restored, fixes to be written
                        POOL#<flavour>/<ns>/<name>      adopted bounds, digest of the last news
                        SILENCE                         since when it does not answer, and when it is asked next
+                       VERDICT                         what trouble there is, and what was told of it
                        ZONE#<region>/<zone>            impaired until, by source
     DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
+    LOOKED             <digest of a chunk>             when these clusters were last looked at
     OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
+    VERDICTS           CLUSTER#<id>                    the verdict once more, for who asks for all of them
 
 Which shard a cluster is in follows from its id. The sparse index `due` has all records as well: who has to read them
 all does so there, and `scan` finds there what a release without shards has registered.
@@ -29,13 +32,14 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import META, OFFERING, Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import LOOKED_AT, META, OFFERING, VERDICT, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import DuePage, Lease, Offerings, Remembered, SharedOffering, Versions
@@ -44,9 +48,11 @@ from evenkeel.domain.looks import Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
 
 _DUE = "DUE"
+_VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
 # Of one page, so that the answer to a tick with all shards at once, and what becomes of it, stays small.
 _DUE_PAGE = 1000
@@ -203,6 +209,41 @@ class DynamoStore:
 
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
+
+    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+        """One transaction: whoever reads all verdicts reads what the cluster's own items say."""
+        entry = self._records.verdict(cluster, verdict, versions, self._now())
+        again = self._item_of(_VERDICTS, replace(entry, sort_key=_pk(cluster)))
+        puts = [{**self._put_of(cluster, entry), **_condition("version", entry)}, again]
+        self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
+        entry.note(versions)
+
+    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+        """One consistent read."""
+        key = {"pk": {"S": _pk(cluster)}, "sk": {"S": VERDICT}}
+        answer = self._ask(lambda: self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True))
+        item = _by_key([answer["Item"]] if "Item" in answer else []).get(VERDICT)
+        version = None if item is None else item.version
+        text = None if item is None else item.text
+        return self._records.verdict_of(cluster, text), Versions({} if version is None else {VERDICT: version})
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """One eventually consistent query."""
+        found = {}
+        for item in self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": _VERDICTS}}):
+            cluster = _cluster_of(item["sk"])
+            found[cluster] = self._records.verdict_of(cluster, _text(item))
+        return found
+
+    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+        """In the place of what is there: the latest look counts, and a moment more or less does not."""
+        request = self._item_of(LOOKED_AT, self._records.looked_at(clusters, at))
+        self._ask(lambda: self._client.put_item(**request))
+
+    def looked_at(self) -> Mapping[str, datetime]:
+        """One eventually consistent query."""
+        items = self._query(KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": LOOKED_AT}})
+        return self._records.when_looked_at(_by_key(items), self._now())
 
     def offerings(self) -> Offerings:
         """One eventually consistent query: half a read unit where there is no trouble anywhere."""

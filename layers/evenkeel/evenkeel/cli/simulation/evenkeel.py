@@ -25,6 +25,7 @@ from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.replicas.deletion import deletion_candidates
 from evenkeel.domain.writes import Patch
 
@@ -84,6 +85,7 @@ class _Table:
     pools: dict[PoolId, PoolState] = field(default_factory=dict)
     zones: dict[str, datetime] = field(default_factory=dict)
     timer: Timer | None = None
+    kept_verdict: Verdict = field(default_factory=Verdict)
     decisions: list[Decision] = field(default_factory=list)
 
     def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
@@ -97,6 +99,7 @@ class _Table:
             versions=Versions(),
             fencing_token=0,
             timer=self.timer,
+            verdict=self.kept_verdict,
         )
 
     def save_record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> None:
@@ -113,6 +116,15 @@ class _Table:
 
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         """A world always answers."""
+
+    def save_verdict(self, cluster: str, verdict: Verdict, versions: Versions | None) -> None:
+        self.kept_verdict = verdict
+
+    def verdict(self, cluster: str) -> tuple[Verdict, Versions]:
+        return self.kept_verdict, Versions()
+
+    def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
+        """Nobody asks when."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
@@ -271,5 +283,6 @@ class Evenkeel:
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         self._look_again(seconds)
 
-    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> None:
-        """Nobody listens."""
+    def publish(self, detail_type: str, detail: Mapping[str, Any]) -> bool:
+        """Nobody listens, and nothing is told a second time for that."""
+        return True

@@ -68,6 +68,7 @@ class PoolPlan:
     contested: tuple[str, ...] = ()  # groups whose bounds somebody keeps putting back
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
+    unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
 
     @property

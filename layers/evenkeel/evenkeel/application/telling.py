@@ -1,0 +1,70 @@
+"""A cluster's verdict: told, and then remembered.
+
+What is told first is told again by whoever comes after a run that was killed before it remembered; it has the same key.
+What nobody could be told stays untold, and is news until somebody was.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from evenkeel.application.decisions import problem_json
+from evenkeel.application.ports import RunPorts, Versions
+from evenkeel.application.recording import DetailType
+from evenkeel.application.words import command_line, problem_words, rfc3339, runbook, todo, trouble_words
+from evenkeel.domain.model.troubles import Trouble, Verdict
+from evenkeel.domain.trouble import News, TroubleNews, told_of, untold
+
+_DETAIL_TYPES: Mapping[News, DetailType] = {
+    News.OPENED: DetailType.TROUBLE_OPENED,
+    News.CHANGED: DetailType.TROUBLE_CHANGED,
+    News.CLOSED: DetailType.TROUBLE_CLOSED,
+}
+
+
+def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> None:
+    """Tell what is new in the verdict, and remember it; what is remembered already is neither told nor written.
+
+    Raises StateConflictError: somebody else has judged meanwhile.
+    """
+    told, now = verdict.told, ports.clock.now()
+    for news in untold(verdict):
+        if ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now)):
+            told = told_of(told, news)
+    verdict = Verdict(troubles=verdict.troubles, told=told)
+    if verdict != before:
+        ports.store.save_verdict(cluster, verdict, versions)
+
+
+def _event(cluster: str, news: TroubleNews, now: datetime) -> dict[str, Any]:
+    """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often."""
+    return {
+        "key": f"{cluster}/{news.key}",
+        "news": news.news.value,
+        "cluster": cluster,
+        "at": rfc3339(now),
+        **trouble_json(news.trouble, cluster, now),
+    }
+
+
+def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any]:
+    """A trouble for programs, and beside it the words for people."""
+    return {
+        "kind": trouble.kind.value,
+        "pool": trouble.pool or None,
+        "since": rfc3339(trouble.since),
+        "seconds": max(0, int((now - trouble.since).total_seconds())),
+        "zones": list(trouble.zones),
+        "groups": list(trouble.groups),
+        "missing": trouble.missing,
+        "requested": trouble.requested,
+        "running": trouble.running,
+        "class": trouble.failure_class.value if trouble.failure_class else None,
+        "said": trouble.said or None,
+        "problems": [problem_json(problem) for problem in trouble.problems],
+        "says": [problem_words(problem) for problem in trouble.problems],
+        "message": trouble_words(trouble, now),
+        "todo": todo(trouble),
+        "command": command_line(trouble, cluster),
+        "runbook": runbook(trouble),
+    }

@@ -1,0 +1,337 @@
+"""From a plan to the cluster's verdict: which trouble there is, and what of it is to be told.
+
+A node is *missing* where it is requested and neither runs nor is on its way, or finds no zone at all. That is trouble
+at once where nobody can take it over, else when it has lasted. While zones that failed are only tried, nothing of it
+ends: a machine on its way to a zone that fails is still missing, and where an autoscaler has given up ordering, the
+zones have not become well. So it does not flap while a zone probes.
+
+    missing   3  3  2  0  0  3  3  0 ---
+    zone      fenced    probing  fenced  healthy
+    trouble   [============================]      one episode
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+
+# A write that was refused is tried again after five minutes. One that is not refused again is wanted no more.
+REFUSED_COUNTS = timedelta(minutes=15)
+# Looks come early or late by seconds.
+_SLACK = timedelta(seconds=10)
+_LONGEST_WORDS = 300
+# So that a verdict fits into an item of the table, whatever happens: names in one trouble, problems of one pool.
+_MOST_NAMES, _MOST_PROBLEMS = 20, 5
+
+Groups = Mapping[GroupKey, GroupState]
+"""What is remembered of groups, as a run leaves it."""
+
+
+def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verdict:
+    """The verdict about a cluster that was read and planned for.
+
+    Args:
+        before: The verdict until now.
+        plan: What was planned.
+        groups: What is remembered of the groups.
+        after: How long a node may be missing that others may take over, before that is trouble.
+    """
+    known = {trouble.key: trouble for trouble in before.troubles}
+    troubles: list[Trouble] = []
+    for pool in plan.pools:
+        id = str(pool.id)
+        if pool.valid and not pool.judged:  # half of a list, perhaps: this look says nothing of it
+            troubles += [trouble for trouble in before.troubles if trouble.pool == id]
+            continue
+        found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after)
+        troubles += [trouble for trouble in found.all() if trouble is not None]
+    return before.with_troubles(troubles)
+
+
+def judge_unread(
+    before: Verdict, kind: TroubleKind, said: str, since: datetime, now: datetime, after: timedelta
+) -> Verdict:
+    """The verdict about a cluster that could not be read. What was known of its pools stays: nobody knows better.
+
+    ``since``: when it could not be read for the first time. One that does not answer may be about to; what else keeps
+    us out, nobody but people will mend.
+    """
+    unread = before.unread
+    if unread is None or unread.kind is not kind:
+        begins = kind is not TroubleKind.UNREACHABLE or now - since >= after - _SLACK
+        if begins:
+            began = since if unread is None else unread.since
+            unread = Trouble(kind=kind, since=began, said=_excerpt(said))
+    rest = [trouble for trouble in before.troubles if not trouble.kind.of_cluster]
+    return before.with_troubles([*rest, *([] if unread is None else [unread])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """The trouble of one pool."""
+
+    pool: PoolPlan
+    groups: Groups
+    known: Mapping[str, Trouble]
+    now: datetime
+    after: timedelta
+
+    def all(self) -> Iterator[Trouble | None]:
+        yield self._missing()
+        yield self._invalid()
+        yield self._refused()
+        yield self._contested()
+        yield self._over_committed()
+
+    def _before(self, kind: TroubleKind) -> Trouble | None:
+        return self.known.get(f"{self.pool.id}/{kind.value}")
+
+    def _since(self, kind: TroubleKind, began: datetime) -> datetime:
+        before = self._before(kind)
+        return began if before is None else before.since
+
+    def _states(self) -> Iterator[tuple[GroupPlan, GroupState]]:
+        for plan in self.pool.groups:
+            state = self.groups.get(plan.group.key)
+            if state is not None:
+                yield plan, state
+
+    # Missing nodes
+
+    def _missing(self) -> Trouble | None:
+        before = self._before(TroubleKind.MISSING)
+        counted = frozenset(before.groups) if before else frozenset()
+        nodes = {
+            plan.group.key: self._missing_of(plan, was=str(plan.group.key) in counted) for plan in self.pool.groups
+        }
+        missing = sum(nodes.values()) + self._homeless
+        if before is None and not (missing and (self.pool.starved or self._lasts(nodes))):
+            return None
+        concerned = [
+            plan
+            for plan in self.pool.groups
+            if nodes[plan.group.key] or (str(plan.group.key) in counted and self._fails(plan))
+        ]
+        calm = None if missing or before is None else before.calm_since or self.now
+        if not missing and self._is_over(concerned, calm):
+            return None
+        failing = self._worst(concerned, nodes, before)
+        told = "" if failing is None else failing.message
+        if before is not None and failing is not None and before.failure_class is failing.failure_class and before.said:
+            told = before.said  # a cloud's words name the request: they would be new each time
+        return Trouble(
+            kind=TroubleKind.MISSING,
+            pool=str(self.pool.id),
+            since=self._since(TroubleKind.MISSING, self._began(nodes)),
+            zones=_zones(concerned),
+            groups=_keys(concerned),
+            missing=missing,
+            requested=sum(plan.requested for plan in self.pool.groups) + self._homeless,
+            running=sum(plan.group.running for plan in self.pool.groups),
+            calm_since=calm,
+            failure_class=None if failing is None else failing.failure_class,
+            said=_excerpt(told),
+        )
+
+    @property
+    def _homeless(self) -> int:
+        """Nodes that no group of the pool can be asked for."""
+        frozen = all(plan.state is State.FROZEN for plan in self.pool.groups)
+        return self.pool.unplaced + (0 if frozen else self.pool.unmet_minimum)
+
+    def _missing_of(self, plan: GroupPlan, *, was: bool) -> int:
+        """Nodes of a group that are missing. ``was``: it was counted in the trouble that lasts."""
+        group, state = plan.group, self.groups.get(plan.group.key)
+        waiting = max(0, min(plan.requested, group.requested) - group.running)
+        if not waiting:
+            return 0
+        if plan.state is State.FROZEN:
+            return waiting if was else 0  # it waits by design, as in a rolling update, or as it did before
+        if was and self._fails(plan):
+            return waiting
+        if any(reason.rule is Rule.FENCED_BY_OTHERS for reason in plan.reasons):
+            return 0  # nothing of its own has failed: what it has ordered is on its way
+        coming = group.on_its_way(self.now, plan.provision_timeout)
+        if was and state is not None and state.last_success is not None:
+            # The zone delivers again. What was ordered before is part of what is missing, until it has come.
+            since = state.last_success
+            coming = min(coming, sum(machine.created_at > since for machine in group.machines or ()))
+        return max(0, waiting - coming)
+
+    def _fails(self, plan: GroupPlan) -> bool:
+        """Whether no node has come since the group's last failure."""
+        state = self.groups.get(plan.group.key)
+        return state is not None and state.in_trouble and plan.state in (State.FENCED, State.PROBING)
+
+    def _lasts(self, nodes: Mapping[GroupKey, int]) -> bool:
+        """Whether a node is missing for so long that it is trouble although others may take it over."""
+        return any(
+            nodes[plan.group.key] and state.waiting_since is not None and self.now - state.waiting_since >= self.after
+            for plan, state in self._states()
+        )
+
+    def _began(self, nodes: Mapping[GroupKey, int]) -> datetime:
+        waits = [
+            state.waiting_since
+            for plan, state in self._states()
+            if nodes[plan.group.key] and state.waiting_since is not None
+        ]
+        return min([self.now, *waits])
+
+    def _is_over(self, concerned: list[GroupPlan], calm: datetime | None) -> bool:
+        """Whether trouble ends in which no node is missing any more.
+
+        Where the zones have not shown that they deliver, an autoscaler may only have given up. Then it ends where
+        another group could have been asked for long enough.
+        """
+        if not any(self._fails(plan) for plan in concerned):
+            return True
+        can_grow = any(plan.state is State.HEALTHY for plan in self.pool.groups)
+        return can_grow and calm is not None and self.now - calm >= self.after
+
+    def _worst(
+        self, concerned: list[GroupPlan], nodes: Mapping[GroupKey, int], before: Trouble | None
+    ) -> GroupState | None:
+        """The group that says best why nodes are missing: a reason, that of before, of most nodes."""
+        usual = None if before is None else before.failure_class
+
+        def rank(key: GroupKey) -> tuple[bool, bool, int, GroupKey]:
+            kind = self.groups[key].failure_class
+            return not kind.is_vague, kind is usual, nodes[key], key
+
+        failing = [plan.group.key for plan in concerned if self._fails(plan)]
+        return self.groups[max(failing, key=rank)] if failing else None
+
+    # What else is wrong with a pool
+
+    def _invalid(self) -> Trouble | None:
+        if self.pool.valid or not self.pool.problems:
+            return None  # what a restore finds of a pool without members has no problem
+        return self._trouble(TroubleKind.INVALID, self.now, problems=self.pool.problems[:_MOST_PROBLEMS])
+
+    def _refused(self) -> Trouble | None:
+        refused = [
+            (plan, state, state.write_refused_at)
+            for plan, state in self._states()
+            if state.write_refused_at is not None and self.now - state.write_refused_at < REFUSED_COUNTS
+        ]
+        if not refused:
+            return None
+        plans = [plan for plan, _, _ in refused]
+        words = _excerpt(refused[0][1].write_refused)
+        since = min(at for _, _, at in refused)
+        return self._trouble(TroubleKind.REFUSED, since, zones=_zones(plans), groups=_keys(plans), said=words)
+
+    def _contested(self) -> Trouble | None:
+        contested = [(plan, state) for plan, state in self._states() if state.contested_since is not None]
+        if not contested:
+            return None
+        plans = [plan for plan, _ in contested]
+        who = ", ".join(sorted({state.contested_by for _, state in contested if state.contested_by}))
+        since = min(state.contested_since for _, state in contested if state.contested_since is not None)
+        return self._trouble(TroubleKind.CONTESTED, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(who))
+
+    def _over_committed(self) -> Trouble | None:
+        """More is requested than PoolMaximum, and stays so. Taking back what has no machine is our own next step."""
+        if not self.pool.overcommitted:
+            return None
+        seen = self.pool.remembered.seen
+        stood = self.now if seen is None else seen.since
+        if self._before(TroubleKind.OVER_COMMITTED) is None and self.now - stood < self.after:
+            return None
+        problems = tuple(problem for problem in self.pool.problems if problem.kind is ProblemKind.OVER_COMMITTED)
+        return self._trouble(TroubleKind.OVER_COMMITTED, stood, problems=problems)
+
+    def _trouble(self, kind: TroubleKind, began: datetime, **more: object) -> Trouble:
+        trouble = Trouble(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))
+        return replace(trouble, **more)  # type: ignore[arg-type]
+
+
+def _zones(plans: list[GroupPlan]) -> tuple[str, ...]:
+    return tuple(sorted({plan.group.zone for plan in plans if plan.group.zone}))[:_MOST_NAMES]
+
+
+def _keys(plans: list[GroupPlan]) -> tuple[str, ...]:
+    return tuple(sorted(str(plan.group.key) for plan in plans))[:_MOST_NAMES]
+
+
+def _excerpt(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_WORDS]
+
+
+# What is told
+
+
+class News(StrEnum):
+    """What has become of a trouble."""
+
+    OPENED = "opened"
+    CHANGED = "changed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TroubleNews:
+    """Something that is to be told. Told twice, it has the same key."""
+
+    news: News
+    key: str
+    trouble: Trouble  # of one that is over, only what was told of it
+
+
+def untold(verdict: Verdict) -> tuple[TroubleNews, ...]:
+    """What nobody was told of yet: what is over first, then the worst."""
+    open_now = {trouble.key: trouble for trouble in verdict.troubles}
+    over = [
+        TroubleNews(
+            news=News.CLOSED,
+            key=key,
+            trouble=Trouble(kind=told.kind, since=told.since, pool=told.pool, missing=told.missing),
+        )
+        for key, told in sorted(verdict.told.items())
+        if key not in open_now or open_now[key].since != told.since
+    ]
+    news = []
+    for key, trouble in open_now.items():
+        told = verdict.told.get(key)
+        if told is None or told.since != trouble.since:
+            news.append(TroubleNews(news=News.OPENED, key=key, trouble=trouble))
+        elif _has_changed(told, trouble):
+            news.append(TroubleNews(news=News.CHANGED, key=key, trouble=trouble))
+    return (*over, *news)
+
+
+def told_of(told: Mapping[str, Told], news: TroubleNews) -> dict[str, Told]:
+    """What was told once this has been told as well."""
+    rest = {key: each for key, each in told.items() if key != news.key}
+    if news.news is News.CLOSED:
+        return rest
+    trouble = news.trouble
+    matter = _fingerprint(trouble)
+    return rest | {
+        news.key: Told(
+            kind=trouble.kind, since=trouble.since, pool=trouble.pool, missing=trouble.missing, matter=matter
+        )
+    }
+
+
+def _has_changed(told: Told, trouble: Trouble) -> bool:
+    """Whether people should hear of it again. Of the number of nodes only when it has doubled or halved: machines that
+    come back one by one are no news each.
+    """
+    missing = trouble.missing
+    other_number = missing > 0 and (missing >= 2 * told.missing or 2 * missing <= told.missing)
+    return _fingerprint(trouble) != told.matter or (other_number and missing != told.missing)
+
+
+def _fingerprint(trouble: Trouble) -> str:
+    return hashlib.sha256(json.dumps(trouble.matter, default=str).encode()).hexdigest()[:16]
