@@ -78,6 +78,8 @@ class Operate:
             now=self.clock.now(),
             remaining=remaining,
         )
+        if of_all and action.overview is not None and not getattr(fields, "live", False):
+            return {"ok": True, "action": action.name, **action.overview(call)}
         if of_all:
             return {"ok": True, "action": action.name, **self._answer_of_all(action, call, fields)}
         try:

@@ -17,21 +17,19 @@ from math import ceil
 
 from evenkeel.application.errors import (
     AccessError,
-    AccessRefusedError,
     AccessUnavailableError,
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
     StateConflictError,
     StateUnavailableError,
-    TooLargeError,
 )
 from evenkeel.application.looking import Eyes
 from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts, Versions
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import hearing, read_offerings
-from evenkeel.application.telling import keep_verdict
+from evenkeel.application.telling import keep_verdict, kind_of
 from evenkeel.application.words import rfc3339
 from evenkeel.config import TROUBLE_AFTER, ConfigError
 from evenkeel.domain.looks import Chunk, Silence, after_silence, next_timer
@@ -145,7 +143,7 @@ class _Rounds:
             self._unreadable(error)
             if not isinstance(error, AccessUnavailableError):
                 since = self._remember_silence(remembered, str(error))
-                self._tell_unread(remembered, _kind_of(error), str(error), since)
+                self._tell_unread(remembered, kind_of(error), str(error), since)
             return None
         if self.found in (Found.UNSEEN, Found.ANSWERS):
             self.ports.store.save_looked_at([cluster], clock.now())
@@ -244,10 +242,3 @@ class _Rounds:
         self.summary.unreachable = True
         self.summary.message = f"{self.summary.cluster}: not looked at: {error}"
         _log.error(self.summary.message, extra={"cluster": self.summary.cluster})
-
-
-def _kind_of(error: EvenkeelError) -> TroubleKind:
-    """What keeps us from reading a cluster."""
-    if isinstance(error, TooLargeError):
-        return TroubleKind.TOO_LARGE
-    return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE

@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.decisions import problem_json
+from evenkeel.application.errors import AccessError, AccessRefusedError, EvenkeelError, TooLargeError
 from evenkeel.application.ports import RunPorts, Versions
 from evenkeel.application.recording import DetailType
 from evenkeel.application.words import command_line, problem_words, rfc3339, runbook, todo, trouble_words
-from evenkeel.domain.model.troubles import Trouble, Verdict
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.trouble import News, TroubleNews, told_of, untold
 
 _DETAIL_TYPES: Mapping[News, DetailType] = {
@@ -20,6 +21,13 @@ _DETAIL_TYPES: Mapping[News, DetailType] = {
     News.CHANGED: DetailType.TROUBLE_CHANGED,
     News.CLOSED: DetailType.TROUBLE_CLOSED,
 }
+
+
+def kind_of(error: EvenkeelError) -> TroubleKind:
+    """What keeps us from reading a cluster."""
+    if isinstance(error, TooLargeError):
+        return TroubleKind.TOO_LARGE
+    return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE
 
 
 def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> None:

@@ -2,20 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from evenkeel.application.errors import BadRequestError
+from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, preview_of
 from evenkeel.application.sharing import hearing, read_offerings
+from evenkeel.application.telling import kind_of
 from evenkeel.config import ClusterRecord, ControlRecord, read_model
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import shown
+from evenkeel.domain.trouble import judge, judge_unread
 
 _LONGEST_NAME = 600
+_SECONDS_TO_ANSWER = 2
 
 Answer = dict[str, Any]
 """Has at least ``message``, one line for people."""
@@ -53,6 +57,16 @@ GroupName = Annotated[Name | None, Field(description="One node group, by name or
 
 
 @dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A cluster as it is now, with its trouble; ``preview`` None: it cannot be read, and ``unread`` says why."""
+
+    remembered: Remembered
+    verdict: Verdict
+    preview: Preview | None = None
+    unread: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """One action, asked for one cluster."""
 
@@ -74,6 +88,24 @@ class Call:
     def preview(self) -> Preview:
         """Raises AccessError and ClusterUnavailableError too."""
         return preview_of(self.clusters, self.load(), self.now, self.remaining)
+
+    def judge(self) -> "Judged":
+        """Look at the cluster now. Of one that cannot be read: what is remembered, and why nothing else is known.
+
+        Raises UnknownClusterError, ConfigError, StateUnavailableError.
+        """
+        remembered = self.load()
+        after, known = remembered.record.opens_trouble_after, remembered.verdict
+        try:
+            # A cluster that hangs must leave the time to tell what is remembered of it.
+            preview = preview_of(self.clusters, remembered, self.now, lambda: self.remaining() - _SECONDS_TO_ANSWER)
+        except EvenkeelError as error:
+            silence = remembered.silence
+            since = silence.since if silence is not None and not silence.is_over else self.now
+            verdict = judge_unread(known, kind_of(error), str(error), since, self.now, timedelta())
+            return Judged(remembered=remembered, verdict=verdict, unread=str(error))
+        groups = {**remembered.state.groups, **preview.plan.states}
+        return Judged(remembered=remembered, verdict=judge(known, preview.plan, groups, after), preview=preview)
 
     def is_dry(self, record: ClusterRecord) -> bool:
         """Whether nothing is written to the cluster."""

@@ -13,7 +13,18 @@ from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, find_group, find_pool
-from evenkeel.application.words import ago, origin_words, problem_words, rfc3339, sentence
+from evenkeel.application.telling import trouble_json
+from evenkeel.application.words import (
+    ago,
+    command_line,
+    origin_words,
+    problem_words,
+    rfc3339,
+    runbook,
+    sentence,
+    todo,
+    trouble_words,
+)
 from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
@@ -26,15 +37,17 @@ _DECISIONS_READ = 50  # most of them are of other pools
 
 
 class ExplainFields(Fields):
-    """A group or a pool: one of them."""
+    """A group or a pool, or neither: all that is in trouble."""
 
     group: GroupName = None
     pool: PoolName = None
 
 
 def explain(call: Call, fields: ExplainFields) -> Answer:
-    if (fields.group is None) == (fields.pool is None):
-        raise BadRequestError("explain needs a group or a pool: name one of them")
+    if fields.group is not None and fields.pool is not None:
+        raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
+    if fields.group is None and fields.pool is None:
+        return _explain_trouble(call)
     preview = call.preview()
     if fields.group is not None:
         pool, plan = find_group(preview, fields.group)
@@ -52,6 +65,37 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
         "groups": about_groups,
         "history": past,
         "message": " ".join(sentences),
+    }
+
+
+def _explain_trouble(call: Call) -> Answer:
+    """All that is in trouble: what, what to do, and why the numbers of its node groups are what they are."""
+    judged, now = call.judge(), call.now
+    about, about_groups, keys = [], dict[str, list[str]](), set[str]()
+    if judged.unread is not None:
+        about.append(f"{call.cluster} cannot be read: {judged.unread}.")
+    for trouble in judged.verdict.troubles:
+        about += [
+            f"{trouble_words(trouble, now)}.",
+            f"What to do: {todo(trouble)}: {command_line(trouble, call.cluster)} ({runbook(trouble)}).",
+        ]
+        keys |= {trouble.pool, *trouble.groups}
+    if not about:
+        about.append(f"Nothing is in trouble in {call.cluster}.")
+    if judged.preview is not None:
+        for pool in judged.preview.plan.pools:
+            if str(pool.id) in keys:
+                about += explain_pool(judged.preview, pool)
+            for plan in pool.groups:
+                if (key := str(plan.group.key)) in keys:
+                    about_groups[key] = explain_group(judged.preview, pool, plan)
+    past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, now)
+    return {
+        "troubles": [trouble_json(trouble, call.cluster, now) for trouble in judged.verdict.troubles],
+        "sentences": about,
+        "groups": about_groups,
+        "history": past,
+        "message": " ".join([*about, *(line for lines in about_groups.values() for line in lines), *past]),
     }
 
 

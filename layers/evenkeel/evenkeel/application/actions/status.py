@@ -1,15 +1,18 @@
 """How a cluster fares: pools x zones, who is held and why, and the last decisions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.actions.call import Answer, Call, Fields
+from pydantic import Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
 from evenkeel.application.decisions import group_json, pool_json
-from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.ports import Remembered
-from evenkeel.application.preview import Preview, preview_of
-from evenkeel.application.words import ago, rfc3339, sentences
+from evenkeel.application.preview import Preview
+from evenkeel.application.telling import trouble_json
+from evenkeel.application.words import ago, rfc3339, sentences, trouble_words
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
@@ -19,27 +22,25 @@ from evenkeel.domain.model.states import GroupState
 
 _DECISIONS_SHOWN = 10
 _REQUESTS_SHOWN = 10  # the newest, as of decisions
-_SECONDS_TO_ANSWER = 2
 
 
 class StatusFields(Fields):
     """A status is of the whole cluster."""
 
+    live: Flag = Field(default=False, description="Without a cluster: look at each of them now, one after the other.")
+
 
 def status(call: Call, _fields: StatusFields) -> Answer:
     """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
-    remembered, unread, preview = call.load(), None, None
-    try:
-        # A cluster that hangs must leave the time to tell what is remembered of it.
-        preview = preview_of(call.clusters, remembered, call.now, lambda: call.remaining() - _SECONDS_TO_ANSWER)
-    except EvenkeelError as error:
-        unread = str(error)
+    judged = call.judge()
+    remembered, preview, troubles = judged.remembered, judged.preview, judged.verdict.troubles
     control, dry_run = remembered.control, call.is_dry(remembered.record)
     paused = control.is_paused(call.now)
     entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
-    headline = f"{call.cluster}: {_mode(control, paused, dry_run)}, {_counted(states)}{_last(decisions, call.now)}"
+    mode = _mode(control, paused, dry_run)
+    headline = f"{call.cluster}: {mode}, {_trouble(judged, call.now)}{_counted(states)}{_last(decisions, call.now)}"
     if control.restoring_pools:
         headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
     return {
@@ -54,11 +55,13 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "zones": {zone: _zone(words, call.now) for zone, words in remembered.zones.items()},
         "requests": _requests(remembered.scale_requests),
         "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
-        **({} if unread is None else {"unread": unread}),
+        "trouble": bool(troubles),
+        "troubles": [trouble_json(trouble, call.cluster, call.now) for trouble in troubles],
+        **({} if judged.unread is None else {"unread": judged.unread}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
         "headline": headline,
-        "message": headline + ("" if unread is None else f"; not read: {unread}"),
+        "message": headline + ("" if judged.unread is None else f"; not read: {judged.unread}"),
     }
 
 
@@ -68,10 +71,22 @@ def _mode(control: ControlRecord, paused: bool, dry_run: bool) -> str:
     return "being restored" if control.restoring else "dry run" if dry_run else "on"
 
 
+def _trouble(judged: Judged, now: datetime) -> str:
+    """The worst of it. Why a cluster cannot be read is said elsewhere."""
+    if not judged.verdict.troubles:
+        return "nothing in trouble"
+    worst = judged.verdict.unread or judged.verdict.troubles[0]
+    words = trouble_words(replace(worst, said=""), now)
+    more = len(judged.verdict.troubles) - 1
+    return f"in trouble: {words}" + (f" (+{more})" if more else "")
+
+
 def _counted(states: Sequence[State]) -> str:
-    trouble = sum(state in (State.FENCED, State.PROBING) for state in states)
-    frozen = states.count(State.FROZEN)
-    return f"{trouble} node group{'' if trouble == 1 else 's'} in trouble" + (f", {frozen} frozen" if frozen else "")
+    """Node groups that are not as they usually are."""
+    counts = [
+        f"{states.count(state)} {state.value}" for state in State if state is not State.HEALTHY and state in states
+    ]
+    return f"; node groups: {', '.join(counts)}" if counts else ""
 
 
 def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:

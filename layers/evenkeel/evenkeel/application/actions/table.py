@@ -7,6 +7,7 @@ from typing import Any
 from evenkeel.application.actions.call import Answer, Call, Fields, Right
 from evenkeel.application.actions.explain import ExplainFields, explain
 from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone
+from evenkeel.application.actions.overview import overview
 from evenkeel.application.actions.pause import PauseFields, pause
 from evenkeel.application.actions.plan import PlanFields, plan
 from evenkeel.application.actions.record import RecordFields, record
@@ -28,6 +29,7 @@ class Action:
     right: Right
     handler: Callable[[Call, Any], Answer]
     of_all: bool = False  # without a cluster it answers for all that are registered
+    overview: Callable[[Call], Answer] | None = None  # which it does from what is remembered, unless asked to look
     writes_with: str = ""  # the field with which an action that reads asks to write
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
@@ -40,15 +42,16 @@ _ROWS = (
     Action("plan", "What the next look would write.", PlanFields, Right.READ, plan),
     Action(
         "status",
-        "Pools and zones, who is held and why, and the last decisions.",
+        "Of all clusters what is in trouble; of one its pools and zones, who is held and why, and the last decisions.",
         StatusFields,
         Right.READ,
         status,
         of_all=True,
+        overview=overview,
     ),
     Action(
         "explain",
-        "Why the bounds and replicas of a group, or of a pool, are what they are.",
+        "What is in trouble and what to do; or why the bounds and replicas of a group, or of a pool, are what they are.",
         ExplainFields,
         Right.READ,
         explain,

@@ -1,0 +1,133 @@
+"""How all clusters fare, from what is remembered of them: three queries, whatever becomes of the clusters meanwhile.
+
+A cluster counts as well only if it was read lately. One that nobody has looked at is not well, and not said to be.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from evenkeel.application.actions.call import Answer, Call
+from evenkeel.application.telling import trouble_json
+from evenkeel.application.words import rfc3339
+from evenkeel.config import Registration
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+
+# A cluster is looked at each interval, and a look may be lost.
+_STOPPED_AFTER = timedelta(minutes=5)
+# Lambda answers with 6 MB at most. What comes after so much is told by name.
+_LARGEST_ANSWER = 4_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """A cluster, as the table knows it."""
+
+    cluster: str
+    registration: Registration | str
+    verdict: Verdict
+    looked_at: datetime | None  # None: not within the last hours
+    now: datetime
+    stack_dry_run: bool
+
+    @property
+    def is_paused(self) -> bool:
+        return isinstance(self.registration, Registration) and self.registration.control().is_paused(self.now)
+
+    @property
+    def is_dry(self) -> bool:
+        return isinstance(self.registration, Registration) and self.registration.is_dry(self.stack_dry_run)
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """The verdict's, and what only whoever reads all clusters can know: that nobody looks."""
+        if isinstance(self.registration, str):
+            before = self.verdict.unread
+            since = before.since if before else self.now
+            trouble = Trouble(kind=TroubleKind.INVALID_RECORD, since=since, said=self.registration)
+        elif self.looked_at is not None and self._is_stopped(self.registration, self.looked_at):
+            trouble = Trouble(kind=TroubleKind.STOPPED, since=self.looked_at)
+        else:
+            return self.verdict.troubles
+        if self.verdict.unread is not None and trouble.kind is TroubleKind.STOPPED:
+            return self.verdict.troubles  # why it was not read is known
+        return self.verdict.with_troubles(
+            [trouble, *(each for each in self.verdict.troubles if not each.kind.of_cluster)]
+        ).troubles
+
+    def _is_stopped(self, registration: Registration, looked_at: datetime) -> bool:
+        interval = timedelta(seconds=registration.scan_interval)
+        return self.now - looked_at >= max(_STOPPED_AFTER, 2 * interval + timedelta(minutes=1))
+
+    @property
+    def state(self) -> str:
+        """`trouble`, `paused`, `unseen` or `well`."""
+        if self.is_paused:
+            return "paused"
+        if self.troubles:
+            return "trouble"
+        return "unseen" if self.looked_at is None else "well"
+
+    def json(self) -> dict[str, Any]:
+        troubles = [trouble_json(trouble, self.cluster, self.now) for trouble in self.troubles]
+        more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
+        return {
+            "cluster": self.cluster,
+            "ok": True,
+            "state": self.state,
+            "dryRun": self.is_dry,
+            "lookedAt": rfc3339(self.looked_at) if self.looked_at else None,
+            "message": f"{troubles[0]['message']}{more}" if troubles else "not looked at yet",
+            "troubles": troubles,
+        }
+
+
+def overview(call: Call) -> Answer:
+    """Every cluster that is not known to be well, the worst first, and the names of all others by their state."""
+    verdicts, looked_at = call.store.verdicts(), call.store.looked_at()
+    known = [
+        _Known(
+            cluster=cluster,
+            registration=registration,
+            verdict=verdicts.get(cluster, Verdict()),
+            looked_at=looked_at.get(cluster),
+            now=call.now,
+            stack_dry_run=call.stack_dry_run,
+        )
+        for cluster, registration in call.store.registrations()
+    ]
+    by_state: dict[str, list[_Known]] = {"trouble": [], "unseen": [], "paused": [], "well": []}
+    for each in known:
+        by_state[each.state].append(each)
+    by_state["trouble"].sort(key=lambda each: (each.troubles[0].severity, each.cluster))
+    counts = {"clusters": len(known), **{state: len(found) for state, found in by_state.items()}}
+    return {
+        "now": rfc3339(call.now),
+        "trouble": bool(by_state["trouble"] or by_state["unseen"]),
+        "clusters": _fitting([*by_state["trouble"], *by_state["unseen"]]),
+        "others": {state: [each.cluster for each in by_state[state]] for state in ("well", "paused")},
+        "counts": {**counts, "dryRun": sum(each.is_dry for each in known)},
+        "message": _headline(counts),
+    }
+
+
+def _fitting(known: list[_Known]) -> list[dict[str, Any]]:
+    """Of each cluster all that there is room for, at least its name and its state."""
+    found, room = [], _LARGEST_ANSWER
+    for each in known:
+        whole = each.json()
+        size = len(json.dumps(whole))
+        if size > room:
+            whole = {name: whole[name] for name in ("cluster", "ok", "state")} | {"message": "", "truncated": True}
+        room -= size
+        found.append(whole)
+    return found
+
+
+def _headline(counts: Mapping[str, int]) -> str:
+    words = {"trouble": "in trouble", "unseen": "not looked at yet", "paused": "paused", "well": "well"}
+    return f"clusters: {counts['clusters']}; " + ", ".join(
+        f"{counts[state]} {word}" for state, word in words.items() if counts[state] or state in ("trouble", "well")
+    )
