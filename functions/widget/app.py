@@ -28,8 +28,9 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
+    question = {"action": "status", "cluster": cluster, "live": True}
     try:
-        answer = container(writes=False).operate.read({"action": "status", "cluster": cluster}, remaining_of(context))
+        answer = container(writes=False).operate.read(question, remaining_of(context))
         return page_for(answer, theme, container(writes=False).clock.now())
     except (EvenkeelError, ConfigError) as error:
         logger.info("nothing to show: %s", error)

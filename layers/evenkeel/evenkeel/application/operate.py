@@ -78,8 +78,8 @@ class Operate:
             now=self.clock.now(),
             remaining=remaining,
         )
-        if of_all and action.overview is not None and not getattr(fields, "live", False):
-            return {"ok": True, "action": action.name, **action.overview(call)}
+        if of_all and (overview := action.overview_for(event)) is not None:
+            return {"ok": True, "action": action.name, **overview(call)}
         if of_all:
             return {"ok": True, "action": action.name, **self._answer_of_all(action, call, fields)}
         try:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from inspect import Parameter, Signature
+from time import sleep
 from typing import Annotated, Any, get_origin
 
 import typer
@@ -15,11 +16,12 @@ from pydantic.fields import FieldInfo
 from evenkeel.application.actions.table import ACTIONS, Action
 from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, print_answer
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL, fail, read_yaml
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, fail, read_yaml
 from evenkeel.cli.remote import CannotAskError, ask
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 
+_WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
 _ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
 _ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")]
@@ -78,7 +80,35 @@ def _record_command(
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {file}")
 
 
-_BY_HAND: Mapping[str, Callable[..., None]] = {"register": _register_command, "record": _record_command}
+def _status_command(
+    stack: _StackName,
+    cluster: _ClusterIdOrAll = "*",
+    live: Annotated[
+        bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    while True:
+        answer = ask_or_fail("status", stack, cluster, {"live": live or None})
+        if watch and output is Output.TABLE:
+            typer.clear()
+        _print(answer, answer, output)
+        if not watch:
+            break
+        sleep(_WATCH_SECONDS)
+    answers = answer.get("clusters", [answer])
+    if not all(each.get("ok") for each in answers):
+        raise typer.Exit(CANNOT_READ)
+    if any(each.get("trouble") for each in (answer, *answers)):
+        raise typer.Exit(IN_TROUBLE)
+
+
+_BY_HAND: Mapping[str, Callable[..., None]] = {
+    "register": _register_command,
+    "record": _record_command,
+    "status": _status_command,
+}
 
 
 def commands() -> dict[str, Callable[..., None]]:

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
-from evenkeel.application.words import ago, rfc3339
+from evenkeel.application.words import ago, counted, rfc3339
 from evenkeel.cli.table import STYLES, span
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
+from evenkeel.domain.model.values import printable
 
 _Json = Mapping[str, Any]
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
@@ -32,6 +33,9 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     """An answer of any action; of all clusters, one after the other."""
     console = console or Console()
     action = answer["action"]
+    if "counts" in answer:
+        _overview(console, answer)
+        return
     for of_cluster in answer.get("clusters", [answer]):
         _line(console, of_cluster["message"] if action != "explain" else "")
         match action if of_cluster.get("ok") else "":
@@ -45,6 +49,25 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
                     _line(console, sentence)
             case "validate":
                 _findings(console, of_cluster)
+
+
+def _overview(console: Console, answer: _Json) -> None:
+    """A line for each cluster in trouble, the worst first, and one for all the rest; none wider than the terminal."""
+    in_trouble = [found for found in answer["clusters"] if found["state"] == "trouble"]
+    width = max((len(printable(found["cluster"])) for found in in_trouble), default=0)
+    width = min(width, console.width // 3)
+    for found in in_trouble:
+        line = cell(found["cluster"], "bold red")
+        line.truncate(width, overflow="ellipsis", pad=True)
+        line.append(f"  {printable(found['message'])}", style="not bold default")
+        line.truncate(console.width, overflow="ellipsis")
+        console.print(line, no_wrap=True)
+    counts, rest = answer["counts"], answer["counts"]["clusters"] - len(in_trouble)
+    states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
+    of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
+    dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
+    whose = "other" if in_trouble else "cluster"
+    _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 
 
 def _status(console: Console, answer: _Json) -> None:
@@ -100,6 +123,8 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
     for group in pool["groups"]:
         for sentence in group["reasons"] if reasons else group.get("held", []):
             _line(console, f"  {group['zone'] or '?'}: {sentence}")
+        if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
+            _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
     for problem in pool["problems"]:
         _line(console, f"{'!' if pool['valid'] else 'invalid:'} {problem}", "yellow" if pool["valid"] else "red")
 

@@ -1,31 +1,47 @@
 """`evenkeel` on a laptop. One module per command; here they come together.
 
 Exit codes: 0 done; 1 it could not be done now (a cluster or a stack did not answer); 2 bad input, one line per fault;
-3 some pool is invalid.
+3 some pool is invalid; 4 a cluster is in trouble, or nobody has looked at it; 130 interrupted.
 """
 
+import os
 import sys
+from importlib.metadata import version
 from io import TextIOWrapper
+from typing import Annotated, NoReturn
 
 import typer
 
 from evenkeel.cli.acting import commands
+from evenkeel.cli.inputs import CANNOT_READ
 from evenkeel.cli.planning import plan_command
 from evenkeel.cli.reporting import report_command
 from evenkeel.cli.simulating import simulate_command
+from evenkeel.cli.terminal import say
+
+_INTERRUPTED = 130  # as shells have it
 
 app = typer.Typer(
     name="evenkeel",
     help="Keeps the zones of Kubernetes node pools even and whole.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # errors as plain lines
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"evenkeel {version('evenkeel')}")
+        raise typer.Exit
+
+
 @app.callback()
-def evenkeel() -> None:
+def evenkeel(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Which release this is.")
+    ] = False,
+) -> None:
     """Keeps the zones of Kubernetes node pools even and whole."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a character that the terminal lacks is no reason to fail
@@ -41,9 +57,28 @@ app.command("report")(report_command)
 
 def main() -> None:
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk is told in one line, and not when the interpreter ends
     except BrokenPipeError:
+        _discard_output()
         sys.exit(0)  # the reader of a pipe has seen enough
+    except KeyboardInterrupt:
+        _end("interrupted", _INTERRUPTED)
+    except OSError as error:
+        _end(f"output cannot be written: {error.strerror or error}", CANNOT_READ)
+
+
+def _end(why: str, code: int) -> NoReturn:
+    _discard_output()
+    say(f"evenkeel: {why}", err=True)
+    sys.exit(code)
+
+
+def _discard_output() -> None:
+    """What is still to be written would fail once more when the interpreter ends, with a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

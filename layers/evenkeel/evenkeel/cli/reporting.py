@@ -43,7 +43,7 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
     if simulation is not None:
         return page_of_simulation(read_text(simulation), simulation)
     assert stack is not None
-    answer = ask_or_fail("status", stack, cluster or "*")
+    answer = ask_or_fail("status", stack, cluster or "*", {"live": True if cluster is None else None})
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))
 
 

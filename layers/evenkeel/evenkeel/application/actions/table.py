@@ -29,8 +29,13 @@ class Action:
     right: Right
     handler: Callable[[Call, Any], Answer]
     of_all: bool = False  # without a cluster it answers for all that are registered
-    overview: Callable[[Call], Answer] | None = None  # which it does from what is remembered, unless asked to look
+    overview: Callable[[Call], Answer] | None = None  # which it does from what is remembered,
+    looks_with: str = ""  # unless this field asks to look at each of them
     writes_with: str = ""  # the field with which an action that reads asks to write
+
+    def overview_for(self, event: Mapping[str, Any]) -> Callable[[Call], Answer] | None:
+        """What answers this event about all clusters; None: each of them is asked."""
+        return None if event.get(self.looks_with) is True else self.overview
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
         """What this event of it needs; also of a field that nobody could read."""
@@ -48,10 +53,11 @@ _ROWS = (
         status,
         of_all=True,
         overview=overview,
+        looks_with="live",
     ),
     Action(
         "explain",
-        "What is in trouble and what to do; or why the bounds and replicas of a group, or of a pool, are what they are.",
+        "What is in trouble and what to do; or why a group's or a pool's bounds and replicas are what they are.",
         ExplainFields,
         Right.READ,
         explain,
