@@ -138,9 +138,9 @@ class TestStatus:
 
     def test_the_message_counts_every_group_that_is_fenced_and_says_how_the_cluster_is_held(self, house: House) -> None:
         impair(house, "b", NOW)  # nothing is remembered of the groups of an impaired zone
-        assert house.ask("status")["message"] == "demo: on, 1 node group in trouble"
+        assert house.ask("status")["message"] == "demo: on, nothing in trouble; node groups: 1 fenced"
         house.ask("pause", pool="workers")
-        assert house.ask("status")["message"] == "demo: on, 0 node groups in trouble, 3 frozen"
+        assert house.ask("status")["message"] == "demo: on, nothing in trouble; node groups: 3 frozen"
         house.ask("pause", until="2026-01-15T13:00:00Z")
         assert house.ask("status")["message"].startswith("demo: paused until 2026-01-15T13:00:00Z, ")
         house.ask("restore")
@@ -159,10 +159,10 @@ class TestStatus:
         assert "2026-01-15T12:01:00Z (just now) workers: " in told
         assert "workers-c rejected: max is too large" in told
 
-    def test_without_a_cluster_all_of_them_answer(self, house: House) -> None:
+    def test_without_a_cluster_all_of_them_are_looked_at_where_that_is_asked_for(self, house: House) -> None:
         house.register_another("another", FakeCluster(zones((1, 1))))
         for cluster in (None, "*"):
-            answer = house.ask("status", cluster)
+            answer = house.ask("status", cluster, live=True)
             assert [one["cluster"] for one in answer["clusters"]] == ["another", "demo"]
             assert all(one["ok"] and "pools" in one for one in answer["clusters"])
 
@@ -170,7 +170,7 @@ class TestStatus:
         house.register_another("away", ClusterUnavailableError("away does not answer"))
         house.register_another("garbage", ClusterUnavailableError("unused"))
         house.store.plant("garbage", "{")
-        answers = {one["cluster"]: one for one in house.ask("status", "*")["clusters"]}
+        answers = {one["cluster"]: one for one in house.ask("status", "*", live=True)["clusters"]}
         assert answers["away"]["unread"] == "away does not answer"
         assert answers["garbage"]["ok"] is False
         assert "not JSON" in answers["garbage"]["message"]
@@ -188,20 +188,20 @@ class TestStatus:
         broken.unreadable = error
         house.register_another("broken", broken if step == "read" else error)
         kind = type(error).__name__
-        for action in ("status", "validate"):
-            answer = house.ask(action, "*")
+        for action, fields in (("status", {"live": True}), ("validate", {})):
+            answer = house.ask(action, "*", **fields)
             told = {one["cluster"]: one for one in answer["clusters"]}
             assert told["demo"]["ok"]
             assert "pools" in told["demo"]
             assert f"broken: {kind} while it was {step}" in json.dumps(told["broken"])
             assert "s3cr3t" not in json.dumps(answer)
-        page = page_for(house.ask("status", "*"), Theme.LIGHT, NOW)
+        page = page_for(house.ask("status", "*", live=True), Theme.LIGHT, NOW)
         assert kind in page
         assert "workers" in page
         assert "s3cr3t" not in page
 
     def test_when_time_is_over_the_clusters_that_are_left_say_so(self, house: House) -> None:
-        answer = house.operate({"action": "status"}, lambda: 2.0)
+        answer = house.operate({"action": "status", "live": True}, lambda: 2.0)
         assert answer["clusters"][0]["message"] == "demo: the time is over: ask for this cluster alone"
 
 
@@ -514,7 +514,8 @@ class TestExplain:
         assert "name one of cluster-api/default/workers, cluster-api/two/workers" in house.refused(
             "explain", pool="workers"
         )
-        assert house.refused("explain") == "explain needs a group or a pool: name one of them"
+        both = house.refused("explain", pool="workers", group="workers-a")
+        assert both == "explain takes a group or a pool: name one of them, or neither"
         assert "group is '7'" in house.refused("explain", group=7)
 
 

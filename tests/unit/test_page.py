@@ -349,7 +349,10 @@ def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkey
     out = tmp_path / "report.html"
     assert run("--stack", "evenkeel", "-o", str(out)).exit_code == 0
     assert run("--stack", "evenkeel", "--cluster", "blue", "-o", str(out)).exit_code == 0
-    assert asked == [("evenkeel", {"action": "status", "cluster": cluster}) for cluster in ("*", "blue")]
+    assert asked == [
+        ("evenkeel", {"action": "status", "cluster": "*", "live": True}),
+        ("evenkeel", {"action": "status", "cluster": "blue"}),
+    ]
     assert "no machines left" in out.read_text(encoding="utf-8")
 
 

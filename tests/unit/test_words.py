@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import string
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,20 +11,36 @@ from typing import Any
 import pytest
 
 from evenkeel.application import words
+from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.decisions import pool_json
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
-from tests.builders import key, numbers, pool_plan, stated, zones
+from evenkeel.domain.model.troubles import Trouble, TroubleKind
+from tests.builders import NOW, key, numbers, pool_plan, stated, zones
 from tests.house import House
 
 PRODUCT = Path(__file__).parents[2] / "layers" / "evenkeel" / "evenkeel"
 # What the templates of some rules add to the facts by themselves.
 MADE_BY_WORDS = {"what"}
 # Where sentences stand in answers and decisions.
-SENTENCES = {"reasons", "problems", "warnings", "left", "message", "held", "sentences", "history", "frozen"}
+SENTENCES = {
+    "reasons",
+    "problems",
+    "warnings",
+    "left",
+    "message",
+    "held",
+    "sentences",
+    "history",
+    "frozen",
+    "todo",
+    "says",
+    "headline",
+}
 
 
 def fields(template: str) -> set[str]:
@@ -52,6 +69,23 @@ def test_every_rule_has_words(rule: Rule) -> None:
 @pytest.mark.parametrize("kind", ProblemKind)
 def test_every_kind_of_problem_has_words(kind: ProblemKind) -> None:
     assert kind in words.WORDS_OF_PROBLEMS
+
+
+@pytest.mark.parametrize("kind", TroubleKind)
+def test_every_kind_of_trouble_has_words_what_to_do_a_command_and_a_runbook(kind: TroubleKind) -> None:
+    trouble = Trouble(kind=kind, since=NOW, pool="" if kind.of_cluster else "cluster-api/prod/workers", missing=3)
+    assert words.trouble_words(trouble, NOW)
+    assert not words.todo(trouble).endswith(".")
+    arguments = shlex.split(words.command_line(trouble, "blue", "evenkeel"))
+    assert arguments[:2] == ["evenkeel", arguments[1]]
+    assert arguments[1] in ACTIONS
+    assert arguments[2:6] == ["--stack", "evenkeel", "--cluster", "blue"]
+
+
+@pytest.mark.parametrize("failure_class", [*FailureClass, None])
+def test_every_class_of_failure_has_something_to_do_about_it(failure_class: FailureClass | None) -> None:
+    trouble = Trouble(kind=TroubleKind.MISSING, since=NOW, pool="p", missing=1, failure_class=failure_class)
+    assert words.todo(trouble)
 
 
 def test_whoever_makes_a_reason_gives_the_facts_that_its_words_use() -> None:

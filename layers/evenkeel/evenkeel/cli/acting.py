@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
+from rich.console import Console
 
 from evenkeel.application.actions.table import ACTIONS, Action
 from evenkeel.application.words import counted, rfc3339
@@ -92,7 +93,7 @@ def _status_command(
     while True:
         answer = ask_or_fail("status", stack, cluster, {"live": live or None})
         if watch and output is Output.TABLE:
-            typer.clear()
+            Console().clear()  # of a terminal; a pipe gets one after the other
         _print(answer, answer, output)
         if not watch:
             break

@@ -187,7 +187,7 @@ def _remembered_state(remembered: Remembered, key: GroupKey, group: GroupState, 
 
 def _last(decisions: Sequence[Mapping[str, Any]], now: datetime) -> str:
     try:
-        return f", last decision {ago(now - datetime.fromisoformat(decisions[0]['at']))}"
+        return f"; last decision {ago(now - datetime.fromisoformat(decisions[0]['at']))}"
     except (IndexError, KeyError, TypeError, ValueError):
         return ""
 

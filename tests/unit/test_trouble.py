@@ -1,0 +1,479 @@
+"""What is trouble, when it begins and ends, what is told of it, and what status and explain make of it."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
+from evenkeel.cli.answers import print_answer
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Machine
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind
+from tests.builders import MINUTE, group, key, zones
+from tests.fakes import NOW, FakeCluster, plenty
+from tests.house import House
+
+DARK = ClusterUnavailableError("demo does not answer: not within 8 s")
+WORKERS = "cluster-api/default/workers"
+
+
+def stuck(house: House, requested: Sequence[int], running: Sequence[int]) -> None:
+    """From now on the zones request and run so much; machines are listed for none that is missing."""
+    for zone, wanted, nodes in zip("abc", requested, running, strict=False):
+        house.cluster.change(key(zone), requested=wanted, running=nodes, machines=())
+
+
+def fail(house: House, zones: str, failure_class: FailureClass = FailureClass.CAPACITY, words: str = "no room") -> None:
+    """Launches in these zones fail now."""
+    versions = house.store.load("demo").versions
+    for zone in zones:
+        before = house.state.groups.get(key(zone), GroupState())
+        state = record_failure(before, house.clock.at, failure_class, words, BackoffPolicy())
+        house.store.save_group("demo", key(zone), state, versions)
+
+
+def verdict(house: House) -> tuple[Trouble, ...]:
+    troubles: tuple[Trouble, ...] = house.store.load("demo").verdict.troubles
+    return troubles
+
+
+def told(house: House) -> list[tuple[str, str]]:
+    """What was told of trouble, in order: what became of which."""
+    return [
+        (detail_type.removeprefix("Trouble "), detail["key"])
+        for detail_type, detail in house.bus.published
+        if detail_type.startswith("Trouble ")
+    ]
+
+
+MISSING = f"demo/{WORKERS}/missing"
+
+
+class TestMissingNodes:
+    def test_a_failure_that_another_zone_can_take_over_is_no_trouble(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a")
+        house.runs(12)
+        assert (verdict(house), told(house)) == ((), [])
+
+    def test_one_that_no_zone_can_take_over_is_trouble_at_once_and_says_all_there_is_to_know(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 3), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        (trouble,) = verdict(house)
+        assert (trouble.kind, trouble.pool, trouble.missing) == (TroubleKind.MISSING, WORKERS, 3)
+        assert (trouble.requested, trouble.running, trouble.zones) == (9, 6, ("a", "c"))
+        assert (trouble.failure_class, trouble.said) == (FailureClass.CAPACITY, "no room")
+        ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Trouble")]
+        assert (detail_type, event["key"], event["missing"]) == ("Trouble Opened", MISSING, 3)
+        assert event["message"] == "workers: 3 of 9 nodes missing for 0 min, a, c: capacity: no room"
+        assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
+
+    @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
+    def test_a_quota_is_trouble_like_capacity_although_other_zones_are_well(self, failure_class: FailureClass) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a", failure_class, "VcpuLimitExceeded: no more")
+        house.run()
+        (trouble,) = verdict(house)
+        assert (trouble.missing, trouble.failure_class) == (2, failure_class)
+
+    def test_a_node_that_is_missing_although_nothing_has_failed_is_trouble_once_it_has_lasted(self) -> None:
+        house = House(trouble_after=600)
+        stuck(house, (4, 2, 2), (2, 2, 2))  # no machine is made, and nobody says why
+        opened = []
+        for minute in range(1, 15):
+            house.looks()
+            for _cluster, why in list(house.queue.requests.values()):
+                house.rebalance("demo", why, plenty)
+            house.queue.requests.clear()
+            opened += [minute] * (len(told(house)) - len(opened))
+        assert opened == [11], "it was seen after a minute, and is trouble ten minutes later, by a look's own news"
+        assert verdict(house)[0].failure_class is None
+
+    def test_machines_that_boot_are_not_missing_however_slow_they_are(self) -> None:
+        house = House()
+        booting = tuple(Machine(name=f"m{number}", has_node=False, created_at=NOW) for number in range(2))
+        house.cluster.change(key("a"), requested=4, running=2, machines=booting)
+        house.runs(13)
+        assert verdict(house) == ()
+
+    def test_it_ends_when_the_zone_delivers_what_was_missing_and_no_sooner(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        began = house.clock.at
+        old = [Machine(name=f"m{number}", has_node=False, created_at=began) for number in range(2)]
+        house.clock.at += 10 * MINUTE
+        house.run()
+        # One comes, and ends the failure; the other was ordered with it, and boots.
+        machines = (replace(old[0], has_node=True), old[1])
+        house.cluster.change(key("a"), requested=4, running=3, machines=machines)
+        house.run()
+        assert [trouble.missing for trouble in verdict(house)] == [1]
+        house.cluster.change(key("a"), requested=4, running=4, machines=tuple(replace(m, has_node=True) for m in old))
+        house.run()
+        assert verdict(house) == ()
+        assert told(house)[0] == ("Opened", MISSING)
+        assert told(house)[-1] == ("Closed", MISSING)
+        assert Counter(what for what, _ in told(house))["Closed"] == 1
+
+    def test_while_zones_are_probed_in_vain_it_neither_ends_nor_begins_again(self) -> None:
+        """All zones out for two hours: backoffs end, one machine is tried, an autoscaler gives up and orders anew."""
+        house = House()
+        stuck(house, (4, 3, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        for minute in range(120):
+            if minute % 12 == 0:
+                stuck(house, (2, 2, 2), (2, 2, 2))  # given up
+            if minute % 12 == 6:
+                stuck(house, (3, 2, 2), (2, 2, 2))  # ordered where there is headroom
+            if minute % 12 == 8:
+                fail(house, "a")
+            house.run()
+            assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.MISSING], minute
+        assert told(house) == [("Opened", MISSING), ("Changed", MISSING)], "three nodes, and then one"
+        assert house.ask("status")["troubles"][0]["seconds"] >= 7200
+
+    def test_demand_that_went_away_ends_it_where_a_zone_is_well(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "a", FailureClass.QUOTA)
+        house.run()
+        stuck(house, (2, 2, 2), (2, 2, 2))
+        house.run()
+        assert verdict(house)[0].calm_since == house.clock.at
+        house.runs(6)
+        assert [what for what, _ in told(house)] == ["Opened", "Closed"]
+
+    def test_machines_that_come_back_one_by_one_are_no_news_each(self) -> None:
+        house = House(pools=[{"name": "workers", "min": 3, "max": 200}])
+        stuck(house, (66, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.run()
+        for nodes in range(3, 66):
+            stuck(house, (66, 2, 2), (nodes, 2, 2))
+            fail(house, "abc")  # and the others do not
+            house.run()
+            assert verdict(house)[0].missing == 66 - nodes
+        assert len(told(house)) <= 8, "told when the number has halved"
+
+    def test_what_a_frozen_group_waits_for_is_no_trouble(self) -> None:
+        house = House()
+        house.ask("pause", pool="workers")
+        stuck(house, (6, 2, 2), (2, 2, 2))
+        house.runs(10)
+        assert verdict(house) == ()
+
+
+class TestOtherTrouble:
+    def test_an_invalid_pool_is_trouble_until_its_numbers_are_mended(self) -> None:
+        house = House()
+        house.cluster.change(key("b"), pool_max=1)
+        house.run()
+        (trouble,) = verdict(house)
+        assert trouble.kind is TroubleKind.INVALID
+        assert house.ask("explain")["troubles"][0]["says"][0].startswith("PoolMinimum 3 is larger than PoolMaximum 1")
+        house.cluster.change(key("b"), pool_max=None)
+        house.run()
+        assert [what for what, _ in told(house)] == ["Opened", "Closed"]
+
+    def test_writes_that_are_refused_are_trouble_with_the_words_of_the_api(self) -> None:
+        house = House(zones((2, 2, 9), bounds=[(1, 9)] * 3))
+        house.answer_writes(RejectedError("admission webhook denied it"), "workers-a")
+        house.run()
+        assert [(trouble.kind, trouble.said) for trouble in verdict(house)] == [
+            (TroubleKind.REFUSED, "admission webhook denied it")
+        ]
+        house.answer_writes(None)
+        house.runs(8)
+        assert TroubleKind.REFUSED not in {trouble.kind for trouble in verdict(house)}
+
+    def test_who_keeps_putting_our_bounds_back_is_named(self) -> None:
+        house = House()
+        versions = house.store.load("demo").versions
+        state = GroupState(contested_since=NOW, contested_by="argocd")
+        house.store.save_group("demo", key("a"), state, versions)
+        house.run()
+        (trouble,) = verdict(house)
+        assert (trouble.kind, trouble.said, trouble.zones) == (TroubleKind.CONTESTED, "argocd", ("a",))
+
+    def test_more_than_pool_maximum_is_trouble_once_it_has_stood(self) -> None:
+        house = House(zones((6, 6, 6), bounds=[(1, 9)] * 3))
+        house.run()
+        assert verdict(house) == ()
+        house.runs(6)
+        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.OVER_COMMITTED]
+
+
+class TestClustersThatCannotBeRead:
+    def test_one_that_does_not_answer_is_in_trouble_after_five_minutes_and_its_pools_keep_theirs(self) -> None:
+        house = House()
+        house.cluster.change(key("b"), pool_max=1)
+        house.run()
+        house.cluster.unreadable = DARK
+        for _ in range(4):
+            house.run()
+        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.INVALID]
+        house.runs(4)
+        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.UNREACHABLE, TroubleKind.INVALID]
+        assert verdict(house)[0].said == str(DARK)
+        house.cluster.unreadable = None
+        house.clock.at += 10 * MINUTE
+        house.run()
+        assert told(house) == [
+            ("Opened", f"demo/{WORKERS}/invalid"),
+            ("Opened", "demo/unreachable"),
+            ("Closed", "demo/unreachable"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("error", "kind"),
+        [
+            (AccessError("cluster demo: secret evenkeel/demo cannot be read"), TroubleKind.ACCESS),
+            (TooLargeError("demo has more than 64 MiB"), TroubleKind.TOO_LARGE),
+        ],
+    )
+    def test_what_only_people_can_mend_is_trouble_at_once(self, error: Exception, kind: TroubleKind) -> None:
+        house = House()
+        house.cluster.unreadable = error
+        house.run()
+        assert [trouble.kind for trouble in verdict(house)] == [kind]
+
+    def test_a_record_that_nobody_can_read_is_trouble_told_once(self) -> None:
+        house = House()
+        house.store.plant("demo", "{")
+        for _ in range(3):
+            house.looks()
+            for cluster, why in list(house.queue.requests.values()):
+                house.rebalance(cluster, why, plenty)
+            house.queue.requests.clear()
+        assert told(house) == [("Opened", "demo/invalid-record")]
+        assert "not JSON" in house.store.verdict("demo")[0].troubles[0].said
+
+
+class TestTelling:
+    def fallen(self) -> House:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        return house
+
+    def test_killed_before_it_is_remembered_it_is_told_again_with_the_same_key(self) -> None:
+        house = self.fallen()
+
+        def die(sort_key: str) -> None:
+            house.store.before_write = [die]
+            if sort_key == "VERDICT":
+                raise KeyboardInterrupt
+
+        house.store.before_write = [die]
+        with pytest.raises(KeyboardInterrupt):
+            house.run()
+        house.store.before_write = []
+        assert verdict(house) == ()
+        house.run()
+        assert told(house) == [("Opened", MISSING)] * 2
+        assert len(verdict(house)) == 1
+
+    def test_with_the_bus_away_the_verdict_is_kept_and_told_when_it_is_back(self) -> None:
+        house = self.fallen()
+        house.bus.away = True
+        house.runs(2)
+        assert ([trouble.kind for trouble in verdict(house)], told(house)) == ([TroubleKind.MISSING], [])
+        house.bus.away = False
+        house.looks()
+        assert len(house.queue.requests) == 1, "what nobody was told is news"
+        house.runs(3)
+        assert told(house) == [("Opened", MISSING)]
+
+    def test_what_ends_while_the_bus_is_away_is_told_to_be_over_then(self) -> None:
+        house = self.fallen()
+        house.run()
+        house.bus.away = True
+        house.ask("pause", pool="workers")
+        stuck(house, (2, 2, 2), (2, 2, 2))
+        house.run()
+        assert verdict(house) == ()
+        house.bus.away = False
+        house.runs(2)
+        assert told(house) == [("Opened", MISSING), ("Closed", MISSING)]
+
+    def test_in_dry_run_it_is_told_as_well(self) -> None:
+        house = House(stack_dry_run=True)
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        house.runs(3)
+        assert told(house) == [("Opened", MISSING)]
+
+    def test_a_verdict_of_a_newer_release_is_made_anew(self) -> None:
+        house = self.fallen()
+        house.run()
+        text = json.loads(house.store.text("demo", "VERDICT"))
+        text["troubles"][0]["kind"] = "haunted"
+        house.store.plant("demo", json.dumps(text), "VERDICT")
+        house.run()
+        assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.MISSING]
+
+
+def printed(answer: dict[str, Any], width: int = 80) -> list[str]:
+    shown = StringIO()
+    print_answer(answer, Console(file=shown, width=width))
+    return shown.getvalue().splitlines()
+
+
+class TestStatusOfAll:
+    def test_nothing_is_said_to_be_well_that_nobody_has_looked_at(self) -> None:
+        house = House()
+        answer = house.ask("status", None)
+        assert answer["message"] == "clusters: 1; 0 in trouble, 1 not looked at yet, 0 well"
+        assert answer["trouble"] is True
+        house.looks()
+        answer = house.ask("status", None)
+        assert (answer["message"], answer["trouble"]) == ("clusters: 1; 0 in trouble, 1 well", False)
+        assert answer["others"]["well"] == ["demo"]
+
+    def test_one_that_is_not_looked_at_any_more_is_in_trouble(self) -> None:
+        house = House()
+        house.looks()
+        house.clock.at += 12 * MINUTE
+        (found,) = house.ask("status", None)["clusters"]
+        assert (found["message"], found["troubles"][0]["kind"]) == ("not looked at for 12 min", "stopped")
+
+    def test_a_cluster_that_only_runs_may_read_counts_as_looked_at(self) -> None:
+        house = House()
+        house.cluster.unreadable = TooLargeError("demo has more than 4 MiB")
+        house.looks()
+        house.cluster.unreadable = None
+        for id, (cluster, why) in list(house.queue.requests.items()):
+            house.rebalance(cluster, why, plenty, house.queue.found[id])
+        assert house.ask("status", None)["others"]["well"] == ["demo"]
+
+    def test_no_cluster_is_opened_for_it_and_the_table_is_asked_three_times(self) -> None:
+        house = House()
+        for number in range(30):
+            house.register_another(f"dark-{number}", DARK)
+        house.journal.entries.clear()
+        house.ask("status", None)
+        assert house.journal.entries == ["verdicts", "looked at", "registrations"]
+
+    def fleet(self) -> House:
+        """Missing nodes, one that does not answer, an invalid record, one paused, one well."""
+        house = House()
+        stuck(house, (4, 2, 3), (2, 2, 2))
+        fail(house, "abc", words="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity")
+        names = [f"a-cluster-with-quite-a-long-name-{number:03}" for number in range(3)]
+        for name in names:
+            house.register_another(name, FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3)))
+        house.clusters.by_id[names[0]] = DARK
+        house.register_another("bare", DARK)
+        house.store.plant("bare", "{")
+        house.ask("pause", names[1])
+        house.looks("demo", *names)
+        for minute in range(8):
+            house.clock.at = NOW + minute * MINUTE
+            house.looks("demo", *names)
+            for name in ("demo", names[0], names[2]):
+                house.rebalance(name, "a test", plenty)
+        return house
+
+    def test_the_worst_comes_first_in_one_line_and_the_rest_in_one_line_within_eighty_columns(self) -> None:
+        lines = printed(self.fleet().ask("status", None))
+        assert [len(line) <= 80 for line in lines] == [True] * 4
+        assert lines[0].startswith("demo ")
+        assert "workers: 3 of 9 nodes missing for 7 min, a, c: c" in lines[0]
+        assert "unreachable for 7 min: demo does not answer" in lines[1]
+        assert lines[2].startswith("bare ")
+        assert "invalid record" in lines[2]
+        assert lines[3] == "2 others: 1 well, 1 paused"
+
+    def test_a_wider_terminal_shows_the_clouds_own_words(self) -> None:
+        lines = printed(self.fleet().ask("status", None), 200)
+        assert "We currently do not have sufficient m5.large capacity" in lines[0]
+
+    def test_an_answer_that_would_be_too_large_names_every_cluster_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = self.fleet()
+        monkeypatch.setattr("evenkeel.application.actions.overview._LARGEST_ANSWER", 1500)
+        clusters = house.ask("status", None)["clusters"]
+        assert [found["state"] for found in clusters] == ["trouble"] * 3
+        assert "truncated" not in clusters[0]
+        assert clusters[-1]["truncated"] is True
+
+
+class TestOneCluster:
+    def test_status_says_what_is_in_trouble_first(self) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        answer = house.ask("status")
+        assert answer["message"] == (
+            "demo: on, in trouble: workers: 2 of 8 nodes missing for 0 min, a: capacity; node groups: 3 fenced"
+        )
+        assert answer["trouble"] is True
+
+    def test_one_that_cannot_be_read_is_not_on_and_well(self) -> None:
+        house = House()
+        house.cluster.unreadable = DARK
+        answer = house.ask("status")
+        assert answer["message"].startswith("demo: on, in trouble: unreachable for 0 min")
+        assert verdict(house) == (), "asking writes nothing"
+
+    def test_explain_without_a_pool_explains_all_that_is_in_trouble_and_nothing_else(self) -> None:
+        other = [group(zone, 1, pool="other", bounds=(0, 3), pool_max=3) for zone in "ab"]
+        house = House([*zones((2, 2, 2), bounds=[(1, 9)] * 3), *other])
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc")
+        answer = house.ask("explain")
+        text = answer["message"]
+        assert "workers: 2 of 8 nodes missing for 0 min, a: capacity: no room." in text
+        assert "What to do: The cloud has no such machines there" in text
+        assert f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS} (docs/trouble.md#capacity)" in text
+        assert "Its last failure was at" in text
+        assert list(answer["groups"]) == [str(key("a"))]
+        assert "other-a" not in text
+        assert f"Pool {WORKERS} is sized by Balanced" in text
+
+    def test_explain_of_a_well_cluster_says_so(self) -> None:
+        assert House().ask("explain")["message"] == "Nothing is in trouble in demo."
+
+    def test_explain_of_one_that_cannot_be_read_says_why_and_what_to_try(self) -> None:
+        house = House()
+        house.cluster.unreadable = DARK
+        text = house.ask("explain")["message"]
+        assert "demo cannot be read: demo does not answer: not within 8 s." in text
+        assert "evenkeel plan --stack NAME --cluster demo" in text
+
+
+def test_a_verdict_of_a_cluster_with_very_much_trouble_fits_into_an_item() -> None:
+    groups = [
+        group(zone, 9, running=0, pool=f"pool-with-a-name-{number}", bounds=(1, 9), pool_max=1, in_zone=f"zone-{zone}")
+        for number in range(200)
+        for zone in "abc"
+    ]
+    house = House(groups)
+    house.run()
+    assert len(house.store.text("demo", "VERDICT")) < 300_000
+
+
+def test_durations_are_those_of_the_record() -> None:
+    house = House(trouble_after=60)
+    house.cluster.unreadable = DARK
+    house.runs(2)
+    assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.UNREACHABLE]
+    assert house.clock.at - NOW == timedelta(minutes=2)
