@@ -20,7 +20,9 @@ from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.events import Failure
 from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INVALID_POOL
+from evenkeel.application.telling import trouble_json
+from evenkeel.application.words import runbook
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL
 from evenkeel.config import ConfigError, Registration, read_model
 from evenkeel.domain.annotations import read_published
 from evenkeel.domain.bounds.balanced import BALANCED
@@ -28,12 +30,14 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.servers import own_audience
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind
 from evenkeel.domain.plan import plan
 from sandbox.admission import policies
 from tests.builders import (
@@ -177,13 +181,45 @@ def test_environment_variables_are_those_of_the_template() -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("| code | means |")[2]
-    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL))}
+    codes = {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE))}
+    assert set(re.findall(r"^\| (\d) \|", text, re.M)) == codes
 
 
 def test_detail_types_are_those_that_are_published() -> None:
     text = (ROOT / "docs" / "state.md").read_text(encoding="utf-8").partition("## Events out")[2].partition("## ")[0]
     listed = set(re.findall(r"^\| `([A-Z][A-Za-z ]+)` \|", text, re.M))
     assert listed == {detail_type.value for detail_type in DetailType}
+
+
+def test_every_kind_of_trouble_and_every_class_of_failure_has_a_runbook() -> None:
+    text = (ROOT / "docs" / "trouble.md").read_text(encoding="utf-8")
+    headings = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+    of_kinds = [Trouble(kind=kind, since=NOW) for kind in TroubleKind]
+    of_classes = [Trouble(kind=TroubleKind.MISSING, since=NOW, failure_class=each) for each in FailureClass]
+    for trouble in (*of_kinds, *of_classes):
+        page, _, place = runbook(trouble).partition("#")
+        assert (page, place in headings) == ("docs/trouble.md", True), place
+    kinds = set(re.findall(r"`([a-z-]+)`", "".join(re.findall(r"^\| (`.*?) \| a ", text, re.M))))
+    assert kinds == {kind.value for kind in TroubleKind}
+
+
+def test_the_event_of_trouble_that_is_shown_has_the_fields_of_one() -> None:
+    ((_, shown),) = blocks(ROOT / "docs" / "trouble.md", "json")
+    event = json.loads(shown)
+    trouble = Trouble(
+        kind=TroubleKind.MISSING,
+        pool=event["pool"],
+        since=NOW,
+        zones=tuple(event["zones"]),
+        missing=3,
+        requested=9,
+        failure_class=FailureClass.CAPACITY,
+        said=event["said"],
+    )
+    made = trouble_json(trouble, "blue", NOW)
+    assert set(event) == {*made, "key", "news", "cluster", "at"}
+    for name in ("message", "todo", "command", "runbook"):
+        assert event[name] == made[name]
 
 
 def test_actions_are_those_of_the_operator_function() -> None:

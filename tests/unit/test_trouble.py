@@ -78,7 +78,7 @@ class TestMissingNodes:
         assert (trouble.failure_class, trouble.said) == (FailureClass.CAPACITY, "no room")
         ((detail_type, event),) = [each for each in house.bus.published if each[0].startswith("Trouble")]
         assert (detail_type, event["key"], event["missing"]) == ("Trouble Opened", MISSING, 3)
-        assert event["message"] == "workers: 3 of 9 nodes missing for 0 min, a, c: capacity: no room"
+        assert event["message"] == "workers: 3 of 9 nodes missing for 0 min: capacity in a, c: no room"
         assert event["command"] == f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS}"
 
     @pytest.mark.parametrize("failure_class", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
@@ -395,7 +395,7 @@ class TestStatusOfAll:
         lines = printed(self.fleet().ask("status", None))
         assert [len(line) <= 80 for line in lines] == [True] * 4
         assert lines[0].startswith("demo ")
-        assert "workers: 3 of 9 nodes missing for 7 min, a, c: c" in lines[0]
+        assert "workers: 3 of 9 nodes missing for 7 min: capacity in a, c: I" in lines[0]
         assert "unreachable for 7 min: demo does not answer" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
@@ -423,7 +423,7 @@ class TestOneCluster:
         fail(house, "abc")
         answer = house.ask("status")
         assert answer["message"] == (
-            "demo: on, in trouble: workers: 2 of 8 nodes missing for 0 min, a: capacity; node groups: 3 fenced"
+            "demo: on, in trouble: workers: 2 of 8 nodes missing for 0 min: capacity in a; node groups: 3 fenced"
         )
         assert answer["trouble"] is True
 
@@ -441,7 +441,7 @@ class TestOneCluster:
         fail(house, "abc")
         answer = house.ask("explain")
         text = answer["message"]
-        assert "workers: 2 of 8 nodes missing for 0 min, a: capacity: no room." in text
+        assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
         assert "What to do: The cloud has no such machines there" in text
         assert f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS} (docs/trouble.md#capacity)" in text
         assert "Its last failure was at" in text

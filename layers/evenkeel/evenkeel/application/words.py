@@ -366,10 +366,9 @@ _RUNBOOK = "docs/trouble.md"
 def trouble_words(trouble: Trouble, now: datetime) -> str:
     """What is wrong, since when and where, and why, in one line; that of a pool begins with the pool's name."""
     length, said = lasting(now - trouble.since), f": {trouble.said}" if trouble.said else ""
-    zones = f", {', '.join(trouble.zones)}" if trouble.zones else ""
     match trouble.kind:
         case TroubleKind.MISSING:
-            words = f"{_missing(trouble, length)}{zones}{_class(trouble)}{said}"
+            words = f"{_missing(trouble, length)}{_class(trouble)}{_in(trouble.zones)}{said}"
         case TroubleKind.UNREACHABLE:
             words = f"unreachable {length}{said}"
         case TroubleKind.ACCESS:
@@ -381,9 +380,9 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
         case TroubleKind.STOPPED:
             words = f"not looked at {length}"
         case TroubleKind.REFUSED:
-            words = f"writes refused {length}{zones}{said}"
+            words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
-            words = f"put back by {trouble.said or 'somebody'} {length}{zones}"
+            words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
     return f"{trouble.pool.rpartition('/')[2]}: {words}" if trouble.pool else words
@@ -393,6 +392,10 @@ def _missing(trouble: Trouble, length: str) -> str:
     if not trouble.missing:
         return f"no zone shows that it delivers {length}"
     return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
+
+
+def _in(zones: tuple[str, ...]) -> str:
+    return f" in {', '.join(zones)}" if zones else ""
 
 
 def _class(trouble: Trouble) -> str:
