@@ -35,7 +35,9 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
 from evenkeel.domain.model.ulids import ulid
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
@@ -940,3 +942,105 @@ def test_sort_keys_stand_in_the_stores_alone() -> None:
     files = {file for folder in ("layers/evenkeel/evenkeel", "functions") for file in (ROOT / folder).rglob("*.py")}
     assert stores <= files
     assert {file for file in files if spelled.search(file.read_text(encoding="utf-8"))} == stores
+
+
+TROUBLE = Trouble(
+    kind=TroubleKind.MISSING,
+    since=NOW,
+    pool=str(POOL),
+    zones=("a", "b"),
+    groups=(str(KEY),),
+    missing=3,
+    requested=9,
+    running=6,
+    calm_since=NOW + MINUTE,
+    failure_class=FailureClass.QUOTA,
+    said="VcpuLimitExceeded: no more",
+)
+INVALID = Trouble(
+    kind=TroubleKind.INVALID,
+    since=NOW,
+    pool=str(POOL),
+    problems=(
+        Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=5, maximum=3),
+        Problem.of(ProblemKind.MEMBERS_DISAGREE, annotation="evenkeel.dev/pool-max", values="4 on a, 5 on b"),
+    ),
+)
+TOLD = {TROUBLE.key: Told(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, missing=3, matter="x")}
+
+
+class TestVerdicts:
+    def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: Store) -> None:
+        verdict = Verdict(told=TOLD).with_troubles([INVALID, TROUBLE])
+        registered.save_verdict("demo", verdict, registered.load("demo").versions)
+        assert registered.load("demo").verdict == verdict
+        assert registered.verdict("demo")[0] == verdict
+        assert registered.verdicts() == {"demo": verdict}
+
+    def test_every_kind_can_be_stored(self, registered: Store) -> None:
+        verdict = Verdict().with_troubles([Trouble(kind=kind, since=NOW) for kind in TroubleKind])
+        registered.save_verdict("demo", verdict, None)
+        assert registered.load("demo").verdict == verdict
+
+    def test_of_two_that_judge_at_once_the_second_is_refused_and_nobody_reads_half(self, registered: Store) -> None:
+        one, other = registered.load("demo").versions, registered.verdict("demo")[1]
+        first = Verdict().with_troubles([TROUBLE])
+        registered.save_verdict("demo", first, one)
+        with pytest.raises(StateConflictError):
+            registered.save_verdict("demo", Verdict(), other)
+        assert registered.verdicts() == {"demo": first}
+        registered.save_verdict("demo", Verdict().with_troubles([INVALID]), one)
+        assert registered.verdicts()["demo"].troubles == (INVALID,)
+
+    def test_it_lasts_as_long_as_the_trouble(self, kept: Kept, registered: Store) -> None:
+        versions = registered.load("demo").versions
+        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
+        kept.clock.at = NOW + timedelta(days=400)
+        assert registered.load("demo").verdict.troubles == (TROUBLE,)
+        registered.save_verdict("demo", Verdict(), versions)
+        kept.clock.at += timedelta(days=2)
+        remembered = registered.load("demo")
+        assert (remembered.verdict, list(remembered.expired)) == (Verdict(), []), "DynamoDB deletes it by itself"
+        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), remembered.versions)
+
+    def test_it_can_be_kept_of_a_cluster_whose_record_nobody_can_read(self, kept: Kept, registered: Store) -> None:
+        kept.plant("demo", "{")
+        verdict, versions = registered.verdict("demo")
+        assert (verdict, dict(versions)) == (Verdict(), {})
+        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
+        registered.save_verdict("demo", Verdict(told=TOLD), versions)
+        assert registered.verdict("demo")[0] == Verdict(told=TOLD)
+
+    def test_one_of_a_newer_release_says_nothing_and_is_written_over(self, kept: Kept, registered: Store) -> None:
+        versions = registered.load("demo").versions
+        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), versions)
+        kept.change("demo", "VERDICT", kept.text("demo", "VERDICT").replace("missing", "haunted", 1))
+        remembered = registered.load("demo")
+        assert remembered.verdict == Verdict()
+        registered.save_verdict("demo", Verdict().with_troubles([INVALID]), remembered.versions)
+        assert registered.load("demo").verdict.troubles == (INVALID,)
+
+    def test_registering_again_keeps_it(self, registered: Store) -> None:
+        registered.save_verdict("demo", Verdict().with_troubles([TROUBLE]), None)
+        register_again(registered, record())
+        assert registered.verdicts()["demo"].troubles == registered.load("demo").verdict.troubles == (TROUBLE,)
+
+
+class TestLooks:
+    def test_of_each_cluster_the_latest_counts(self, store: Store) -> None:
+        store.save_looked_at(["blue", "green"], NOW)
+        store.save_looked_at(["blue"], NOW + MINUTE)
+        store.save_looked_at(["blue", "green"], NOW - MINUTE)  # a message that came late
+        assert store.looked_at() == {"blue": NOW + MINUTE, "green": NOW - MINUTE}
+        store.save_looked_at(["blue", "green"], NOW + 2 * MINUTE)
+        assert store.looked_at() == dict.fromkeys(("blue", "green"), NOW + 2 * MINUTE)
+
+    def test_after_two_hours_nobody_knows(self, kept: Kept, store: Store) -> None:
+        store.save_looked_at(["blue"], NOW)
+        kept.clock.at = NOW + timedelta(hours=2)
+        assert store.looked_at() == {}
+
+    def test_they_hold_many_names(self, store: Store) -> None:
+        names = [f"{number:03}-{'x' * 96}" for number in range(50)]
+        store.save_looked_at(names, NOW)
+        assert set(store.looked_at()) == set(names)
