@@ -43,11 +43,13 @@ PLATFORM_LOG = 1_000  # bytes of Lambda's own three lines about an invocation
 RUNS = 300  # a month with patches, of each cluster: ten a day
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
 POLLS = 648_000  # a month of an idle queue: five pollers that wait twenty seconds each
+ID_BYTES = 20  # of a cluster's id, with its quotes and comma, where a chunk says which clusters it has read
 METRICS = 16
 PACKET, SEGMENT = (
     52,
     1_448,
 )  # bytes of IP and TCP around a packet, and in a full one; every other packet is acknowledged
+_SAYS_SO = 120  # bytes of that item besides
 _CHUNK, _CONNECTIONS, _KEPT_BYTES = 50, 256, 160 * 2**20  # as in the product
 
 
@@ -107,7 +109,9 @@ class Stack:
         return LOOKS * (1 / min(10, self._chunks) + 2) / self._in_chunk * SQS
 
     def table(self) -> float:
-        return LOOKS * (self._asks["half_read_units"] + 1 / self._in_chunk) / 2 * READ
+        reads = (self._asks["half_read_units"] + 1 / self._in_chunk) / 2 * READ
+        says_so = ceil((_SAYS_SO + self._in_chunk * ID_BYTES) / 1024) / self._in_chunk * WRITE
+        return LOOKS * (reads + says_so)
 
     def logs(self) -> float:
         return LOOKS * (self._asks["log_bytes"] + PLATFORM_LOG) / self._in_chunk * LOGS

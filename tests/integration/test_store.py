@@ -572,7 +572,7 @@ class TestWhatIsOver:
 class TestANewerRelease:
     """What it wrote into records is not understood here, and still there when it comes back."""
 
-    NEW: ClassVar[dict[str, Any]] = {"trouble_after": 300, "share_elsewhere": {"with": ["blue"]}}
+    NEW: ClassVar[dict[str, Any]] = {"quiet_hours": 300, "share_elsewhere": {"with": ["blue"]}}
 
     def test_its_fields_of_a_record_outlive_a_pause(self, kept: Kept, registered: Store) -> None:
         stored = {**json.loads(kept.text("demo", "META")), **self.NEW}
@@ -647,7 +647,7 @@ class TestANewerRelease:
     def test_what_people_hand_in_stays_strict(self, kept: Kept, registered: Store) -> None:
         operate = operate_on(kept)
         given = {**record().model_dump(mode="json", exclude_none=True), **self.NEW}
-        with pytest.raises(ConfigError, match="trouble_after is not a field of this record"):
+        with pytest.raises(ConfigError, match="quiet_hours is not a field of this record"):
             operate({"action": "register", "cluster": "demo", "record": given}, plenty)
 
 

@@ -395,7 +395,7 @@ class TestStatusOfAll:
         lines = printed(self.fleet().ask("status", None))
         assert [len(line) <= 80 for line in lines] == [True] * 4
         assert lines[0].startswith("demo ")
-        assert "workers: 3 of 9 nodes missing for 7 min: capacity in a, c: I" in lines[0]
+        assert "workers: 3 of 9 nodes missing for 7 min: capacity i" in lines[0]
         assert "unreachable for 7 min: demo does not answer" in lines[1]
         assert lines[2].startswith("bare ")
         assert "invalid record" in lines[2]
