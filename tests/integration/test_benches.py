@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import bill, figures, load, quiet_look
+from bench import bill, figures, load, overview, quiet_look
 from bench.growth_split import one_by_one
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
@@ -21,6 +21,14 @@ def test_a_quiet_look_is_measured_with_connections_kept_and_new() -> None:
     found = figures.read()
     assert found["asks kept 3"]["requests"] < found["asks met anew 3"]["requests"]
     assert found["look kept 3 2"]["cpu_ms"] > 0
+
+
+def test_status_of_all_is_three_queries_and_a_line_for_each_cluster_in_trouble() -> None:
+    found = overview.measure(120, 40, rounds=1)
+    assert found["asked"] == {"Query": 3}
+    assert len(found["lines"]) == 40 + 2 + 1
+    assert found["lines"][-1] == "78 others: 78 well"
+    assert max(map(len, found["lines"])) <= 80
 
 
 def test_clusters_are_scanned_looked_at_and_brought_through_an_outage(capsys: pytest.CaptureFixture[str]) -> None:

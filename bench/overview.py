@@ -1,0 +1,127 @@
+"""What `status` of all clusters costs: the real action on the real store, and the lines that people read.
+
+    python -m bench.overview [--clusters 1000] [--dark 200]
+
+The table is :mod:`bench.aws`, in a process of its own. Of the clusters so many do not answer, a twentieth as many miss
+nodes, the others are well. No cluster can be opened: whoever tried would fail. What the function's cold start and the
+way to it cost stands elsewhere (:mod:`bench.cold_start`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import statistics
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import botocore.session
+from rich.console import Console
+
+from bench.fleet import stand_in_for_aws
+from evenkeel.adapters.aws.store import DynamoStore
+from evenkeel.application.operate import Operate
+from evenkeel.cli.answers import print_answer
+from evenkeel.config import ClusterRecord, ControlRecord
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+
+_ROUNDS = 7
+_POOL = "cluster-api/prod/workers"
+
+
+class _Nobody:
+    """Clusters and queues that nobody may ask."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"status of all asked for {name}")
+
+
+class _Clock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def _verdict(number: int, dark: int, now: datetime) -> Verdict:
+    since = now - timedelta(minutes=34)
+    unreachable = Trouble(kind=TroubleKind.UNREACHABLE, since=since, said="it does not answer: not within 8 s")
+    missing = Trouble(
+        kind=TroubleKind.MISSING,
+        since=since,
+        pool=_POOL,
+        zones=("eu-central-1a",),
+        groups=(f"{_POOL}-a",),
+        missing=1 + number % 7,
+        requested=30,
+        running=23,
+        failure_class=FailureClass.CAPACITY,
+        said="InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity",
+    )
+    trouble = unreachable if number < dark else missing
+    told = Told(kind=trouble.kind, since=since, pool=trouble.pool, missing=trouble.missing, matter="0" * 16)
+    return Verdict(told={trouble.key: told}).with_troubles([trouble])
+
+
+def _fill(store: DynamoStore, clusters: int, dark: int, now: datetime) -> None:
+    names = [f"cluster-{number:05}" for number in range(clusters)]
+    for number, name in enumerate(names):
+        access = {"kind": "eks", "name": name, "region": "eu-central-1"}
+        record = ClusterRecord.model_validate({"id": name, "flavours": ["cluster-api"], "access": access})
+        store.save_record(record, ControlRecord(), None)
+        if number < dark + dark // 20:
+            store.save_verdict(name, _verdict(number, dark, now), None)
+    for start in range(0, clusters, 50):
+        if seen := names[max(start, dark) : start + 50]:
+            store.save_looked_at(seen, now)
+
+
+def measure(clusters: int, dark: int, rounds: int = _ROUNDS) -> dict[str, Any]:
+    """Milliseconds of each round, what was asked of the table in one, the size of the answer, and its lines."""
+    asked: Counter[str] = Counter()
+    with stand_in_for_aws() as url:
+        session = botocore.session.get_session()
+        access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
+        client = session.create_client("dynamodb", endpoint_url=url, **access)
+        store, clock = DynamoStore(client, "bench"), _Clock()
+        _fill(store, clusters, dark, clock.now())
+        client.meta.events.register("before-call.dynamodb", lambda model, **_: asked.update([model.name]))
+        nobody: Any = _Nobody()
+        operate = Operate(
+            store=store, clusters=nobody, queue=nobody, clock=clock, random_bytes=os.urandom, dry_run=False
+        )
+        walls = []
+        for _ in range(rounds):
+            asked.clear()
+            began = time.perf_counter()
+            answer = operate({"action": "status"}, lambda: 60.0)
+            shown = io.StringIO()
+            print_answer(answer, Console(file=shown, width=80))
+            walls.append((time.perf_counter() - began) * 1000)
+    lines = shown.getvalue().splitlines()
+    return {"ms": walls, "asked": dict(asked), "bytes": len(json.dumps(answer)), "lines": lines, "answer": answer}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clusters", type=int, default=1000)
+    parser.add_argument("--dark", type=int, default=200)
+    options = parser.parse_args()
+    found = measure(options.clusters, options.dark)
+    ms, asked = found["ms"], ", ".join(f"{count} {name}" for name, count in sorted(found["asked"].items()))
+    print(
+        f"status of {options.clusters} clusters, {options.dark} of them dark: "
+        f"{min(ms):.0f} / {statistics.median(ms):.0f} / {max(ms):.0f} ms, with its {len(found['lines'])} lines; "
+        f"{asked}; {found['bytes']} bytes"
+    )
+    print("\n".join((found["lines"][0], found["lines"][-1])))
+
+
+if __name__ == "__main__":
+    main()
