@@ -273,22 +273,35 @@ class TestTelling:
         fail(house, "abc")
         return house
 
-    def test_killed_before_it_is_remembered_it_is_told_again_with_the_same_key(self) -> None:
-        house = self.fallen()
+    @pytest.mark.parametrize(("write", "times"), [(0, 1), (1, 2)], ids=["before it is remembered", "once it was told"])
+    def test_killed_it_is_told_by_the_next_run_and_a_repeat_has_the_same_key(self, write: int, times: int) -> None:
+        house, writes = self.fallen(), []
 
         def die(sort_key: str) -> None:
             house.store.before_write = [die]
             if sort_key == "VERDICT":
-                raise KeyboardInterrupt
+                writes.append(sort_key)
+                if len(writes) > write:
+                    raise KeyboardInterrupt
 
         house.store.before_write = [die]
         with pytest.raises(KeyboardInterrupt):
             house.run()
         house.store.before_write = []
-        assert verdict(house) == ()
+        assert len(verdict(house)) == write
         house.run()
-        assert told(house) == [("Opened", MISSING)] * 2
+        assert told(house) == [("Opened", MISSING)] * times
         assert len(verdict(house)) == 1
+
+    def test_killed_once_it_was_told_it_is_told_to_be_over_although_nobody_saw_it_again(self) -> None:
+        house = self.fallen()
+        house.bus.away = True
+        house.run()
+        house.bus.away = False
+        house.ask("pause", pool="workers")
+        stuck(house, (2, 2, 2), (2, 2, 2))
+        house.run()
+        assert told(house) == [("Opened", MISSING), ("Closed", MISSING)]
 
     def test_with_the_bus_away_the_verdict_is_kept_and_told_when_it_is_back(self) -> None:
         house = self.fallen()

@@ -21,7 +21,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
-from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
 
@@ -275,6 +275,20 @@ class TroubleRecord(Strict):
     said: str = ""
     problems: tuple[ProblemRecord, ...] = ()
 
+    def trouble(self) -> Trouble:
+        return Trouble(**{**dict(self), "problems": tuple(Problem(**dict(each)) for each in self.problems)})
+
+    @classmethod
+    def of(cls, trouble: Trouble) -> Self:
+        return cls(**{**vars(trouble), "problems": tuple(map(ProblemRecord.of, trouble.problems))})
+
+
+class NewsRecord(Strict):
+    """Something that is to be told, as it is stored."""
+
+    news: News
+    trouble: TroubleRecord
+
 
 class ToldRecord(Strict):
     """What was told of a trouble, as it is stored."""
@@ -291,26 +305,21 @@ class VerdictRecord(Strict):
 
     troubles: tuple[TroubleRecord, ...] = ()
     told: dict[str, ToldRecord] = {}
+    outbox: tuple[NewsRecord, ...] = ()
 
     def verdict(self) -> Verdict:
         return Verdict(
-            troubles=tuple(
-                Trouble(**{**dict(record), "problems": tuple(Problem(**dict(each)) for each in record.problems)})
-                for record in self.troubles
-            ),
+            troubles=tuple(record.trouble() for record in self.troubles),
             told={key: Told(**dict(record)) for key, record in self.told.items()},
+            outbox=tuple(TroubleNews(news=record.news, trouble=record.trouble.trouble()) for record in self.outbox),
         )
 
     @classmethod
     def of(cls, verdict: Verdict) -> Self:
         return cls(
-            troubles=tuple(
-                TroubleRecord(
-                    **{**vars(trouble), "problems": tuple(ProblemRecord.of(problem) for problem in trouble.problems)}
-                )
-                for trouble in verdict.troubles
-            ),
+            troubles=tuple(map(TroubleRecord.of, verdict.troubles)),
             told={key: ToldRecord(**vars(told)) for key, told in verdict.told.items()},
+            outbox=tuple(NewsRecord(news=news.news, trouble=TroubleRecord.of(news.trouble)) for news in verdict.outbox),
         )
 
 

@@ -1,10 +1,11 @@
-"""A cluster's verdict: told, and then remembered.
+"""A cluster's verdict: remembered with what is to be told of it, told, and then struck out.
 
-What is told first is told again by whoever comes after a run that was killed before it remembered; it has the same key.
-What nobody could be told stays untold, and is news until somebody was.
+Whoever comes after a run that was killed in between tells it again; it has the same key. What the bus does not take
+stays in the outbox, and is news until it has been told. So whatever was told to begin is told to end.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +14,8 @@ from evenkeel.application.errors import AccessError, AccessRefusedError, Evenkee
 from evenkeel.application.ports import RunPorts, Versions
 from evenkeel.application.recording import DetailType
 from evenkeel.application.words import command_line, problem_words, rfc3339, runbook, todo, trouble_words
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
-from evenkeel.domain.trouble import News, TroubleNews, told_of, untold
+from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.trouble import with_news
 
 _DETAIL_TYPES: Mapping[News, DetailType] = {
     News.OPENED: DetailType.TROUBLE_OPENED,
@@ -31,17 +32,20 @@ def kind_of(error: EvenkeelError) -> TroubleKind:
 
 
 def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> None:
-    """Tell what is new in the verdict, and remember it; what is remembered already is neither told nor written.
+    """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
 
     Raises StateConflictError: somebody else has judged meanwhile.
     """
-    told, now = verdict.told, ports.clock.now()
-    for news in untold(verdict):
-        if ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now)):
-            told = told_of(told, news)
-    verdict = Verdict(troubles=verdict.troubles, told=told)
+    verdict, now = with_news(verdict), ports.clock.now()
     if verdict != before:
         ports.store.save_verdict(cluster, verdict, versions)
+    kept = tuple(
+        news
+        for news in verdict.outbox
+        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now))
+    )
+    if kept != verdict.outbox:
+        ports.store.save_verdict(cluster, replace(verdict, outbox=kept), versions)
 
 
 def _event(cluster: str, news: TroubleNews, now: datetime) -> dict[str, Any]:

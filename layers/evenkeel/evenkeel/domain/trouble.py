@@ -15,14 +15,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from evenkeel.domain.model.groups import GroupKey, State
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 
 # A write that was refused is tried again after five minutes. One that is not refused again is wanted no more.
 REFUSED_COUNTS = timedelta(minutes=15)
@@ -271,57 +270,45 @@ def _excerpt(text: str) -> str:
 # What is told
 
 
-class News(StrEnum):
-    """What has become of a trouble."""
-
-    OPENED = "opened"
-    CHANGED = "changed"
-    CLOSED = "closed"
+# However long the bus is away, a verdict fits into an item.
+_LONGEST_OUTBOX = 80
 
 
-@dataclass(frozen=True, kw_only=True)
-class TroubleNews:
-    """Something that is to be told. Told twice, it has the same key."""
-
-    news: News
-    key: str
-    trouble: Trouble  # of one that is over, only what was told of it
+def with_news(verdict: Verdict) -> Verdict:
+    """With all that nobody was told of yet put into the outbox, and remembered as told."""
+    news = untold(verdict)
+    if not news:
+        return verdict
+    told = dict(verdict.told)
+    for each in news:
+        if each.news is News.CLOSED:
+            del told[each.key]
+        else:
+            told[each.key] = _told_of(each.trouble)
+    return replace(verdict, told=told, outbox=(*verdict.outbox, *news)[-_LONGEST_OUTBOX:])
 
 
 def untold(verdict: Verdict) -> tuple[TroubleNews, ...]:
-    """What nobody was told of yet: what is over first, then the worst."""
+    """What is neither told nor in the outbox: what is over first, then the worst."""
     open_now = {trouble.key: trouble for trouble in verdict.troubles}
     over = [
-        TroubleNews(
-            news=News.CLOSED,
-            key=key,
-            trouble=Trouble(kind=told.kind, since=told.since, pool=told.pool, missing=told.missing),
-        )
+        Trouble(kind=told.kind, since=told.since, pool=told.pool, missing=told.missing)
         for key, told in sorted(verdict.told.items())
         if key not in open_now or open_now[key].since != told.since
     ]
-    news = []
+    news = [TroubleNews(news=News.CLOSED, trouble=trouble) for trouble in over]
     for key, trouble in open_now.items():
         told = verdict.told.get(key)
         if told is None or told.since != trouble.since:
-            news.append(TroubleNews(news=News.OPENED, key=key, trouble=trouble))
+            news.append(TroubleNews(news=News.OPENED, trouble=trouble))
         elif _has_changed(told, trouble):
-            news.append(TroubleNews(news=News.CHANGED, key=key, trouble=trouble))
-    return (*over, *news)
+            news.append(TroubleNews(news=News.CHANGED, trouble=trouble))
+    return tuple(news)
 
 
-def told_of(told: Mapping[str, Told], news: TroubleNews) -> dict[str, Told]:
-    """What was told once this has been told as well."""
-    rest = {key: each for key, each in told.items() if key != news.key}
-    if news.news is News.CLOSED:
-        return rest
-    trouble = news.trouble
+def _told_of(trouble: Trouble) -> Told:
     matter = _fingerprint(trouble)
-    return rest | {
-        news.key: Told(
-            kind=trouble.kind, since=trouble.since, pool=trouble.pool, missing=trouble.missing, matter=matter
-        )
-    }
+    return Told(kind=trouble.kind, since=trouble.since, pool=trouble.pool, missing=trouble.missing, matter=matter)
 
 
 def _has_changed(told: Told, trouble: Trouble) -> bool:

@@ -90,16 +90,40 @@ class Told:
     matter: str = ""  # a fingerprint
 
 
+class News(StrEnum):
+    """What has become of a trouble."""
+
+    OPENED = "opened"
+    CHANGED = "changed"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TroubleNews:
+    """Something that is to be told. Told twice, it has the same key."""
+
+    news: News
+    trouble: Trouble  # of one that is over, only what was told of it
+
+    @property
+    def key(self) -> str:
+        return self.trouble.key
+
+
 # A cluster with more has one trouble: the others would not fit into an item of the table.
 _MOST_TROUBLES = 80
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """All trouble of one cluster, the worst first, and what was told of it, by :attr:`Trouble.key`."""
+    """All trouble of one cluster, the worst first, and what was told of it, by :attr:`Trouble.key`.
+
+    What is to be told stands in ``outbox`` from before it is told until after, in order.
+    """
 
     troubles: tuple[Trouble, ...] = ()
     told: Mapping[str, Told] = field(default_factory=dict)
+    outbox: tuple[TroubleNews, ...] = ()
 
     @property
     def unread(self) -> Trouble | None:
