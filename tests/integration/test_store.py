@@ -37,7 +37,7 @@ from evenkeel.domain.model.offerings import Offering, OfferingState, Word
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
-from evenkeel.domain.model.troubles import Told, Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
@@ -971,7 +971,8 @@ TOLD = {TROUBLE.key: Told(kind=TROUBLE.kind, since=NOW, pool=TROUBLE.pool, missi
 
 class TestVerdicts:
     def test_one_is_read_with_all_else_of_its_cluster_and_with_all_others(self, registered: Store) -> None:
-        verdict = Verdict(told=TOLD).with_troubles([INVALID, TROUBLE])
+        outbox = (TroubleNews(news=News.CLOSED, trouble=INVALID), TroubleNews(news=News.OPENED, trouble=TROUBLE))
+        verdict = Verdict(told=TOLD, outbox=outbox).with_troubles([INVALID, TROUBLE])
         registered.save_verdict("demo", verdict, registered.load("demo").versions)
         assert registered.load("demo").verdict == verdict
         assert registered.verdict("demo")[0] == verdict

@@ -124,6 +124,7 @@ class TestTicks:
         assert set(stage.looks()) == {"fast", "minute"}
         assert len(result.broken) == 1
         assert "record of cluster broken" in result.answer()["message"]
+        assert list(stage.queue.requests.values()) == [("broken", "its record is invalid")], "a run tells of it"
         assert result.answer()["ok"] is False
 
     def test_without_table_or_queue_the_tick_fails_so_that_it_is_tried_again(self, stage: Stage) -> None:

@@ -86,17 +86,19 @@ class Scan:
         return self._look_at(listed, at)
 
     def _look_at(self, registered: dict[str, Registration | str], at: datetime) -> ScanResult:
-        due, broken = [], []
+        due, broken = [], {}
         for cluster, record in registered.items():
             if isinstance(record, str):
-                broken.append(record)
+                broken[cluster] = record
                 _log.error("cluster cannot be scanned: %s", record, extra={"cluster": cluster})
             elif not record.control().is_paused(at) and is_due(cluster, record.scan_interval, at):
                 due.append((cluster, record.scan_interval))
         late = max(0, int((self.clock.now() - at).total_seconds()))
         chunks = chunks_of_minute(due, CHUNK)
         self.queue.request_looks([replace(chunk, delay=max(0, chunk.delay - late)) for chunk in chunks])
-        return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken))
+        for cluster in broken:  # a run tells of it; one in five minutes, for so long SQS takes these for one
+            self.queue.request(cluster, "its record is invalid", f"record-{cluster}")
+        return ScanResult(requested=tuple(cluster for cluster, _ in due), broken=tuple(broken.values()))
 
     def _seek_strays(self, listed: dict[str, Registration | str], *, complete: bool) -> None:
         """Find, now and then, what a release without shards has written: no shard lists it, or not as it is now."""
