@@ -60,3 +60,24 @@ def test_a_reader_that_has_seen_enough_is_no_error(files: Files) -> None:
 def test_a_terminal_without_unicode_gets_the_table_too(files: Files) -> None:
     end = run("-f", files.listed(*pool_of(4, 1, 1)), env={"PYTHONIOENCODING": "ascii", "PATH": ""})
     assert end.returncode == 0, end.stderr
+
+
+def test_a_full_disk_is_one_line() -> None:
+    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' --version >/dev/full"
+    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
+
+
+def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
+    # What it imports is interrupted, as by a ctrl-C at that moment.
+    program = "import sys; sys.modules['evenkeel.cli.main'] = Interrupted(); main()"
+    stage = "class Interrupted:\n  def __getattr__(self, name): raise KeyboardInterrupt\n"
+    command = [sys.executable, "-c", f"from evenkeel.cli.start import main\n{stage}{program}"]
+    end = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted\n")
+
+
+def test_it_says_which_release_it_is() -> None:
+    command = [sys.executable, "-c", "from evenkeel.cli.start import main; main()", "--version"]
+    end = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert end.stdout == b"evenkeel 0.1.0\n"

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
+from evenkeel.cli import acting
 from evenkeel.cli.answers import print_answer
+from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
@@ -427,6 +430,49 @@ class TestStatusOfAll:
         assert [found["state"] for found in clusters] == ["trouble"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
+
+
+class TestTheCommand:
+    """`evenkeel status`, with answers of the real use case."""
+
+    def status(self, house: House, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
+        monkeypatch.setattr(acting, "ask", lambda _, event: house.operate(event, plenty))
+        return CliRunner().invoke(app, ["status", "--stack", "evenkeel", *options])
+
+    def test_it_ends_with_four_where_there_is_trouble_and_with_nought_where_all_is_well(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = House()
+        assert self.status(house, monkeypatch).exit_code == 4, "nobody has looked"
+        house.looks()
+        assert self.status(house, monkeypatch).output == "1 cluster: 1 well\n"
+        assert self.status(house, monkeypatch).exit_code == 0
+        house.cluster.unreadable = DARK
+        assert self.status(house, monkeypatch, "--cluster", "demo").exit_code == 4
+        assert self.status(house, monkeypatch, "--live").exit_code == 4
+        house.cluster.unreadable = None
+        assert self.status(house, monkeypatch, "--live", "-o", "json").exit_code == 0
+
+    def test_it_watches_until_it_is_interrupted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        house, slept = House(), list[float]()
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            house.looks()
+            if len(slept) > 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(acting, "sleep", sleep)
+        result = self.status(house, monkeypatch, "--watch")
+        assert result.output.splitlines() == ["1 cluster: 1 not looked at yet", *["1 cluster: 1 well"] * 2]
+        assert result.exit_code == 0
+
+    def test_of_one_cluster_it_shows_the_clouds_own_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        house = House()
+        stuck(house, (4, 2, 2), (2, 2, 2))
+        fail(house, "abc", words="InsufficientInstanceCapacity: no m5.large here")
+        output = self.status(house, monkeypatch, "--cluster", "demo").output
+        assert "a: the cloud says: InsufficientInstanceCapacity: no m5.large here" in output
 
 
 class TestOneCluster:

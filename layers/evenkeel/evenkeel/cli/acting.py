@@ -5,6 +5,7 @@ The fields of an action are the options of its command. Only where a file is rea
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from inspect import Parameter, Signature
 from time import sleep
@@ -81,6 +82,12 @@ def _record_command(
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {file}")
 
 
+def _print_status(stack: str, cluster: str, live: bool, output: Output) -> dict[str, Any]:
+    answer = ask_or_fail("status", stack, cluster, {"live": live or None})
+    _print(answer, answer, output)
+    return answer
+
+
 def _status_command(
     stack: _StackName,
     cluster: _ClusterIdOrAll = "*",
@@ -90,14 +97,12 @@ def _status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
     output: _OutputForm = Output.TABLE,
 ) -> None:
-    while True:
-        answer = ask_or_fail("status", stack, cluster, {"live": live or None})
-        if watch and output is Output.TABLE:
+    answer = _print_status(stack, cluster, live, output)
+    with suppress(KeyboardInterrupt):  # which is how one stops watching
+        while watch:
+            sleep(_WATCH_SECONDS)
             Console().clear()  # of a terminal; a pipe gets one after the other
-        _print(answer, answer, output)
-        if not watch:
-            break
-        sleep(_WATCH_SECONDS)
+            answer = _print_status(stack, cluster, live, output)
     answers = answer.get("clusters", [answer])
     if not all(each.get("ok") for each in answers):
         raise typer.Exit(CANNOT_READ)

@@ -8,7 +8,7 @@ import os
 import sys
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -18,8 +18,6 @@ from evenkeel.cli.planning import plan_command
 from evenkeel.cli.reporting import report_command
 from evenkeel.cli.simulating import simulate_command
 from evenkeel.cli.terminal import say
-
-_INTERRUPTED = 130  # as shells have it
 
 app = typer.Typer(
     name="evenkeel",
@@ -64,16 +62,10 @@ def main() -> None:
     except BrokenPipeError:
         _discard_output()
         sys.exit(0)  # the reader of a pipe has seen enough
-    except KeyboardInterrupt:
-        _end("interrupted", _INTERRUPTED)
     except OSError as error:
-        _end(f"output cannot be written: {error.strerror or error}", CANNOT_READ)
-
-
-def _end(why: str, code: int) -> NoReturn:
-    _discard_output()
-    say(f"evenkeel: {why}", err=True)
-    sys.exit(code)
+        _discard_output()
+        say(f"evenkeel: output cannot be written: {error.strerror or error}", err=True)
+        sys.exit(CANNOT_READ)
 
 
 def _discard_output() -> None:

@@ -1,0 +1,15 @@
+"""Where `evenkeel` begins: whoever interrupts it while it is still being imported gets one line, too."""
+
+import sys
+
+_INTERRUPTED = 130  # as shells have it
+
+
+def main() -> None:
+    try:
+        from evenkeel.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("evenkeel: interrupted\n")
+        sys.exit(_INTERRUPTED)
