@@ -419,10 +419,10 @@ class TestErrors:
             shell.endpoint = endpoint
             assert shell.fault("status", code=1).startswith("WidgetFunction of stack evenkeel failed: out of memory")
 
-    def test_the_cluster_that_does_not_answer_is_exit_one(self, laptop: Laptop) -> None:
+    def test_the_cluster_that_does_not_answer_is_exit_one_and_trouble_in_its_status(self, laptop: Laptop) -> None:
         laptop.api.faults.add(status=403, times=100)
         assert laptop.fault("plan", "--cluster", "blue", code=1)
-        assert "not read: " in laptop.ask("status")
+        assert "in trouble: access refused" in laptop.ask("status", code=4)
 
     def test_plan_from_a_stack_and_from_files_do_not_mix(self, shell: Shell) -> None:
         assert shell.fault("plan", "-f", "-", "--cluster", "blue").startswith("--stack plans for a registered cluster")

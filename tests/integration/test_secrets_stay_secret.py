@@ -117,7 +117,8 @@ def told_of(clusters: RecordedClusters, given: ClusterRecord) -> str:
                 operate({"action": action, "cluster": "demo", **({"pool": "p"} if action == "explain" else {})}, plenty)
             except EvenkeelError as error:
                 said += chain(error)
-        answers = [operate({"action": action}, plenty) for action in ("status", "validate")]
+        answers = [operate(event, plenty) for event in ({"action": "status", "live": True}, {"action": "validate"})]
+        answers.append(operate({"action": "status"}, plenty))
         page = page_for(answers[0], Theme.LIGHT, datetime.now(UTC))
     assert answers[0]["ok"] is True
     return "\n".join([*said, json.dumps(answers, ensure_ascii=False), page, *overheard.lines])
