@@ -30,7 +30,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"evenkeel {version('evenkeel')}")
+        say(f"evenkeel {version('evenkeel')}")
         raise typer.Exit
 
 
