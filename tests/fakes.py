@@ -9,6 +9,7 @@ from evenkeel.adapters.aws.records import CONTROL, EVENT_LOOK, META, OFFERING, S
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
+    AtRest,
     DuePage,
     Found,
     Lease,
@@ -21,7 +22,7 @@ from evenkeel.application.ports import (
 )
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
-from evenkeel.domain.looks import Chunk, Silence, Timer
+from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
@@ -212,6 +213,20 @@ class InMemoryStore:
         self._write(SILENCE)
         self._put(cluster, self._records.silence(cluster, silence, versions, self._now()), versions)
 
+    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+        self._asked("at rest")
+        records = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
+        found = {cluster: self._records.at_rest(cluster, item) for cluster, item in records.items()}
+        return {cluster: rest for cluster, rest in found.items() if rest is not None}
+
+    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+        self._write("settled")
+        item = self._items[cluster][META]
+        if item.version != versions.get(META):
+            raise StateConflictError("the record has been written since it was read")
+        text = "" if settled is None else self._records.settled(settled)
+        self._items[cluster][META] = replace(item, settled=text)
+
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
 
@@ -331,6 +346,15 @@ class FakeCluster:
         self._seen = dict(self._versions)
         return Observation(groups=tuple(self.groups.values()))
 
+    def seen(self) -> Mapping[str, str]:
+        return {"fake": repr(list(self.groups.values()))}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        self.journal.note("glance")
+        if self.unreadable is not None:
+            raise self.unreadable
+        return seen == self.seen()
+
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
@@ -407,6 +431,7 @@ class FakeQueue:
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     found: dict[str, Found | None] = field(default_factory=dict)  # what a request says that a look has found
+    settled: dict[str, Settled | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     scans: list[tuple[str, str, datetime]] = field(default_factory=list)
@@ -416,11 +441,19 @@ class FakeQueue:
     def clusters(self) -> list[str]:
         return [cluster for cluster, _ in self.requests.values()]
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         if self.broken is not None:
             raise self.broken
         self.requests.setdefault(deduplication, (cluster, reason))
         self.found.setdefault(deduplication, found)
+        self.settled.setdefault(deduplication, settled)
 
     def request_looks(self, chunks: Sequence[Chunk]) -> None:
         if self.broken is not None:

@@ -18,7 +18,9 @@ metrics = Metrics()
 def rebalance(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
         request = read_message(Request, body)
-        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found)
+        settled = request.settled and request.settled.settled()
+        remaining = remaining_of(context)
+        outcome = container().rebalance(request.cluster, request.reason, remaining, request.found, settled)
         logger.info(outcome.message)
         for name, value in outcome.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)

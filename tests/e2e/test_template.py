@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     },
     "LookRole": {
         ("dynamodb:Query", "Table"),
+        ("dynamodb:BatchGetItem", "Table"),
         *((action, "LooksQueue") for action in TAKE),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "LooksQueue"),

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.looks import Silence, Timer
+from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -240,6 +240,23 @@ class SilenceRecord(Strict):
 
     def silence(self) -> Silence:
         return Silence(**dict(self))
+
+
+class SettledRecord(Strict):
+    """What was seen of a cluster when nothing was to be done, as it is stored, and as looks send it to runs."""
+
+    at: Moment
+    seen: dict[str, str]
+    zones: tuple[str, ...] = ()
+    headroom: Count = 0
+    imbalance: Count = 0
+
+    def settled(self) -> Settled:
+        return Settled(**{**dict(self), "zones": frozenset(self.zones)})
+
+    @classmethod
+    def of(cls, settled: Settled) -> Self:
+        return cls(**{**vars(settled), "zones": tuple(sorted(settled.zones))})
 
 
 class StateFile(Strict):

@@ -1,7 +1,7 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList
+from evenkeel.adapters.kubernetes.lists import ReceivedList, fingerprint_of
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
     NodeSources,
@@ -79,6 +79,8 @@ class KubernetesCluster:
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
+        # Where the groups of the last look stand, and their lists; None: one of these cannot be told from another.
+        self._seen: dict[str, str] | None = None
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -89,6 +91,7 @@ class KubernetesCluster:
         """
         self._members, self._machines, self._newer = {}, {}, {}
         self._look = None if self._consistent else Allowance(self._most_bytes)
+        self._seen = {}
         skipped: list[Skipped] = []
         served = False
         status = self._autoscaler_status()
@@ -100,6 +103,7 @@ class KubernetesCluster:
             served = True
             members, others = self._read_groups(flavour, lists)
             skipped += others
+            self._note(flavour, lists, {member.group.kind for member in members})
             members = with_autoscaler_status(members, flavour, status)
             members = self._count_machines(flavour, members, frozenset(closely))
             asked = [] if buyer is None else [member for member in members if _is_asked(member, closely, buyer)]
@@ -111,6 +115,36 @@ class KubernetesCluster:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
         return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
+
+    def _note(self, flavour: Flavour, lists: Lists, kinds: Collection[str]) -> None:
+        """What lists of these kinds are to be compared with later. Only looks do that."""
+        if self._consistent:
+            return
+        for kind in flavour.scalables:
+            if kind.kind in kinds:
+                fingerprint = fingerprint_of(lists[kind.kind], "")
+                if fingerprint is None or self._seen is None:
+                    self._seen = None
+                    return
+                self._seen[f"{flavour.name}/{kind.kind}/{self._version(kind)}"] = fingerprint.hex()
+
+    def seen(self) -> Mapping[str, str]:
+        """By flavour, kind and version."""
+        return self._seen or {}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        """One LIST of each kind. What is not found, or of another release, is not as it was."""
+        self._look = Allowance(self._most_bytes)
+        for place, fingerprint in seen.items():
+            name, _, rest = place.partition("/")
+            scalable, _, version = rest.partition("/")
+            flavour = FLAVOURS.get(name)
+            kind = next((kind for kind in flavour.scalables if kind.kind == scalable), None) if flavour else None
+            received = None if kind is None else self._lists_of(kind, version)
+            found = None if received is None else fingerprint_of(received, "")
+            if found is None or found.hex() != fingerprint:
+                return False
+        return bool(seen)
 
     def _autoscaler_status(self) -> str:
         """What Cluster Autoscaler says of its groups; empty where the record names no place, or it cannot be read."""
@@ -151,12 +185,17 @@ class KubernetesCluster:
                 be read as "nobody else owns these bounds".
         """
         version = self._version(kind)
+        lists = self._lists_of(kind, version) if version else None
+        if lists is None:
+            self._check_absence(kind)
+        return lists
+
+    def _lists_of(self, kind: Kind, version: str) -> list[ReceivedList] | None:
+        """One list for each namespace of the record; None where one is not found."""
         lists: list[ReceivedList] = []
         for namespace in self._policy.namespaces or (None,):
-            path = _path(kind, version, namespace) if version else None
-            received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+            received = self._api.list_all(_path(kind, version, namespace), self._remaining, look=self._look)
             if received is None:
-                self._check_absence(kind)
                 return None
             lists.append(received)
         return lists

@@ -18,7 +18,7 @@ from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
-from evenkeel.domain.looks import Chunk, Silence, Timer
+from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
@@ -114,6 +114,9 @@ class _Table:
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         """A world always answers."""
 
+    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+        """Nobody looks without a run."""
+
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
@@ -154,6 +157,12 @@ class _Cluster:
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
+
+    def seen(self) -> Mapping[str, str]:
+        return {}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        return False
 
     def object_of(self, key: GroupKey) -> str:
         return str(key)
@@ -262,7 +271,14 @@ class Evenkeel:
     ) -> _Cluster:
         return _Cluster(self._world, self._groups)
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         """A run asks for runs with a delay only."""
 
     def request_looks(self, chunks: Sequence[Chunk]) -> None:
