@@ -219,13 +219,12 @@ class InMemoryStore:
         found = {cluster: self._records.at_rest(cluster, item) for cluster, item in records.items()}
         return {cluster: rest for cluster, rest in found.items() if rest is not None}
 
-    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
         self._write("settled")
         item = self._items[cluster][META]
         if item.version != versions.get(META):
             raise StateConflictError("the record has been written since it was read")
-        text = "" if settled is None else self._records.settled(settled)
-        self._items[cluster][META] = replace(item, settled=text)
+        self._items[cluster][META] = replace(item, settled=self._records.settled(settled))
 
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW

@@ -485,8 +485,9 @@ class TestSettled:
         assert registered.load("demo").settled == SETTLED
         found = registered.at_rest(["demo", "gone", "demo"])
         assert found == {"demo": AtRest(record=registered.load("demo").record, settled=SETTLED)}
-        registered.save_settled("demo", None, registered.load("demo").versions)
-        assert (registered.at_rest(["demo"]), registered.load("demo").settled) == ({}, None)
+        ended = Settled(at=NOW + MINUTE, seen={})
+        registered.save_settled("demo", ended, registered.load("demo").versions)
+        assert (registered.at_rest(["demo"]), registered.load("demo").settled) == ({}, ended)
 
     def test_of_any_number_of_clusters(self, registered: Store) -> None:
         names = [f"c{number}" for number in range(120)]

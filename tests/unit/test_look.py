@@ -181,6 +181,16 @@ class TestSettledClusters:
         settled.carry_out()
         assert not self.is_settled(settled)
 
+    def test_what_a_run_has_ended_is_settled_again_within_minutes(self, settled: House) -> None:
+        settled.scale("a", 3)
+        minutes = 0
+        while minutes < 2 or not self.is_settled(settled):
+            settled.looks()
+            settled.carry_out()
+            settled.cluster.change(key("a"), running=3)
+            minutes += 1
+        assert minutes < 8
+
     def test_a_run_that_breaks_off_has_ended_it_before(self, settled: House) -> None:
         settled.cluster.change(key("a"), requested=9)
 

@@ -216,9 +216,13 @@ class Look:
         return None if settled is None else _News("nothing to be done", settled=settled)
 
     def _to_be_remembered(self, remembered: Remembered, looked: Looked) -> Settled | None:
-        """What a run is to remember, so that glances are enough; asked for at whole looks, which are spread in time."""
+        """What a run is to remember, so that glances are enough.
+
+        What a run has ended, at once; else at the cluster's turn, so that not all clusters ask in the same minute.
+        """
         record, before = remembered.record, remembered.settled
-        if not is_whole(record.id, record.scan_interval, self.clock.now()):
+        has_ended = before is not None and not before.seen
+        if not has_ended and not is_whole(record.id, record.scan_interval, self.clock.now()):
             return None
         settled = looked.settled(remembered)
         return settled if settled and (before is None or before.is_followed_by(settled)) else None

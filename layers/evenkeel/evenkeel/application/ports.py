@@ -144,10 +144,10 @@ class RunStore(Protocol):
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         """Raises StateConflictError."""
 
-    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
         """Of the record as it was read; with whatever else is written of the record it is forgotten.
 
-        None forgets it. Raises StateConflictError.
+        Raises StateConflictError.
         """
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:

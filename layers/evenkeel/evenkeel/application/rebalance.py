@@ -176,10 +176,10 @@ class _Rounds:
 
     def _forget_settled(self, remembered: Remembered) -> None:
         """Before anything is done: should this run break off, looks are at all of the cluster again."""
-        if remembered.settled is not None:
-            self._save_settled(remembered, None)
+        if remembered.settled is not None and remembered.settled.seen:
+            self._save_settled(remembered, Settled(at=self.ports.clock.now(), seen={}))
 
-    def _save_settled(self, remembered: Remembered, settled: Settled | None) -> None:
+    def _save_settled(self, remembered: Remembered, settled: Settled) -> None:
         try:
             self.ports.store.save_settled(self.summary.cluster, settled, remembered.versions)
         except StateConflictError as error:  # the record has been written, and what stood beside it is gone

@@ -137,14 +137,14 @@ class Settled:
     """What a look saw when nothing was to be done, nor anything that will have to be by itself."""
 
     at: datetime
-    seen: Mapping[str, str]  # where node groups stand -> fingerprint of their list
+    seen: Mapping[str, str]  # where node groups stand -> fingerprint of their list; empty: something has begun since
     zones: frozenset[str] = frozenset()
     headroom: int = 0
     imbalance: int = 0
 
     def is_followed_by(self, other: Self) -> bool:
         """Whether what another look saw is worth being remembered in the place of this."""
-        return other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER
+        return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
 
 
 def is_whole(cluster: str, interval: int, now: datetime) -> bool:

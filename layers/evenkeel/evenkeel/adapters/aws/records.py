@@ -172,7 +172,7 @@ class Records:
         """Of a cluster's record. None: it is not known to be settled, or its record cannot be read."""
         settled = _settled(item.settled)
         registration = None if settled is None else self.registration(cluster, item.text)
-        if settled is None or registration is None or isinstance(registration, str):
+        if settled is None or not settled.seen or registration is None or isinstance(registration, str):
             return None
         return AtRest(record=registration.record, settled=settled)
 

@@ -125,18 +125,18 @@ class DynamoStore:
                     found[cluster] = rest
         return found
 
-    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
         """An attribute of its own, on the record as it was read. The record's version stays."""
-        values = {":version": {"N": str(versions.get(META, 0))}}
-        if settled is not None:
-            values[":settled"] = {"S": self._records.settled(settled)}
         self._ask(
             lambda: self._client.update_item(
                 TableName=self._table,
                 Key={"pk": {"S": _pk(cluster)}, "sk": {"S": META}},
-                UpdateExpression="REMOVE settled" if settled is None else "SET settled = :settled",
+                UpdateExpression="SET settled = :settled",
                 ConditionExpression="version = :version",
-                ExpressionAttributeValues=values,
+                ExpressionAttributeValues={
+                    ":settled": {"S": self._records.settled(settled)},
+                    ":version": {"N": str(versions.get(META, 0))},
+                },
             )
         )
 

@@ -114,7 +114,7 @@ class _Table:
     def save_silence(self, cluster: str, silence: Silence, versions: Versions | None) -> None:
         """A world always answers."""
 
-    def save_settled(self, cluster: str, settled: Settled | None, versions: Versions) -> None:
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
         """Nobody looks without a run."""
 
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
