@@ -11,10 +11,12 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+from evenkeel.adapters.aws.metrics import HEARTBEAT
 from sandbox.template import Template
 
 GROUPS = (3, 30, 300)
@@ -29,7 +31,7 @@ SQS, FIFO = 0.40 / _MILLION, 0.50 / _MILLION
 READ, WRITE = 0.125 / _MILLION, 0.625 / _MILLION  # units of DynamoDB on demand
 SCHEDULED, EVENT = 1.00 / _MILLION, 1.00 / _MILLION
 LOGS = 0.50 / _GB
-METRIC, ALARM = 0.30, 0.10
+METRIC, ALARM, DASHBOARD = 0.30, 0.10, 3.00  # a metric's month has 730 hours; only those count in which it is sent
 SECRET, SECRET_READ = 0.40, 0.05 / 10_000
 EGRESS = 0.09 / _GB  # to the internet
 NAT, NAT_HOUR = 0.045 / _GB, 0.045
@@ -42,8 +44,11 @@ PATCH_WAITS = 0.5  # seconds that a run with patches waits
 PLATFORM_LOG = 1_000  # bytes of Lambda's own three lines about an invocation
 RUNS = 300  # a month with patches, of each cluster: ten a day
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
-POLLS = 648_000  # a month of an idle queue: five pollers that wait twenty seconds each
-METRICS = 16
+POLLS = 129_600  # a month of one poller of an idle queue, which waits twenty seconds
+# Lambda polls a standard queue with two when there is little to do, but not where MaximumConcurrency is set. Of FIFO
+# queues its pages do not say so.
+POLLERS, QUIET_POLLERS = 5, 2
+TROUBLED = 0.05  # of all hours: those in which a metric is sent that only trouble sends
 PACKET, SEGMENT = (
     52,
     1_448,
@@ -123,8 +128,7 @@ class Stack:
         """A cluster's part of what the stack costs as such."""
         scan = self.figures["scan", self.clusters]
         ticks = scan["cpu"] * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + scan["half_read_units"] / 2 * READ + SCHEDULED
-        idle = POLLS * (2 * SQS + FIFO)
-        return (LOOKS * ticks + idle + METRICS * METRIC + alarms() * ALARM) / self.clusters
+        return (LOOKS * ticks + sum(own().values())) / self.clusters
 
     def wire(self, way: str) -> float:
         """Bytes of one look, with those of packets and their acknowledgements; ``out`` or ``in``."""
@@ -160,11 +164,50 @@ def hanging(figures: Mapping[str, Any]) -> float:
     return float(looks * (look + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
 
 
-def alarms() -> int:
-    """Metrics of the template's alarms."""
-    found = 0
-    for alarm in Template().of_type("AWS::CloudWatch::Alarm").values():
-        found += sum("MetricStat" in metric for metric in alarm.get("Metrics", [])) or 1
+@cache
+def own() -> Mapping[str, float]:
+    """What a stack costs in a month but for clusters and ticks, by what it is for: as the template says."""
+    read = [metric for metrics in alarms().values() for metric in metrics]
+    troubled = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"} - {HEARTBEAT}
+    share = f"in {TROUBLED:.0%} of all hours"
+    return {
+        f"the metric `{HEARTBEAT}`": METRIC,
+        f"{' and '.join(f'`{name}`' for name in sorted(troubled))}, {share}": len(troubled) * METRIC * TROUBLED,
+        f"{len(alarms())} alarms with {len(read)} metrics": len(read) * ALARM,
+        **{
+            f"idle polls of `{queue}`, by {count}": count * POLLS * price for queue, (count, price) in pollers().items()
+        },
+    }
+
+
+def alarms() -> dict[str, list[Mapping[str, Any]]]:
+    """What the template's alarms read, by their logical ids."""
+    return {
+        name: [each["MetricStat"]["Metric"] for each in alarm.get("Metrics", []) if "MetricStat" in each] or [alarm]
+        for name, alarm in Template().of_type("AWS::CloudWatch::Alarm").items()
+    }
+
+
+def pollers() -> dict[str, tuple[int, float]]:
+    """How many pollers each queue of the template has when it is idle, and what one of their requests costs."""
+    found, queues = {}, Template().of_type("AWS::SQS::Queue")
+    for function in Template().functions().values():
+        for event in (each["Properties"] for each in function.events.values() if each["Type"] == "SQS"):
+            name = event["Queue"]["Fn::GetAtt"][0]
+            is_fifo = queues[name].get("FifoQueue", False)
+            found[name] = (POLLERS if is_fifo or "ScalingConfig" in event else QUIET_POLLERS, FIFO if is_fifo else SQS)
+    return found
+
+
+def shown() -> set[str]:
+    """Metrics of ours that the template's dashboard draws."""
+    body = Template().of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
+    found = set()
+    for widget in json.loads(Template().resolve(body, lambda name, _: name))["widgets"]:
+        namespace = ""
+        for metric in widget["properties"].get("metrics", []):
+            namespace = namespace if metric[0].startswith(".") else metric[0]
+            found |= {metric[1]} if namespace == "Evenkeel" else set()
     return found
 
 
@@ -191,7 +234,21 @@ def tables(figures: Mapping[Any, Any]) -> str:
         lines += ["|--|" + "--|" * len(CLUSTERS)]
         lines += [f"| {title} | {' | '.join(f'{row(stack):.4f}' for stack in stacks)} |" for title, row in _ROWS]
         lines += [""]
+    lines += [*_own_table(figures), ""]
     return "\n".join([*lines, f"A cluster that hangs: ${hanging(figures):.2f} a month."])
+
+
+def _own_table(figures: Mapping[Any, Any]) -> list[str]:
+    ticks = Stack(figures, GROUPS[0], 100).fixed() * 100 - sum(own().values())
+    rows = {**own(), "scan and its schedule, with 100 clusters": ticks}
+    rows["**sum**"] = sum(rows.values())
+    page = f"*`WithDashboard=true`, beside it: the page and all {len(shown())} metrics, at most*"
+    rows[page] = DASHBOARD + (len(shown()) - 1) * METRIC
+    return [
+        "| the stack's own, $ per month | |",
+        "|--|--|",
+        *(f"| {title} | {price:.3f} |" for title, price in rows.items()),
+    ]
 
 
 class Figures(dict[Any, Any]):

@@ -1,7 +1,7 @@
 """Metrics as log lines (embedded metric format), and which of them are worth their price.
 
-CloudWatch bills a metric of ours by the hour, for hours in which it is sent (Amazon CloudWatch pricing). So a zero is not
-sent, and neither is what nobody reads. Where a line is written anyway it says the other numbers too, as plain fields.
+CloudWatch bills a metric of ours by the hour, for hours in which it is sent (Amazon CloudWatch pricing). So a zero is
+not sent, and neither is what nobody reads. A line that is written anyway says the other numbers too, as plain fields.
 """
 
 from collections.abc import Callable
