@@ -24,6 +24,7 @@ from botocore.session import Session
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.messages import EventBridgeBus, QueueUrls, SqsQueue
+from evenkeel.adapters.aws.metrics import StackMetrics
 from evenkeel.adapters.aws.secrets import Secrets
 from evenkeel.adapters.aws.session import open_session
 from evenkeel.adapters.aws.store import DynamoStore
@@ -77,6 +78,11 @@ def make_logger() -> Logger:
     logging.getLogger("evenkeel")  # registers it, so that it can be given the handler
     copy_config_to_registered_loggers(logger, include={"evenkeel"})
     return logger
+
+
+def make_metrics() -> StackMetrics:
+    """The stack's metrics; what is sent of them is settled when an invocation ends."""
+    return StackMetrics(everything=lambda: Settings.from_env(os.environ).all_metrics)
 
 
 class _WhenUsed:
