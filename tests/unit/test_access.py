@@ -476,6 +476,25 @@ class TestRecordedClusters:
         for _ in range(3):
             assert [api is before for api, before in zip(one_round(), first, strict=True)] == [True] * 32 + [False] * 32
 
+    def test_what_a_server_serves_is_known_to_whoever_reaches_the_same_server_by_the_same_authority(self) -> None:
+        other = b64(trustme.CA().cert_pem.bytes())
+        configs = {
+            "evenkeel/demo": kubeconfig(),
+            "evenkeel/again": kubeconfig(user={"token": "another"}),
+            "evenkeel/server": kubeconfig({"server": "https://api.other:6443"}),
+            "evenkeel/authority": kubeconfig({"certificate-authority-data": other}),
+        }
+        clusters = self.clusters(lambda name, fresh: json.dumps(configs[name]))
+
+        def served(secret: str) -> Any:
+            access = {"kind": "kubeconfig", "secret": secret}
+            return clusters.open(record(secret.partition("/")[2], access=access), plenty)._api._served  # type: ignore[attr-defined]
+
+        first = served("evenkeel/demo")
+        assert served("evenkeel/again") is first
+        assert served("evenkeel/server") is not first
+        assert served("evenkeel/authority") is not first
+
     def test_fifty_threads_open_fifty_clusters(self) -> None:
         config = json.dumps(kubeconfig())
         clusters = self.clusters(lambda name, fresh: config)

@@ -300,7 +300,10 @@ class KubernetesApi:
         else:
             self.reached = True
             return response.status, dict(response.getheaders() or {}), text
-        raise failed  # out here, where nothing hangs on it that could quote a header
+        try:
+            raise failed  # out here, where nothing hangs on it that could quote a header
+        finally:
+            del failed  # it leads to here, and with it to all pages that came before
 
     def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
