@@ -48,7 +48,7 @@ PACKET, SEGMENT = (
     52,
     1_448,
 )  # bytes of IP and TCP around a packet, and in a full one; every other packet is acknowledged
-_CHUNK, _CONNECTIONS, _KEPT_BYTES = 50, 256, 160 * 2**20  # as in the product
+_CHUNK, _CONNECTIONS, _KEPT_BYTES = 50, 600, 160 * 2**20  # as in the product
 
 
 @dataclass(frozen=True)
