@@ -58,7 +58,7 @@ PACKET, SEGMENT = (
     52,
     1_448,
 )  # bytes of IP and TCP around a packet, and in a full one; every other packet is acknowledged
-_CHUNK, _CONNECTIONS = 50, 256  # as in the product
+_CHUNK, _CONNECTIONS = 50, 600  # as in the product
 
 _MINUTES = [datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minute) for minute in range(60)]
 # Of all looks, those at all of a cluster: it is its turn, or something goes on in it.

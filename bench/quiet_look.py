@@ -7,7 +7,7 @@ hits all of them.
     python -m bench.quiet_look [--groups 30] [--chunk 50] [--layers name=<folder made by make build-host> ...]
 
 ``kept``: the same clusters again and again, as in a stack of a few hundred: connections are kept.
-``met anew``: each cluster for the first time, as in a stack of thousands, whose instances keep the last 256.
+``met anew``: each cluster for the first time, as in a stack of thousands, whose instances keep 600.
 ``glance``: what a look at a settled cluster is, but for one in fifteen; ``whole``: that one, and every look at one that
 is not settled. The clusters are such that none has its turn to be looked at as a whole while this is measured.
 """

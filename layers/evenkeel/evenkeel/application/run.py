@@ -48,21 +48,13 @@ class Run:
     refused: dict[GroupKey, str]
     lease: Lease | None = None
     run_state: RunState = field(init=False)
-    writer: Writer = field(init=False)
+    outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
         state = self.remembered.state
         self.run_state = RunState(
             store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
-        )
-        self.writer = Writer(
-            api=self.api,
-            run_state=self.run_state,
-            summary=self.summary,
-            clock=self.ports.clock,
-            together=self.ports.together,
-            is_late=self._is_late,
         )
         self.recorder = Recorder(ports=self.ports, summary=self.summary, api=self.api, why=self.why)
 
@@ -154,9 +146,19 @@ class Run:
 
     def _write(self, pools: Sequence[PoolPlan]) -> bool:
         """Write the pools, and remember which groups refuse to be written, and which do so no more. True: a conflict"""
-        outcomes = self.writer.outcomes
+        outcomes = self.outcomes
+        # Not kept: it leads back to here, and what was read would stay until garbage is looked for.
+        writer = Writer(
+            api=self.api,
+            run_state=self.run_state,
+            summary=self.summary,
+            clock=self.ports.clock,
+            together=self.ports.together,
+            is_late=self._is_late,
+            outcomes=outcomes,
+        )
         try:
-            self.writer.write(pools)
+            writer.write(pools)
         finally:
             # Also when the table has gone away meanwhile: whoever plans anew, plans around them.
             self.refused |= {key: came.detail for key, came in outcomes.items() if came.result is Result.REJECTED}
@@ -189,14 +191,12 @@ class Run:
         if self._is_dry(pool):
             return {group.group.key: Outcome(Result.PLANNED) for group in pool.changes}
         refused = {key: Outcome(Result.REJECTED, detail) for key, detail in self.refused.items()}
-        outcomes = {**refused, **self.writer.outcomes}
+        outcomes = {**refused, **self.outcomes}
         return {group.group.key: outcomes[group.group.key] for group in pool.groups if group.group.key in outcomes}
 
     def _digest(self, pool: PoolPlan, state: PoolState) -> tuple[str, bool]:
         """The fingerprint of what is told of the pool by now, and whether there is anything new in it."""
-        tried = {
-            key: self.writer.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.writer.outcomes
-        }
+        tried = {key: self.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.outcomes}
         refused = {key: outcome.detail for key, outcome in tried.items() if outcome.result is Result.REJECTED}
         if refused:
             # Told once for each reason, however often it is tried. What becomes of the others is the next plan's news.

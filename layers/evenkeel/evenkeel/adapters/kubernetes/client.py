@@ -8,6 +8,7 @@ carry the token away, and a retried patch could be sent twice.
 import logging
 import re
 from collections.abc import Mapping
+from sys import intern
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -62,14 +63,24 @@ class Credential(Protocol):
 class KubernetesApi:
     """One API server. Keeps its connections; holds no state of a look."""
 
-    def __init__(self, name: str, client: ApiClient, credential: Credential | None, clock: Clock) -> None:
-        """``credential`` None: the client's own configuration has it, as a local kubeconfig does."""
+    def __init__(
+        self,
+        name: str,
+        client: ApiClient,
+        credential: Credential | None,
+        clock: Clock,
+        served: dict[str, list[str]] | None = None,
+    ) -> None:
+        """``credential`` None: the client's own configuration has it, as a local kubeconfig does.
+
+        ``served``: versions by API group, as this server has said before; what it says is added.
+        """
         self.name = name
         self._client = client
         self.credential = self._credential = credential
         self._sleep = clock.sleep
         self.now = clock.now
-        self._served: dict[str, list[str]] = {}
+        self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
 
@@ -123,7 +134,7 @@ class KubernetesApi:
             query.pop("resourceVersion", None)  # that of the first page stands in the continuation
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
-        """The versions of an API group that are served; none where the group is not. Asked once per connection."""
+        """The versions of an API group that are served; none where the group is not. Asked until it is known."""
         served = self._served.get(group)
         if not served:  # asked twice where two threads come at once; what one of them forgets is no harm to the other
             served = self._served[group] = self._versions(group, remaining)
@@ -139,7 +150,7 @@ class KubernetesApi:
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
-        return [str(entry.get("version")) for entry in versions]
+        return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers say the same
 
     def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """One merge patch; the object as it is after it.
@@ -289,7 +300,10 @@ class KubernetesApi:
         else:
             self.reached = True
             return response.status, dict(response.getheaders() or {}), text
-        raise failed  # out here, where nothing hangs on it that could quote a header
+        try:
+            raise failed  # out here, where nothing hangs on it that could quote a header
+        finally:
+            del failed  # it leads to here, and with it to all pages that came before
 
     def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
