@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from evenkeel import bootstrap
 from evenkeel.adapters.kubernetes.client import PAGE
-from evenkeel.adapters.kubernetes.lists import ReceivedList, fingerprint_of
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from evenkeel.adapters.stored import SettledRecord
 from evenkeel.application.looking import zones_of
 from evenkeel.application.observing import observe_cluster
@@ -101,14 +101,14 @@ def _path_of(place: str, paths: Sequence[str]) -> str:
     return next(path for path in paths if path.endswith(f"/{version}/{kind.lower()}s"))
 
 
-def settled(recorded: Object, cluster: str) -> str:
-    """What a run would have remembered of what looks see of this cluster."""
+def settled(recorded: Object) -> str:
+    """What a run would have remembered of what looks see."""
     query = {"limit": str(PAGE), "resourceVersion": "0"}
     lists = {
-        place: ReceivedList(f"GET {path} of {cluster}", (body_of(recorded["answers"][path], query, 1),), whole=False)
+        place: ReceivedList(path, (body_of(recorded["answers"][path], query, 1),), whole=False)
         for place, path in recorded["places"].items()
     }
-    seen = {place: (fingerprint_of([received], "") or b"").hex() for place, received in lists.items()}
+    seen = {place: versions_of([received]) or "" for place, received in lists.items()}
     return SettledRecord(at=datetime.now(UTC), seen=seen, zones=recorded["zones"]).model_dump_json()
 
 
@@ -128,6 +128,15 @@ def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:
     return json.dumps(page, separators=(",", ":"), sort_keys=True).encode() + b"\n"
 
 
+def _metadata_of(body: bytes) -> bytes:
+    """As it is sent to who asks for metadata alone (tests/contract/test_api_semantics.py)."""
+    found = json.loads(body)
+    one = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    items = [{**one, "metadata": item["metadata"]} for item in found["items"]]
+    own = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": found["metadata"]}
+    return json.dumps({**own, "items": items}, separators=(",", ":")).encode() + b"\n"
+
+
 class Kubernetes:
     """The API servers of all clusters, each below a path of its own. Hanging ones take a request and say nothing."""
 
@@ -143,11 +152,13 @@ class Kubernetes:
         self._patched: dict[str, list[float]] = defaultdict(list)  # on the clock that all processes share
 
     @cache  # noqa: B019 (as long as the process)
-    def _packed(self, path: str, query: str, version: int) -> Answer:
+    def _packed(self, path: str, query: str, version: int, *, metadata_only: bool) -> Answer:
         answer = self._answers.get(path)
         if answer is None:
             return 404, b"", ""
         body = body_of(answer, {key: values[-1] for key, values in parse_qs(query).items()}, version)
+        if metadata_only:
+            body = _metadata_of(body)
         return (200, gzip.compress(body, _LEVEL), "gzip") if len(body) >= _PACKED_FROM else (200, body, "")
 
     async def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
@@ -163,7 +174,8 @@ class Kubernetes:
         match self._trouble.get(cluster):
             case None:
                 parts = urlsplit(target)
-                return self._packed(parts.path, parts.query, next(self._versions))
+                partial = "as=PartialObjectMetadataList" in headers.get("accept", "")
+                return self._packed(parts.path, parts.query, next(self._versions), metadata_only=partial)
             case "hanging":
                 await asyncio.sleep(3600)
             case "garbage":

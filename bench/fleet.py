@@ -190,7 +190,7 @@ class Fleet:
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
                 due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
                 if at_rest:
-                    meta["settled"] = {"S": settled(self._recorded, cluster)}
+                    meta["settled"] = {"S": settled(self._recorded)}
                 items += [*mine, due]
             self.aws(plant=items)
 

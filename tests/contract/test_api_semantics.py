@@ -12,6 +12,7 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import HOW_TO_GET_THEM, RealKubernetesAPI, find_assets
@@ -216,6 +217,29 @@ class TestLists:
             assert time.monotonic() < deadline
         assert not cached["metadata"].get("continue")
         assert sorted(cached["items"], key=lambda item: str(item["metadata"]["name"])) == seven.list()["items"]
+
+    @pytest.mark.parametrize("query", ["limit=500", "limit=500&resourceVersion=0"])
+    def test_a_list_of_metadata_alone_has_the_same_objects_in_the_same_versions(
+        self, kube_api: Api, seven: Any, query: str
+    ) -> None:
+        path = f"{kube_api.url}/apis/machine.openshift.io/v1beta1/namespaces/{seven.namespace}/machinesets"
+
+        def listed(query: str, accept: str) -> bytes:
+            headers = {"Authorization": f"Bearer {kube_api.token('admin')}", "Accept": accept}
+            answer = seven.custom.api_client.call_api("GET", f"{path}?{query}", header_params=headers)
+            return bytes(answer.response.data)
+
+        deadline = time.monotonic() + 10  # the watch cache may be a moment behind
+        while len(json.loads(listed(query, "application/json"))["items"]) < 7:
+            assert time.monotonic() < deadline
+        partial = listed(query, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
+        own = json.loads(partial)
+        assert (own["kind"], own["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+        assert all(item.keys() == {"kind", "apiVersion", "metadata"} for item in own["items"])
+        before = {versions_of([ReceivedList("x", (page,))]) for page in (partial, listed(query, "application/json"))}
+        assert len(before - {None}) == 1
+        seven.merge("ms-3", {"metadata": {"annotations": {"touched": "1"}}})
+        assert versions_of([ReceivedList("x", (listed("limit=500", "application/json"),))]) not in before
 
     def test_a_later_page_takes_no_version_but_that_of_the_first(self, seven: Any) -> None:
         first = seven.list(limit=5)

@@ -3,8 +3,9 @@
 What is news is asked of the run itself: it is played with a table and a bus that take nothing, and whatever it would
 write or tell is news. One that would do neither ends here, without a line in the log.
 
-A cluster that is settled is glanced at: while its node groups are, to the byte, what they were when nothing was to be
-done, nothing is. A run remembers what they were, since looks may not. Now and then all of it is looked at all the same.
+A cluster that is settled is glanced at: while its node groups are the objects, in the versions, that they were when
+nothing was to be done, nothing is. A run remembers what they were, since looks may not; and now and then all of the
+cluster is looked at in any case.
 """
 
 import logging

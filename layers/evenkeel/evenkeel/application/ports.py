@@ -244,7 +244,7 @@ class Cluster(Protocol):
         """Where the groups of the last look stand, with a fingerprint of each list; empty where it cannot be told."""
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """Whether these lists are as they were, to the byte. Nothing else is asked. Raises as ``observe``."""
+        """Whether these are the same objects in the same versions. Nothing else is asked. Raises as ``observe``."""
 
     def object_of(self, key: GroupKey) -> str:
         """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""

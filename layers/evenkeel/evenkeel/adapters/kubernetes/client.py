@@ -44,6 +44,9 @@ PAGE = 500
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
+_JSON = "application/json"
+# Of objects, only metadata; a server that cannot leave out the rest sends it.
+_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 # So much of a token is not in a sentence by chance.
 _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
@@ -92,6 +95,7 @@ class KubernetesApi:
         *,
         optional: bool = False,
         look: Allowance | None = None,
+        metadata_only: bool = False,
     ) -> ReceivedList | None:
         """All objects under a path, every page; None where the API does not serve it, or (optional) forbids it.
 
@@ -102,6 +106,7 @@ class KubernetesApi:
             optional: It may be forbidden.
             look: The list is only looked at: as the API server remembers it, a second ago or so, which costs it no
                 read of its store; and no more of it than this allows.
+            metadata_only: Of the objects nothing else is needed.
 
         Raises:
             TooLargeError: it holds more than may be received.
@@ -114,7 +119,9 @@ class KubernetesApi:
         allowance = look or Allowance()  # pages without end end here, if not with the time
         source = f"GET {path} of {self.name}"
         while True:
-            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, allowance=allowance)
+            accept = _METADATA if metadata_only else _JSON
+            asked = f"{path}?{urlencode(query)}"
+            status, text = self._call("GET", asked, remaining, allowance=allowance, accept=accept)
             if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
@@ -230,12 +237,14 @@ class KubernetesApi:
         remaining: Remaining,
         body: Mapping[str, Any] | None = None,
         allowance: Allowance | None = None,
+        accept: str = _JSON,
     ) -> tuple[int, bytes]:
         refused = False
         waits = 0
         fresh = False
         while True:
-            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), fresh=fresh)
+            sent = self._headers(method, accept, has_body=body is not None, fresh=fresh)
+            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), sent)
             fresh = status == 401 and not refused and self._credential is not None
             if fresh:
                 refused = True
@@ -259,11 +268,9 @@ class KubernetesApi:
         body: Mapping[str, Any] | None,
         remaining: Remaining,
         allowance: Allowance,
-        *,
-        fresh: bool,
+        headers: dict[str, str],
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request, its answer received to the end, within the time that is left."""
-        headers = self._headers(method, has_body=body is not None, fresh=fresh)
         plain = path.partition("?")[0]
         seconds = min(remaining(), _REQUEST_SECONDS)
         if seconds <= 0:
@@ -305,8 +312,8 @@ class KubernetesApi:
         finally:
             del failed  # it leads to here, and with it to all pages that came before
 
-    def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
+    def _headers(self, method: str, accept: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
+        headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
         if authorization := self._authorization(fresh=fresh):
             headers["Authorization"] = authorization
         if has_body:

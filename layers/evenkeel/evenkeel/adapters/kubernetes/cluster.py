@@ -12,7 +12,7 @@ from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList, fingerprint_of
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
     NodeSources,
@@ -122,27 +122,26 @@ class KubernetesCluster:
             return
         for kind in flavour.scalables:
             if kind.kind in kinds:
-                fingerprint = fingerprint_of(lists[kind.kind], "")
+                fingerprint = versions_of(lists[kind.kind])
                 if fingerprint is None or self._seen is None:
                     self._seen = None
                     return
-                self._seen[f"{flavour.name}/{kind.kind}/{self._version(kind)}"] = fingerprint.hex()
+                self._seen[f"{flavour.name}/{kind.kind}/{self._version(kind)}"] = fingerprint
 
     def seen(self) -> Mapping[str, str]:
         """By flavour, kind and version."""
         return self._seen or {}
 
     def shows(self, seen: Mapping[str, str]) -> bool:
-        """One LIST of each kind. What is not found, or of another release, is not as it was."""
+        """One LIST of each kind, of metadata alone. What is not found, or of another release, is not as it was."""
         self._look = Allowance(self._most_bytes)
         for place, fingerprint in seen.items():
             name, _, rest = place.partition("/")
             scalable, _, version = rest.partition("/")
             flavour = FLAVOURS.get(name)
             kind = next((kind for kind in flavour.scalables if kind.kind == scalable), None) if flavour else None
-            received = None if kind is None else self._lists_of(kind, version)
-            found = None if received is None else fingerprint_of(received, "")
-            if found is None or found.hex() != fingerprint:
+            received = None if kind is None else self._lists_of(kind, version, metadata_only=True)
+            if received is None or versions_of(received) != fingerprint:
                 return False
         return bool(seen)
 
@@ -190,11 +189,12 @@ class KubernetesCluster:
             self._check_absence(kind)
         return lists
 
-    def _lists_of(self, kind: Kind, version: str) -> list[ReceivedList] | None:
+    def _lists_of(self, kind: Kind, version: str, *, metadata_only: bool = False) -> list[ReceivedList] | None:
         """One list for each namespace of the record; None where one is not found."""
         lists: list[ReceivedList] = []
         for namespace in self._policy.namespaces or (None,):
-            received = self._api.list_all(_path(kind, version, namespace), self._remaining, look=self._look)
+            path = _path(kind, version, namespace)
+            received = self._api.list_all(path, self._remaining, look=self._look, metadata_only=metadata_only)
             if received is None:
                 return None
             lists.append(received)
