@@ -125,7 +125,9 @@ class Stack:
         processor = (outage["event_cpu_ms"] + outage["run_cpu_ms"]) / 1000 * GB_PER_PROCESSOR
         each = (processor + PATCH_WAITS * self.memory("RebalanceFunction")) * GB_SECOND + 2 * INVOCATION
         each += outage["write_units"] * WRITE + outage["half_read_units"] / 2 * READ + RUN_FIFO_REQUESTS * FIFO
-        after = (outage["run_cpu_ms"] / 1000 * GB_PER_PROCESSOR + WAITS * self.memory("RebalanceFunction")) * GB_SECOND
+        after = (
+            outage["following_cpu_ms"] / 1000 * GB_PER_PROCESSOR + WAITS * self.memory("RebalanceFunction")
+        ) * GB_SECOND
         after += INVOCATION + self._whole("half_read_units") * READ + 3 * (FIFO + SQS) + PLATFORM_LOG * LOGS
         remembered = 4 * WRITE  # that it is settled no more, and that it is again
         return RUNS * (each + RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after + remembered)

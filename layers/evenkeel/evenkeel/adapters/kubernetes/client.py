@@ -117,11 +117,9 @@ class KubernetesApi:
         if look is not None:
             query["resourceVersion"] = "0"
         allowance = look or Allowance()  # pages without end end here, if not with the time
-        source = f"GET {path} of {self.name}"
+        source, accept = f"GET {path} of {self.name}", _METADATA if metadata_only else _JSON
         while True:
-            accept = _METADATA if metadata_only else _JSON
-            asked = f"{path}?{urlencode(query)}"
-            status, text = self._call("GET", asked, remaining, allowance=allowance, accept=accept)
+            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, accept)
             if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
