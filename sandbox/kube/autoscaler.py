@@ -182,6 +182,7 @@ class ClusterAutoscaler:
     def _start(self) -> None:
         """As the process starts: nothing is remembered."""
         self._arguments = self.controllers.autoscaler_arguments()
+        # what a controller's arguments leave out is off, as in the real one; without any, `flags` hold
         given = dict(argument.removeprefix("--").partition("=")[::2] for argument in self._arguments or ())
         flags = self.flags
         if "balance-similar-node-groups" in given or "cloud-provider" in given:
@@ -189,6 +190,7 @@ class ClusterAutoscaler:
         if "scale-down-enabled" in given:
             flags = replace(flags, scale_down=given["scale-down-enabled"] == "true")
         self._most = int(given["max-nodes-total"]) if "max-nodes-total" in given else None
+        self.in_force = flags
         self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
 
     def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:

@@ -347,7 +347,8 @@ ECOSYSTEMS = {
 class World:
     """The clusters of a scenario. A context manager: inside it every API server answers on a port of its own.
 
-    `clusters` are keys of ECOSYSTEMS. `clock` dates everything; without one, time is what the last `step` said. `settings` are the autoscalers' flags; None leaves them out.
+    `clusters` are keys of ECOSYSTEMS. `clock` dates everything; without one, time is what the last `step` said.
+    `settings` are the autoscalers' flags; None leaves them out.
     """
 
     def __init__(

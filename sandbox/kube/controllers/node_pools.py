@@ -91,7 +91,7 @@ class NodePoolOperator:
         namespace, infrastructure = control_plane_namespace(pool), hosted["spec"]["infraID"]
         template = self._template(pool, namespace)
         known = existing or {"spec": {}}
-        low, high, replicas = self._size(pool, template, known["spec"].get("replicas", 0))
+        low, high, replicas = self.size(pool, template, known["spec"].get("replicas", 0))
         body: Object = {
             "metadata": {
                 "labels": {"cluster.x-k8s.io/cluster-name": infrastructure},
@@ -106,7 +106,7 @@ class NodePoolOperator:
         return self._patch(DEPLOYMENTS, existing, body)
 
     @staticmethod
-    def _size(pool: Object, template: Object, replicas: int) -> tuple[int, int, int]:
+    def size(pool: Object, template: Object, replicas: int) -> tuple[int, int, int]:
         """Min and max for the autoscaler, and replicas inside them; 0 and 0 where it is to keep away."""
         scaling = pool["spec"].get("autoScaling")
         if scaling is None:
