@@ -222,6 +222,9 @@ def _text_faults(value: str, schema: dict[str, Json], path: str) -> Iterator[Cau
         yield Cause(
             reason="FieldValueInvalid", field=path, message=f'Invalid value: "{value}": {path} in body should {rule}'
         )
+    if len(value) > schema.get("maxLength", len(value)):
+        rule = f"may not be longer than {schema['maxLength']}"
+        yield Cause(reason="FieldValueTooLong", field=path, message=f"Too long: {rule}")
     if "pattern" in schema and not re.search(schema["pattern"], value):
         rule = f"match '{schema['pattern']}'"
         yield Cause(
