@@ -52,7 +52,7 @@ def owners(item: Json, *path: str) -> set[str]:
     return found
 
 
-def every_object(kind: str) -> list[tuple[str, str, bool, Json]]:
+def objects_of(kind: str) -> list[tuple[str, str, bool, Json]]:
     """Every custom object of a cluster, with plural and version, whether it has a namespace, and its body."""
     store = World(clusters=[kind], settings=None).clusters[kind].store
     return [
@@ -71,7 +71,7 @@ class TestShapes:
         custom = client.CustomObjectsApi(connect())
         run = next(_runs)
         seen = set()
-        for plural, version, namespaced, item in every_object(kind):
+        for plural, version, namespaced, item in objects_of(kind):
             group = item["apiVersion"].partition("/")[0]
             name = f"{item['metadata']['name']}-{run}" if not namespaced else item["metadata"]["name"]
             metadata = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
