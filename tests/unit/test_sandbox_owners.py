@@ -445,6 +445,7 @@ class TestHyperShift:
             ({"autoScaling": {"min": 0, "max": 0}}, "should be greater than or equal to 1"),
             ({"autoScaling": {"min": -1, "max": 2}}, "should be greater than or equal to 0"),
             ({"clusterName": "other"}, "ClusterName is immutable"),
+            ({"pausedUntil": "tomorrow"}, "PausedUntil must be a date"),
         ],
     )
     def test_what_the_rules_of_a_node_pool_refuse(self, spec: Object, says: str) -> None:
