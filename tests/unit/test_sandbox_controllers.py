@@ -8,10 +8,11 @@ import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
-from sandbox.kube.controllers.gardener import distribute, gardener_deletion_order
+from sandbox.kube.controllers.gardener import gardener_deletion_order
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.controllers.openshift import openshift_deletion_order
+from sandbox.kube.controllers.shoots import distribute
 from sandbox.kube.store import rfc3339
 from sandbox.kube.world import Cluster, Pool, World
 

@@ -1,4 +1,4 @@
-"""machine-controller-manager, and the part of Gardener's Worker reconciler that puts replicas back."""
+"""machine-controller-manager, with what Gardener does above it: shoots.py."""
 
 # ruff: noqa: ARG002 - a hook takes what some flavour needs
 
@@ -14,6 +14,7 @@ from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
     age_of,
     annotations_of,
+    arguments_of,
     controller_reference,
     is_deleting,
     parse_time,
@@ -22,6 +23,7 @@ from sandbox.kube.controllers.objects import (
     status_of,
     without_request_id,
 )
+from sandbox.kube.controllers.shoots import DEPLOYMENTS, SHOOTS, WORKERS, Gardenlet, Pace, WorkerActuator
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import rfc3339
@@ -97,7 +99,7 @@ def gardener_deletion_order(machines: Iterable[Object], now: datetime) -> list[O
 
 
 class GardenerControllers(DeploymentControllers):
-    """machine-controller-manager, and the part of the Worker's reconciler that puts replicas back."""
+    """machine-controller-manager; gardenlet and the Worker's actuator, where there is a Shoot or a Worker."""
 
     flavour = "gardener"
     group = "machine.sapcloud.io"
@@ -105,36 +107,34 @@ class GardenerControllers(DeploymentControllers):
     finalizer = "machine.sapcloud.io/machine-controller-manager"
     revision = "deployment.kubernetes.io/revision"
 
-    def __init__(self, *arguments: Any, worker_controller: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, worker_controller: bool = False, pace: Pace | None = None, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         #: whether each step reconciles the Workers, too; in life that happens when the Shoot is reconciled
         self.worker_controller = worker_controller
+        self.actuator = WorkerActuator(self.store)
+        self.gardenlet = Gardenlet(self.store, self.actuator, pace or Pace())
 
     def reconcile_owners(self, now: datetime) -> None:
+        self.gardenlet.step(now)
+        self.actuator.carry_out_requests(now)
         if self.worker_controller:
             self.reconcile_workers()
         for deployment in self.objects("machinedeployments"):
             self._trigger_deletions(deployment, now)
 
     def reconcile_workers(self) -> None:
-        """Put the replicas of each pool's deployments back into the zone's share of the Worker's bounds."""
-        for worker in self.store.list("workers.extensions.gardener.cloud"):
-            for pool in worker["spec"]["pools"]:
-                for index in range(len(pool.get("zones") or [])):
-                    self._reconcile_worker_zone(worker["metadata"]["namespace"], pool, index)
+        """Put the replicas of every pool back into the zones' shares, now."""
+        now = self.store.clock()
+        for worker in self.store.list(WORKERS):
+            self.actuator.reconcile(worker, now)
 
-    def _reconcile_worker_zone(self, namespace: str, pool: Object, index: int) -> None:
-        name, zones = f"{namespace}-{pool['name']}-z{index + 1}", len(pool["zones"])
-        low, high = (distribute(index, pool[key], zones) for key in ("minimum", "maximum"))
-        try:
-            deployment = self.store.get(self.resource("machinedeployments"), namespace, name)
-        except ApiError:
-            return
-        replicas = deployment["spec"].get("replicas", 0)
-        allowed = min(max(replicas, low), high)
-        if allowed != replicas:
-            patch = {"spec": {"replicas": allowed}}
-            self.patch("machinedeployments", deployment, patch, manager="gardener-extension-provider-aws")
+    def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        if not self.store.list(SHOOTS):
+            return ()  # somebody started one by hand, and it reads annotations
+        found = self.store.list(DEPLOYMENTS, fields="metadata.name=cluster-autoscaler")
+        return arguments_of(found[0]) if found else None
 
     def _trigger_deletions(self, deployment: Object, now: datetime) -> None:
         """Machines that the deployment names, each with the moment when the autoscaler decided it, are marked.
@@ -399,8 +399,3 @@ def _current_of(machine: Object) -> Object:
 
 def _mcm_phase(machine: Object) -> str:
     return str(_current_of(machine).get("phase", ""))
-
-
-def distribute(index: int, size: int, zones: int) -> int:
-    """Gardener's DistributeOverZones: the share of the zone with this index, remainders to the first zones."""
-    return size // zones + (1 if index < size % zones else 0)
