@@ -703,6 +703,31 @@ class TestDeleteMarks:
         with pytest.raises(ConflictError, match="is going since it was read"):
             cluster.mark(patch, names, names)
 
+    def test_replicas_are_not_lowered_where_a_machine_would_go_in_the_place_of_a_preserved_one(
+        self, own_stage: Stage
+    ) -> None:
+        scalable = three("gardener", (3, 2, 2), (3, 2, 2))[0]
+        machines = [machine(scalable, number, node=True) for number in (1, 2, 3)]
+        own_stage.put(scalable, *machines)
+        for item in machines[1:]:
+            expires = {"preserveExpiryTime": "2150-01-15T18:00:00Z", "phase": "Running"}
+            own_stage.set_status(item, {"status": {"currentStatus": expires}})
+        cluster = own_stage.open()
+        going = partial(self.going, cluster, scalable, may_remove_running=True)
+        assert going(2) == [1]
+        with pytest.raises(RejectedError, match=r"2 of its 3 machines are preserved, so spec.replicas 1"):
+            going(1)
+
+    def test_a_marked_machine_that_is_preserved_now_is_a_conflict(self, own_stage: Stage) -> None:
+        scalable, machines = self.one_node_of_three(own_stage, "gardener")
+        self.mark(own_stage, "gardener", *machines[1:])
+        cluster = own_stage.open()
+        patch = self.release(cluster, scalable, 1)
+        names = cluster.deletion_candidates(patch)
+        own_stage.set_status(machines[1], {"status": {"currentStatus": {"preserveExpiryTime": "2150-01-19T12:00:00Z"}}})
+        with pytest.raises(ConflictError, match="is preserved since it was read"):
+            cluster.mark(patch, names, names)
+
     @staticmethod
     def release(cluster: Cluster, scalable: Object, requested: int, *, may_remove_running: bool = False) -> Patch:
         """A fresh look, and the patch that would leave so many replicas."""

@@ -447,13 +447,23 @@ class TestLaunches:
 
 class TestPreserved:
     @staticmethod
-    def preserved(phase: str, *, expires: Any = None, asks: str | None = None, flavour: str = "gardener") -> bool:
+    def preserved(
+        phase: str,
+        *,
+        expires: Any = None,
+        asks: str | None = None,
+        node_asks: str | None = None,
+        flavour: str = "gardener",
+    ) -> bool:
         item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
         item["status"] = {"currentStatus": {"phase": phase}}
         if expires is not None:
             item["status"]["currentStatus"]["preserveExpiryTime"] = expires
-        if asks is not None:
-            item["metadata"]["annotations"] = {"node.machine.sapcloud.io/preserve": asks}
+        names = {
+            "node.machine.sapcloud.io/preserve": asks,
+            "node.machine.sapcloud.io/last-applied-node-preserve-value": node_asks,
+        }
+        item["metadata"]["annotations"] = {name: value for name, value in names.items() if value is not None}
         return read_machine(FLAVOURS[flavour], item, NOW).preserved
 
     def test_a_failed_machine_is_kept_until_its_time_of_expiry(self) -> None:
@@ -468,6 +478,22 @@ class TestPreserved:
     )
     def test_one_whose_annotation_asks_for_it_will_be_kept(self, asks: str, kept: bool) -> None:
         assert self.preserved("Failed", asks=asks) is kept
+
+    @pytest.mark.parametrize(
+        ("node_asks", "asks", "kept"),
+        [("now", None, True), ("false", "now", False), ("", "now", True), ("when-failed", "false", True)],
+    )
+    def test_what_its_node_asks_for_wins_as_it_was_last_obeyed(
+        self, node_asks: str, asks: str | None, kept: bool
+    ) -> None:
+        assert self.preserved("Failed", asks=asks, node_asks=node_asks) is kept
+
+    @pytest.mark.parametrize(("count", "held"), [(1, 1), (2, 2), (9, 2), (-1, 0), (True, 0), ("2", 0), (None, 0)])
+    def test_a_deployment_counts_those_that_have_failed(self, count: Any, held: int) -> None:
+        item = changed(MAKE["gardener"](ZONES[0], 3, 1), "status", "preservedFailedReplicas", to=count)
+        group = only("gardener", item)
+        assert (group.preserved, group.waiting) == (held, 2 - held)
+        assert only("cluster-api", {**MAKE["cluster-api"](ZONES[0], 3, 1), "status": item["status"]}).preserved == 0
 
     def test_a_machine_that_has_not_failed_is_as_any_other(self) -> None:
         for phase in ("Pending", "CrashLoopBackOff"):

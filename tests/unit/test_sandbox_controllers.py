@@ -393,6 +393,38 @@ class TestFailures:
         scene.run(minutes=3)
         assert machine["metadata"]["name"] not in names(scene.machines())
 
+    def test_gardener_preserves_failed_machines_by_itself_as_far_as_their_deployment_says(self) -> None:
+        scene, machine = lame()
+        scene.patch_group({"spec": {"autoPreserveFailedMachineMax": 1}})
+        scene.run(minutes=40)
+        (kept,) = scene.stuck()
+        assert kept["metadata"]["name"] == machine["metadata"]["name"]
+        assert kept["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] == "auto-preserved"
+        (machine_set,) = scene.store.list("machinesets.machine.sapcloud.io")
+        assert machine_set["status"]["autoPreserveFailedMachineCount"] == 1
+        assert scene.group["status"]["preservedFailedReplicas"] == 1
+        assert "failedMachines" not in scene.group["status"], "it does not make the deployment unavailable"
+        scene.patch_group({"spec": {"autoPreserveFailedMachineMax": 0}})
+        scene.run(minutes=3)
+        assert machine["metadata"]["name"] not in names(scene.machines())
+        assert "preservedFailedReplicas" not in scene.group["status"]
+
+    def test_what_a_node_asks_for_wins_over_what_its_machine_asks_for(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        (machine,) = scene.machines()
+        (node,) = scene.store.list("nodes")
+        scene.annotate(machine, {"node.machine.sapcloud.io/preserve": "now"})
+        scene.run(seconds=30)
+        assert "preserveExpiryTime" in scene.machines()[0]["status"]["currentStatus"]
+        note = {"metadata": {"annotations": {"node.machine.sapcloud.io/preserve": "false"}}}
+        scene.store.patch("nodes", "", node["metadata"]["name"], note)
+        scene.run(seconds=30)
+        (let_go,) = scene.machines()
+        assert "preserveExpiryTime" not in let_go["status"]["currentStatus"]
+        assert let_go["metadata"]["annotations"] == {
+            "node.machine.sapcloud.io/last-applied-node-preserve-value": "false"
+        }
+
     def test_when_replicas_fall_a_healthy_node_goes_in_the_place_of_a_preserved_machine(self) -> None:
         scene, machine = lame()
         marks = {"node.machine.sapcloud.io/preserve": "now", "machinepriority.machine.sapcloud.io": "1"}

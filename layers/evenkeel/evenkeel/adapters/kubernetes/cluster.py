@@ -306,14 +306,23 @@ class KubernetesCluster:
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
-        group = patch.plan.group
-        return deletion_candidates(
-            [machine for machine, _ in self._staying(group)],
-            patch.requested or 0,
+        group, requested = patch.plan.group, patch.requested or 0
+        staying = [machine for machine, _ in self._staying(group)]
+        names = deletion_candidates(
+            staying,
+            requested,
             may_remove_running=patch.plan.may_remove_running,
             provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
+        kept = sum(machine.preserved for machine in staying)
+        if kept and len(names) < min(group.requested, len(staying)) - requested:
+            # Preserved machines go last: another would go in their place, or one of them, which is not wanted either.
+            raise RejectedError(
+                f"{group.key}: {kept} of its {len(staying)} machines are preserved, so spec.replicas {requested} would "
+                "take others than it should: give back less, or end their preservation"
+            )
+        return names
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
@@ -346,8 +355,10 @@ class KubernetesCluster:
         newest = {machine.name: machine for machine in listed if not machine.deleting}
         for machine in machines:
             newer = newest.get(machine.name)
-            if newer is None or newer.has_node != machine.has_node:
+            if newer is None or (newer.has_node, newer.preserved) != (machine.has_node, machine.preserved):
                 change = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
+                if newer is not None and newer.preserved != machine.preserved:
+                    change = "is preserved" if newer.preserved else "is preserved no more"
                 raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:

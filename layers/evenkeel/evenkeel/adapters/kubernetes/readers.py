@@ -151,7 +151,8 @@ class _GroupReader:
             zone=zone,
             zone_index=int(index[1]) - 1 if index else None,
             requested=requested or 0,
-            running=_running(item),
+            running=_counted(item, ("status", "readyReplicas")),
+            preserved_failed=_counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0,
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
             replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
@@ -312,10 +313,10 @@ def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
 
 
-def _running(item: Object) -> int:
-    """Machines with a ready node, as the status counts them. An object without status has none yet."""
-    ready = get_path(item, ("status", "readyReplicas"))
-    return ready if isinstance(ready, int) and not isinstance(ready, bool) and ready > 0 else 0
+def _counted(item: Object, path: Path) -> int:
+    """What a status counts. An object without status has none yet; whatever is no count is none."""
+    count = get_path(item, path)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:

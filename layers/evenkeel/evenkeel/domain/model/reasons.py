@@ -61,6 +61,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
+    PRESERVED = "preserved", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
@@ -145,6 +146,7 @@ class Rule(StrEnum):
 # Rules that keep replicas which no machine runs for.
 KEEPING = frozenset(
     {
+        Rule.PRESERVED,
         Rule.CONTESTED_REPLICAS,
         Rule.STUCK_ON_HOLD,
         Rule.STUCK_SAME_FAILURE,

@@ -127,11 +127,17 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.on_failure is OnFailure.HOLD)
         if draft.state is State.FROZEN or held:
             continue
-        spare = max(0, draft.requested - max(draft.group.running, draft.owner_min))
-        machines = [machine for machine in draft.group.machines or () if not machine.has_node and not machine.deleting]
-        ages = sorted((machine.created_at.timestamp() for machine in machines if not machine.preserved), reverse=True)
+        spare = max(0, draft.requested - max(draft.group.running + draft.group.preserved, draft.owner_min))
+        ages = sorted(
+            (
+                machine.created_at.timestamp()
+                for machine in draft.group.machines or ()
+                if not machine.has_node and not machine.deleting and not machine.preserved
+            ),
+            reverse=True,
+        )
         # A replica that has not even a Machine object yet is the newest of all.
-        newest = [float("inf")] * max(0, draft.group.waiting - len(machines)) + ages
+        newest = [float("inf")] * max(0, draft.group.waiting - len(ages)) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         pool.groups[i].requested -= 1

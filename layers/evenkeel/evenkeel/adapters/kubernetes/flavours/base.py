@@ -78,6 +78,7 @@ class Flavour:
     launched_at: Callable[[Object], datetime | None]  # when the provider last made a machine
     failure: Callable[[Object], MachineFailure | None]  # how the provider refused a machine
     is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
+    preserved_failed: Path | None = None  # where the scalable counts such machines that have failed
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
