@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers, Totals
+from sandbox.kube.controllers.machine_pools import POOL_NAME, MachinePools
 from sandbox.kube.controllers.objects import (
     annotations_of,
     as_selector,
@@ -67,6 +69,18 @@ class ClusterAPIControllers(DeploymentControllers):
     counts_deleting = True
     _aws = "awsmachines.infrastructure.cluster.x-k8s.io"
     _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.machine_pools = MachinePools(self, self._create_node, is_new=self._new)
+
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        self.machine_pools.step(now)
+
+    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
+        if POOL_NAME not in machine["metadata"].get("labels", {}):  # its instance came first
+            super()._reconcile_machine(machine, now)
 
     @property
     def _new(self) -> bool:

@@ -80,6 +80,15 @@ def _with_steps(template: str) -> Words:
     return words
 
 
+def _listing(fact: str, template: str) -> Words:
+    """A sentence in which one fact is a list of names."""
+
+    def words(facts: Facts) -> str:
+        return _filled(template, {**facts, fact: ", ".join(_texts(facts[fact]))})
+
+    return words
+
+
 def _paused(facts: Facts) -> str:
     until = facts["until"]
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
@@ -204,6 +213,19 @@ WORDS: dict[Rule, Words] = {
     Rule.NAMELESS: "a {kind} without metadata.name",
     Rule.NOT_DISCOVERED: "not matched by the record's discovery",
     Rule.SECOND_OBJECT: "a second object of this name: the {planned} is planned, this {kind} is not",
+    Rule.SPANS_ZONES: _listing(
+        "zones",
+        "it spans the zones {zones}, and its provider chooses among them: a pool needs one MachinePool for each zone, "
+        "with that one in spec.failureDomains",
+    ),
+    Rule.NAMES_NO_ZONE: "spec.failureDomains is empty, so its provider may spread it over several zones: name the one "
+    "there, or in label topology.kubernetes.io/zone where the provider's own object names it",
+    Rule.REPLICAS_MANAGED: "annotation cluster.x-k8s.io/replicas-managed-by is {by}: its replicas are managed outside "
+    "of Cluster API, and what we wrote would be lost; only 'false' takes that back",
+    Rule.TOPOLOGY_MAKES_POOL: "its Cluster's topology makes it, and owns its bounds in "
+    "spec.topology.workers.machinePools, which Evenkeel does not write",
+    Rule.KIND_FORBIDDEN: "objects of this kind may not be listed, so none takes part: apply "
+    "deploy/kubernetes/rbac.yaml and rbac-readers.yaml",
     Rule.SECOND_COPY: "a second {kind} of this name: the first one counts",
     Rule.NODES_NOT_READ: "nodes are read only where the record's pools are discovered with nodes: true",
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",

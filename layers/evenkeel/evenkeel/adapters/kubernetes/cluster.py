@@ -26,7 +26,13 @@ from evenkeel.adapters.kubernetes.node_templates import (
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+)
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
@@ -34,6 +40,7 @@ from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -79,6 +86,7 @@ class KubernetesCluster:
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
+        self._forbidden: set[Kind] = set()  # kinds that a look had to do without
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -88,6 +96,7 @@ class KubernetesCluster:
         where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
+        self._forbidden = set()
         self._look = None if self._consistent else Allowance(self._most_bytes)
         skipped: list[Skipped] = []
         served = False
@@ -110,6 +119,10 @@ class KubernetesCluster:
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
+        skipped += [
+            Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN))
+            for kind in sorted(self._forbidden, key=lambda kind: kind.plural)
+        ]
         return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
 
     def _autoscaler_status(self) -> str:
@@ -154,12 +167,24 @@ class KubernetesCluster:
         lists: list[ReceivedList] = []
         for namespace in self._policy.namespaces or (None,):
             path = _path(kind, version, namespace) if version else None
-            received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+            received = self._received(kind, path) if path else None
             if received is None:
-                self._check_absence(kind)
+                if kind not in self._forbidden:
+                    self._check_absence(kind)
                 return None
             lists.append(received)
         return lists
+
+    def _received(self, kind: Kind, path: str) -> ReceivedList | None:
+        """A kind's list; None where it is not found, or where the look does without it because it is forbidden."""
+        received = self._api.list_all(path, self._remaining, optional=kind.dispensable, look=self._look)
+        if received is not None or not kind.dispensable:
+            return received
+        try:
+            return self._api.list_all(path, self._remaining, look=self._look)  # says which of the two it was
+        except AccessRefusedError:
+            self._forbidden.add(kind)
+            return None
 
     def _check_absence(self, kind: Kind) -> None:
         """Raises ClusterUnavailableError unless discovery, too, knows nothing of a kind that was not found."""

@@ -88,6 +88,8 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
                 why = because(Rule.NAMELESS, kind=kind.kind)
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
                 why = because(Rule.NOT_DISCOVERED)
+            elif (left_out := _left_out(flavour, kind.kind, item)) is not None:
+                why = left_out
             elif (other := groups.get(key)) is not None:
                 why = because(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
             else:
@@ -151,8 +153,7 @@ class _GroupReader:
             zone=zone,
             zone_index=int(index[1]) - 1 if index else None,
             requested=requested or 0,
-            running=_counted(item, ("status", "readyReplicas")),
-            preserved_failed=_counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0,
+            **_counts(flavour, kind, item),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
             replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
@@ -253,12 +254,14 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
 
 def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
     zone = None
-    for path in flavour.zone_paths:
-        zone = get_path(item, path)
-        if zone is not None:
-            break
+    domains = get_path(item, flavour.instance_pool.domains) if flavour.instance_pool else None
+    if isinstance(domains, list) and domains:
+        zone = domains[0]
     else:
-        zone = get_path(item, ("metadata", "labels", ZONE_LABEL))
+        for path in (*flavour.zone_paths, ("metadata", "labels", ZONE_LABEL)):
+            zone = get_path(item, path)
+            if zone is not None:
+                break
     if zone is None or (isinstance(zone, str) and zone):
         return zone
     problem = "a zone is a name such as eu-central-1a"
@@ -311,6 +314,26 @@ def _written_by(item: Object, paths: Iterable[Path]) -> str:
 
 def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
+
+
+def _left_out(flavour: Flavour, kind: str, item: Object) -> Reason | None:
+    """Why an object of the kind is no node group."""
+    pool = flavour.instance_pool
+    return pool.left_out(item) if pool is not None and pool.kind == kind else None
+
+
+def _counts(flavour: Flavour, kind: str, item: Object) -> dict[str, Any]:
+    """Fields of a node group that its status counts."""
+    pool = flavour.instance_pool
+    if pool is None or pool.kind != kind:
+        preserved = _counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0
+        return {"running": _counted(item, ("status", "readyReplicas")), "preserved_failed": preserved}
+    launched, nodes = (
+        len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
+        for path in (pool.members, pool.nodes)
+    )
+    # References to nodes stay for a while after their machines have gone.
+    return {"running": min(launched, nodes), "launched": launched}
 
 
 def _counted(item: Object, path: Path) -> int:

@@ -162,6 +162,7 @@ class NodeGroup:
     requested: int = 0
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
+    launched: int | None = None  # of a pool of instances: those that there are, nodes or not, and nobody says which go
     preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
@@ -229,7 +230,12 @@ class NodeGroup:
         return self.move is not None and now - time_of(self.move) < provision_timeout
 
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Machines without a node that have not failed, are not preserved and younger than the provision timeout."""
+        """Machines without a node that have not failed, are not preserved and younger than the provision timeout.
+
+        Of a pool of instances all that there are, however old: given up, a node could go in their place.
+        """
+        if self.launched is not None:
+            return min(max(0, self.launched - self.running), self.waiting)
         if not self.waiting or self.machines is None:
             return 0
         timeout = self.provision_timeout or provision_timeout

@@ -137,6 +137,11 @@ class Rule(StrEnum):
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE
     SECOND_OBJECT = "second-object", Topic.NOTE
+    SPANS_ZONES = "spans-zones", Topic.NOTE
+    NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
+    REPLICAS_MANAGED = "replicas-managed", Topic.NOTE
+    TOPOLOGY_MAKES_POOL = "topology-makes-pool", Topic.NOTE
+    KIND_FORBIDDEN = "kind-forbidden", Topic.NOTE
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE

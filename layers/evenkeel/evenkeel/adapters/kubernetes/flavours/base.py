@@ -40,6 +40,21 @@ class Reference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InstancePool:
+    """A kind of scalable whose machines are the cloud's own: an auto-scaling group and its like.
+
+    The provider decides which of them goes when replicas fall, and reports them once they are there. So there are no
+    failed ones, and none may be given up that is: a node could go in its place.
+    """
+
+    kind: str
+    domains: Path  # the zones that it is spread over
+    members: Path  # the machines that there are
+    nodes: Path  # those that are nodes
+    left_out: Callable[[Object], Reason | None]  # why it is no node group, for all its bounds
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeTemplateSource:
     """Another object than the scalable that says what its nodes look like."""
 
@@ -62,6 +77,7 @@ class Flavour:
     provider_groups: tuple[str, ...] = ()  # API groups of the objects that stand behind its machines
     scalables: tuple[Kind, ...]
     machine: Kind
+    instance_pool: InstancePool | None = None  # which of the scalables is one
     cluster: Kind | None = None  # the object of the workload cluster: read besides, and paused with its groups
     # The first that claims a scalable owns its bounds; the last of them, Annotations, claims every one.
     bounds_owners: tuple[type[BoundsOwner], ...]
