@@ -187,6 +187,41 @@ def openshift(
     }
 
 
+def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:
+    """OpenShift's MachineSet with the API that its spec wants to have the authority, and the one that has it."""
+    spec, status = (
+        {**scalable[part], **({} if api is None else {"authoritativeAPI": api})}
+        for part, api in (("spec", wanted), ("status", found))
+    )
+    metadata = {**scalable["metadata"], "namespace": "openshift-machine-api"}
+    return {**scalable, "metadata": metadata, "spec": spec, "status": status}
+
+
+def twin(scalable: Object) -> Object:
+    """The MachineSet of Cluster API that OpenShift keeps beside its own: labels and annotations come along as they are.
+
+    As cluster-capi-operator converts it (pkg/conversion/mapi2capi).
+    """
+    metadata, spec = scalable["metadata"], scalable["spec"]
+    zone = spec["template"]["spec"]["providerSpec"]["value"]["placement"]["availabilityZone"]
+    labels = {"cluster.x-k8s.io/cluster-name": "demo-x7k2p", "cluster.x-k8s.io/set-name": metadata["name"]}
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineSet",
+        "metadata": {**metadata, "namespace": "openshift-cluster-api", "labels": metadata["labels"] | labels},
+        "spec": {
+            "clusterName": "demo-x7k2p",
+            "replicas": spec["replicas"],
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"clusterName": "demo-x7k2p", "failureDomain": zone},
+            },
+        },
+        "status": {key: value for key, value in scalable["status"].items() if key in REPLICA_KEYS},
+    }
+
+
 def machine_autoscaler(zone: str, low: int, high: int, *, pool: str = "worker") -> Object:
     """The owner of a MachineSet's bounds."""
     return {

@@ -154,8 +154,8 @@ def validate(value: Json, schema: dict[str, Json], path: str = "") -> Iterator[C
         yield from _object_faults(value, schema, path)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         if len(value) > schema.get("maxItems", len(value)):
-            message = f"Too many: {len(value)}: must have at most {schema['maxItems']} items"
-            yield Cause(reason="FieldValueTooMany", field=path, message=message)
+            message = f"Invalid value: {len(value)}: {path} in body should have at most {schema['maxItems']} items"
+            yield Cause(reason="FieldValueInvalid", field=path, message=message)
         for index, item in enumerate(value):
             yield from validate(item, schema["items"], f"{path}[{index}]")
 

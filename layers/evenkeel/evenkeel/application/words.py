@@ -198,6 +198,8 @@ WORDS: dict[Rule, Words] = {
     Rule.FROZEN_BY_CONTROLLER: "{controller} has frozen it",
     Rule.HIBERNATED: "its shoot is hibernated: the pool has no replicas although its Worker asks for some",
     Rule.NOT_AUTHORITATIVE: "{field} is {value}: another API owns it",
+    Rule.AUTHORITY_MOVES: "it is between two APIs: spec.authoritativeAPI is {wanted}, status.authoritativeAPI is "
+    "{found}; it is written again once both are the same",
     Rule.OWNER_MISSING: "its bounds belong to {owner}, which is not there",
     Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
     Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",
@@ -213,6 +215,8 @@ WORDS: dict[Rule, Words] = {
     Rule.NAMELESS: "a {kind} without metadata.name",
     Rule.NOT_DISCOVERED: "not matched by the record's discovery",
     Rule.SECOND_OBJECT: "a second object of this name: the {planned} is planned, this {kind} is not",
+    Rule.TWIN_HAS_MOVED: "its machines are those of {twin}, which counts: the pool has moved to Cluster API",
+    Rule.TWIN_WAITS: "its machines are those of {twin}, which counts until all of the pool has moved to Cluster API",
     Rule.SPANS_ZONES: _listing(
         "zones",
         "it spans the zones {zones}, and its provider chooses among them: a pool needs one MachinePool for each zone, "

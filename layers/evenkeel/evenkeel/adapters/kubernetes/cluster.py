@@ -26,6 +26,7 @@ from evenkeel.adapters.kubernetes.node_templates import (
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
+from evenkeel.adapters.kubernetes.twins import counted_once
 from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
@@ -99,6 +100,7 @@ class KubernetesCluster:
         self._forbidden = set()
         self._look = None if self._consistent else Allowance(self._most_bytes)
         skipped: list[Skipped] = []
+        found: list[GroupObjects] = []
         served = False
         status = self._autoscaler_status()
         for name in self._policy.flavours:
@@ -115,7 +117,10 @@ class KubernetesCluster:
             members, sources = self._with_templates(flavour, members, asked)
             if buyer is not None and asked:
                 members = with_offerings(members, {member.group.key for member in asked}, flavour, sources, buyer)
-            self._members |= {member.group.key: member for member in members}
+            found += members
+        counted, twins = counted_once(found)
+        self._members = {member.group.key: member for member in counted}
+        skipped += twins
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")

@@ -138,6 +138,7 @@ class _GroupReader:
         reading.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
         claim = self._claim(scalable, reading)
         bounds = _bounds(claim, reading)
+        _note_lost_bounds(flavour, claim, annotations, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
         zone = _zone(flavour, item, reading)
@@ -250,6 +251,25 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
         )
     )
     return None
+
+
+def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
+    """Bounds that have stayed behind in the annotations of another API: the autoscaler does not see the group."""
+    former = flavour.former_bound_keys
+    if former is None or claim.has_bounds:
+        return
+    left = [(old, key) for old, key in zip(former, flavour.bound_keys, strict=True) if old in annotations]
+    if not left:
+        return
+    wanted = ", ".join(f"{key}: {shown(annotations[old])}" for old, key in left)
+    reading.notes.append(
+        Fault(
+            object=reading.name,
+            field=" and ".join(old for old, _ in left),
+            value=", ".join(shown(annotations[old]) for old, _ in left),
+            problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
+        )
+    )
 
 
 def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:

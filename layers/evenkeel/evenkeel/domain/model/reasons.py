@@ -120,6 +120,7 @@ class Rule(StrEnum):
     FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
     HIBERNATED = "hibernated", Topic.STATE
     NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
+    AUTHORITY_MOVES = "authority-moves", Topic.STATE
     OWNER_MISSING = "owner-missing", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
@@ -137,6 +138,8 @@ class Rule(StrEnum):
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE
     SECOND_OBJECT = "second-object", Topic.NOTE
+    TWIN_HAS_MOVED = "twin-has-moved", Topic.NOTE
+    TWIN_WAITS = "twin-waits", Topic.NOTE
     SPANS_ZONES = "spans-zones", Topic.NOTE
     NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
     REPLICAS_MANAGED = "replicas-managed", Topic.NOTE

@@ -82,6 +82,7 @@ class Flavour:
     # The first that claims a scalable owns its bounds; the last of them, Annotations, claims every one.
     bounds_owners: tuple[type[BoundsOwner], ...]
     replicas_owner: type[ReplicasOwner] | None = None
+    former_bound_keys: BoundKeys | None = None  # annotations of an API that groups may come from, and nobody reads here
     pool_label: str | None = None  # the flavour's own
     pool_paths: tuple[Path, ...] = ()  # where it stands besides metadata.labels
     cluster_paths: tuple[Path, ...] = ()  # the workload cluster's name
@@ -127,17 +128,17 @@ class Flavour:
     @property
     def bound_keys(self) -> BoundKeys:
         """The annotations of a group's min and max."""
-        return BoundKeys(self.min_key, self.max_key)
+        return bound_keys_of(self.group)
 
     @property
     def min_key(self) -> str:
         """Annotation that Cluster Autoscaler reads a group's min from."""
-        return f"{self.group}/cluster-api-autoscaler-node-group-min-size"
+        return self.bound_keys.min
 
     @property
     def max_key(self) -> str:
         """Annotation that Cluster Autoscaler reads a group's max from."""
-        return f"{self.group}/cluster-api-autoscaler-node-group-max-size"
+        return self.bound_keys.max
 
     @property
     def companions(self) -> tuple[Kind, ...]:
@@ -150,6 +151,12 @@ class Flavour:
     def kinds(self) -> tuple[Kind, ...]:
         """Everything that one look lists, machines aside."""
         return self.scalables + self.companions
+
+
+def bound_keys_of(group: str) -> BoundKeys:
+    """The annotations of a group's min and max that Cluster Autoscaler reads for this API group."""
+    low, high = (f"{group}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
+    return BoundKeys(low, high)
 
 
 def being_deleted(scalable: Scalable) -> Reason | None:

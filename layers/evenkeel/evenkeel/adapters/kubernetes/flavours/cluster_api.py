@@ -15,6 +15,7 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     NodeTemplateSource,
     Reference,
     being_deleted,
+    bound_keys_of,
     joined_by_node_ref,
     paused,
     rolling,
@@ -167,6 +168,9 @@ CLUSTER_API = Flavour(
     ),
     cluster=ClusterTopology.kind,
     bounds_owners=(ClusterTopology, Annotations),
+    # OpenShift's move to Cluster API copies them as they are, while the autoscaler reads its own from here on
+    # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
+    former_bound_keys=bound_keys_of("machine.openshift.io"),
     cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
     zone_paths=_ZONE_PATHS,
     absent_replicas=None,
