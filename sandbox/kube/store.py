@@ -89,6 +89,8 @@ class Store:
         self._resources: dict[str, Resource] = {}
         self._records: dict[str, dict[Key, _Record]] = {}
         self._lists: dict[str, _OpenList] = {}
+        #: whoever may refuse a change of an object, by an ApiError: its kind, before, after, and who makes it
+        self.admission: list[Callable[[Resource, Object, Object, str], None]] = []
         for resource in (*NATIVE, *(Resource.of_crd(crd) for crd in crds)):
             self._resources[resource.full_name] = resource
             self._records[resource.full_name] = {}
@@ -453,6 +455,8 @@ class Store:
             check(kind, version.name, new, old)
             if _same(old, new):
                 return self._answer(kind, record, version, subresource)
+            for admit in () if subresource else self.admission:
+                admit(kind, old, new, manager)
             now = self._now()
             if kind.group and not _same_but_status(old, new, status_apart=version.status):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1

@@ -7,9 +7,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
     annotations_of,
     condition,
@@ -62,6 +64,19 @@ class OpenShiftControllers(MachineControllers):
     finalizer = "machine.machine.openshift.io"
     _prefix = "machine.openshift.io"
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._migration: Migration | None = None
+
+    def begin_migration(self) -> None:
+        """From here on each MachineSet has a twin in Cluster API, and may move there."""
+        self._migration = Migration(self.store)
+
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        if self._migration is not None:
+            self._migration.step()
+
     def reconcile_owners(self, now: datetime) -> None:
         """Copy each MachineAutoscaler's bounds onto its MachineSet, over whatever stands there."""
         for autoscaler in self.store.list("machineautoscalers.autoscaling.openshift.io"):
@@ -81,7 +96,7 @@ class OpenShiftControllers(MachineControllers):
                     manager="cluster-autoscaler-operator",
                 )
             except ApiError as error:
-                if error.code != 404:
+                if error.code not in (404, 422):  # gone, or Cluster API's by now
                     raise
                 continue
             self.store.patch(
@@ -116,6 +131,8 @@ class OpenShiftControllers(MachineControllers):
         )
 
     def is_paused(self, item: Object) -> bool:
+        if self._migration is not None:
+            return status_of(item).get("authoritativeAPI") == "Migrating"
         return str(item["spec"].get("authoritativeAPI", "MachineAPI")) != "MachineAPI"
 
     def zone_of(self, spec: Object) -> str:
@@ -202,4 +219,5 @@ class OpenShiftControllers(MachineControllers):
             "replicas": active,
             **positive(fullyLabeledReplicas=active, readyReplicas=ready, availableReplicas=ready),
             "observedGeneration": machine_set["metadata"]["generation"],
+            **{key: value for key, value in status_of(machine_set).items() if key == "authoritativeAPI"},
         }
