@@ -141,7 +141,7 @@ def test_a_preserved_machine_is_told_and_neither_fences_its_zone_nor_keeps_it_fr
     for _ in range(40):
         found = played.look(60)
         assert [planned.state for planned in found.groups] == [State.HEALTHY, State.HEALTHY]
-    assert "1 replicas are held by failed machines that Gardener preserves" in reasons(found, "a")
+    assert "1 replicas are held by machines that Gardener preserves" in reasons(found, "a")
     assert "preserves" not in reasons(found, "b")
 
 

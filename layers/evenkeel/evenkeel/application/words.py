@@ -139,7 +139,7 @@ WORDS: dict[Rule, Words] = {
     Rule.OWN_MINIMUM: "raised by {count} to its own min {minimum}",
     Rule.REQUEST_SHARE: _of_request("raised by {count}, its share of the {what}: the smallest first"),
     Rule.REQUEST_NO_SHARE: _of_request("no share of the {what}: {why}"),
-    Rule.PRESERVED: "{count} replicas are held by failed machines that Gardener preserves: they are no nodes, and "
+    Rule.PRESERVED: "{count} replicas are held by machines that Gardener preserves: they are no nodes, and "
     "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
     "'false' on a machine or its node ends that",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
