@@ -71,7 +71,7 @@ def _names(number: int) -> list[str]:
 def _is_what_it_says(stage: Fleet, way: str, size: int) -> None:
     """That all were read, by glances or whole, and nobody asked for a run."""
     asked = Counter(stage.clusters()["asked"].values())
-    lists = 1 if way.startswith("glance") else 3
+    lists = 1 if way.startswith("glance") else 4
     new = asked.total() and max(asked) > lists  # a connection asks what is served
     if asked.total() != size or set(asked) - {lists, lists + bool(new)} or max(asked) > lists + 1:
         raise RuntimeError(f"{size} looks, {way}, made so many requests each: {dict(asked)}")

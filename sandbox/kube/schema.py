@@ -198,6 +198,9 @@ def _faults(value: Json, schema: dict[str, Json], path: str, old: Json) -> Itera
     elif isinstance(value, dict):
         yield from _object_faults(value, schema, path, old)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        if len(value) > schema.get("maxItems", len(value)):
+            message = f"Invalid value: {len(value)}: {path} in body should have at most {schema['maxItems']} items"
+            yield Cause(reason="FieldValueInvalid", field=path, message=message)
         yield from _list_faults(value, schema, path)
 
 

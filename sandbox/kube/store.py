@@ -92,6 +92,8 @@ class Store:
         self._lists: dict[str, _OpenList] = {}
         #: validating webhooks by resource, called with the object before (None: it is made) and after
         self.webhooks: dict[str, list[Webhook]] = {}
+        #: whoever may refuse a change of an object, by an ApiError: its kind, before, after, and who makes it
+        self.admission: list[Callable[[Resource, Object, Object, str], None]] = []
         for resource in (*NATIVE, *(Resource.of_crd(crd) for crd in crds)):
             self._resources[resource.full_name] = resource
             self._records[resource.full_name] = {}
@@ -518,6 +520,8 @@ class Store:
             new = cleaned(kind, version.name, new)
             check(kind, version.name, new, old)
             self._admit(kind, old, new)
+            for admit in () if subresource or _same(old, new) else self.admission:
+                admit(kind, old, new, manager)
             now = self._now()
             owned = applied.owners(kind.api_version(version.name), now) if applied is not None else record.managed
             if _same(old, new) and owned is record.managed:

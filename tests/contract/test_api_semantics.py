@@ -6,6 +6,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -355,6 +356,26 @@ class TestCreate:
         assert (code, status["reason"]) == (422, "Invalid")
         assert status["message"].startswith('MachineSet.machine.openshift.io "a" is invalid: ')
         assert (field, message) in {(cause["field"], cause["message"]) for cause in status["details"]["causes"]}
+
+    @pytest.mark.parametrize("served", ["v1beta1", "v1beta2"])
+    def test_a_machine_pool_has_the_shape_of_cluster_apis_own(self, kind_of: Any, served: str) -> None:
+        pools = kind_of("cluster.x-k8s.io", served, "machinepools")
+        spec = {"clusterName": "c", "failureDomains": ["z"], "template": {"spec": {"clusterName": "c"}}}
+        kind = {"apiVersion": f"cluster.x-k8s.io/{served}", "kind": "MachinePool"}
+        body = {**kind, "metadata": {"name": "a"}, "spec": spec}
+        rule = "spec.failureDomains in body should have at most 100 items"
+        empty = "spec.providerIDList[0] in body should be at least 1 chars long"
+        for field, value, fault in (
+            ("failureDomains", ["z"] * 101, f"Invalid value: 101: {rule}"),
+            ("providerIDList", [""], f'Invalid value: "": {empty}'),
+        ):
+            faulty = {**body, "spec": {**spec, field: value}}
+            code, status = refused(partial(pools.create, faulty))
+            assert (code, [cause["message"] for cause in status["details"]["causes"]]) == (422, [fault])
+        assert "replicas" not in pools.create(body)["spec"], "its webhook sets them, and not the API"
+        assert pools.scale("a", 3)["spec"]["replicas"] == 3
+        pools.status("a", {"status": {"replicas": 2, "nodeRefs": [{"kind": "Node", "name": "ip-1"}]}})
+        assert pools.get("a")["status"]["nodeRefs"][0]["name"] == "ip-1"
 
     def test_every_fault_is_named_in_one_answer(self, kind_of: Any) -> None:
         autoscalers = kind_of("autoscaling.openshift.io", "v1beta1", "machineautoscalers")

@@ -11,6 +11,7 @@ from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers, Totals
+from sandbox.kube.controllers.machine_pools import POOL_NAME, MachinePools
 from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS, NodePoolOperator
 from sandbox.kube.controllers.objects import (
     USERS_POOL_LABEL,
@@ -75,6 +76,14 @@ class ClusterAPIControllers(DeploymentControllers):
     _aws_template = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
     _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
 
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        self.machine_pools.step(now)
+
+    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
+        if POOL_NAME not in machine["metadata"].get("labels", {}):  # its instance came first
+            super()._reconcile_machine(machine, now)
+
     @property
     def _new(self) -> bool:
         """Whether objects are stored, and so written, in v1beta2's shape."""
@@ -93,6 +102,7 @@ class ClusterAPIControllers(DeploymentControllers):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.topology = TopologyController(self.store)
+        self.machine_pools = MachinePools(self, self._create_node, is_new=self._new)
 
     def reconcile_owners(self, now: datetime) -> None:
         self.topology.step()

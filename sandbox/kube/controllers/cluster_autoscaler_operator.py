@@ -73,7 +73,10 @@ class ClusterAutoscalerOperator:
             self._patch(SCALERS, scaler, {"metadata": {"finalizers": finalizers}})
         spec = scaler["spec"]
         bounds = {MIN_SIZE: str(spec["minReplicas"]), MAX_SIZE: str(spec["maxReplicas"]), OWNED_BY: owner}
-        self._patch(MACHINE_SETS, target, {"metadata": {"annotations": bounds}})
+        try:
+            self._patch(MACHINE_SETS, target, {"metadata": {"annotations": bounds}})
+        except ApiError as error:  # Cluster API's by now
+            self.errors[name] = str(error)
 
     def _target(self, name: str, reference: Object) -> Object | None:
         if (reference.get("apiVersion"), reference["kind"]) != ("machine.openshift.io/v1beta1", "MachineSet"):

@@ -29,6 +29,8 @@ from sandbox.kube.schema import Object
 from sandbox.kube.store import rfc3339
 
 PRESERVE = "node.machine.sapcloud.io/preserve"
+PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+_ASKS_TO_PRESERVE = frozenset({"now", "when-failed", "auto-preserved"})
 PRIORITY = "machinepriority.machine.sapcloud.io"
 MARKED_AT = "machine.sapcloud.io/marked-for-deletion-time"
 SCALED_AT = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
@@ -166,6 +168,10 @@ class GardenerControllers(DeploymentControllers):
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
         super()._reconcile_deployment(deployment, sets)
+        most = {"autoPreserveFailedMachineMax": deployment["spec"].get("autoPreserveFailedMachineMax", 0)}
+        for machine_set in sets:
+            if machine_set["spec"].get("autoPreserveFailedMachineMax", 0) != most["autoPreserveFailedMachineMax"]:
+                self.patch("machinesets", machine_set, {"spec": most})
         scaled_at = annotations_of(deployment).get(SCALED_AT)
         for machine_set in sets:
             if scaled_at and annotations_of(machine_set).get(SCALED_AT) != scaled_at:
@@ -176,9 +182,41 @@ class GardenerControllers(DeploymentControllers):
             machine = self._preserve(machine, now)
         super()._reconcile_machine(machine, now)
 
+    def _reconcile_set(self, machine_set: Object, machines: list[Object], now: datetime) -> None:
+        super()._reconcile_set(machine_set, self._auto_preserve(machine_set, machines), now)
+
+    def _auto_preserve(self, machine_set: Object, machines: list[Object]) -> list[Object]:
+        """Failed machines that nobody has said anything about are kept, the newest first, up to the set's limit.
+
+        Above it those kept by themselves are let go, the oldest first (manageAutoPreservationOfFailedMachines).
+        """
+        by_itself = [item for item in machines if annotations_of(item).get(PRESERVE) == "auto-preserved"]
+        capacity = machine_set["spec"].get("autoPreserveFailedMachineMax", 0) - len(by_itself)
+        if capacity < 0:
+            chosen = sorted(by_itself, key=_created)[:-capacity]
+        else:
+            unasked = [item for item in machines if _mcm_phase(item) == "Failed" and not _asked(item)]
+            chosen = sorted(unasked, key=_created, reverse=True)[:capacity]
+        patch = {"metadata": {"annotations": {PRESERVE: "auto-preserved" if capacity > 0 else None}}}
+        changed = {item["metadata"]["uid"]: self.patch("machines", item, patch) for item in chosen}
+        return [changed.get(item["metadata"]["uid"], item) for item in machines]
+
+    def _obey_node(self, machine: Object) -> Object:
+        """What stands on the machine's node wins: it is written down on the machine, and the machine's own goes."""
+        name = machine["metadata"]["name"]
+        nodes = self.store.list("nodes", labels=f"sandbox.evenkeel.dev/machine={name}")
+        asks = annotations_of(nodes[0]).get(PRESERVE, "") if nodes else ""
+        known = annotations_of(machine)
+        if not nodes or (not asks and not known.get(PRESERVE_OF_NODE)):
+            return machine
+        if known.get(PRESERVE_OF_NODE) == asks and PRESERVE not in known:
+            return machine
+        return self.patch("machines", machine, {"metadata": {"annotations": {PRESERVE: None, PRESERVE_OF_NODE: asks}}})
+
     def _preserve(self, machine: Object, now: datetime) -> Object:
-        """Begin and end the preservation that the machine's annotation asks for."""
-        asks = annotations_of(machine).get(PRESERVE, "")
+        """Begin and end the preservation that the annotation of the machine or its node asks for."""
+        machine = self._obey_node(machine)
+        asks = _asked(machine)
         current = _current_of(machine)
         wanted = asks == "now" or (asks in ("when-failed", "auto-preserved") and current.get("phase") == "Failed")
         expires = current.get("preserveExpiryTime")
@@ -237,8 +275,7 @@ class GardenerControllers(DeploymentControllers):
 
     def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
         if _mcm_phase(machine) == "Failed":
-            asked = annotations_of(machine).get(PRESERVE) in ("now", "when-failed", "auto-preserved")
-            return not is_preserved(machine, now) and not asked
+            return not is_preserved(machine, now) and _asked(machine) not in _ASKS_TO_PRESERVE
         marked, scaled_at = _marked_at(machine), annotations_of(machine_set).get(SCALED_AT)
         first = annotations_of(machine).get(PRIORITY) == "1"
         return first and marked is not None and scaled_at is not None and marked <= parse_time(scaled_at)
@@ -359,10 +396,18 @@ class GardenerControllers(DeploymentControllers):
             }
             for machine in machines
             if (status_of(machine).get("lastOperation") or {}).get("state") == "Failed"
+            and not _is_preserved_and_failed(machine)
         ]
         return {
             **positive(
-                replicas=len(machines), fullyLabeledReplicas=len(machines), readyReplicas=ready, availableReplicas=ready
+                replicas=len(machines),
+                fullyLabeledReplicas=len(machines),
+                readyReplicas=ready,
+                availableReplicas=ready,
+                preservedFailedReplicas=sum(map(_is_preserved_and_failed, machines)),
+                autoPreserveFailedMachineCount=sum(
+                    annotations_of(machine).get(PRESERVE) == "auto-preserved" for machine in machines
+                ),
             ),
             "observedGeneration": machine_set["metadata"]["generation"],
             **({"failedMachines": failed} if failed else {}),
@@ -379,6 +424,7 @@ class GardenerControllers(DeploymentControllers):
                 availableReplicas=totals.available,
                 unavailableReplicas=max(0, totals.wanted - totals.available),
                 updatedReplicas=totals.updated,
+                preservedFailedReplicas=sum(status_of(item).get("preservedFailedReplicas", 0) for item in sets),
             ),
             "observedGeneration": deployment["metadata"]["generation"],
             "conditions": [
@@ -391,6 +437,20 @@ class GardenerControllers(DeploymentControllers):
             ],
             **({"failedMachines": failed} if failed else {}),
         }
+
+
+def _created(machine: Object) -> str:
+    return str(machine["metadata"]["creationTimestamp"])
+
+
+def _asked(machine: Object) -> str:
+    """What is asked for the machine: by its node, as it was last obeyed, else by itself."""
+    known = annotations_of(machine)
+    return str(known.get(PRESERVE_OF_NODE) or known.get(PRESERVE, ""))
+
+
+def _is_preserved_and_failed(machine: Object) -> bool:
+    return _mcm_phase(machine) == "Failed" and "preserveExpiryTime" in _current_of(machine)
 
 
 def _current_of(machine: Object) -> Object:

@@ -12,6 +12,7 @@ from typing import Any
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.cluster_autoscaler_operator import ClusterAutoscalerOperator
 from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
     annotations_of,
     condition,
@@ -67,6 +68,16 @@ class OpenShiftControllers(MachineControllers):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.operator = ClusterAutoscalerOperator(self.store)
+        self._migration: Migration | None = None
+
+    def begin_migration(self) -> None:
+        """From here on each MachineSet has a twin in Cluster API, and may move there."""
+        self._migration = Migration(self.store)
+
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        if self._migration is not None:
+            self._migration.step()
 
     def reconcile_owners(self, now: datetime) -> None:
         self.operator.step()
@@ -104,6 +115,8 @@ class OpenShiftControllers(MachineControllers):
         )
 
     def is_paused(self, item: Object) -> bool:
+        if self._migration is not None:
+            return status_of(item).get("authoritativeAPI") == "Migrating"
         return str(item["spec"].get("authoritativeAPI", "MachineAPI")) != "MachineAPI"
 
     def zone_of(self, spec: Object) -> str:
@@ -190,4 +203,5 @@ class OpenShiftControllers(MachineControllers):
             "replicas": active,
             **positive(fullyLabeledReplicas=active, readyReplicas=ready, availableReplicas=ready),
             "observedGeneration": machine_set["metadata"]["generation"],
+            **{key: value for key, value in status_of(machine_set).items() if key == "authoritativeAPI"},
         }

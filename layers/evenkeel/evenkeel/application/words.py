@@ -80,6 +80,15 @@ def _with_steps(template: str) -> Words:
     return words
 
 
+def _listing(fact: str, template: str) -> Words:
+    """A sentence in which one fact is a list of names."""
+
+    def words(facts: Facts) -> str:
+        return _filled(template, {**facts, fact: ", ".join(_texts(facts[fact]))})
+
+    return words
+
+
 def _paused(facts: Facts) -> str:
     until = facts["until"]
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
@@ -130,6 +139,9 @@ WORDS: dict[Rule, Words] = {
     Rule.OWN_MINIMUM: "raised by {count} to its own min {minimum}",
     Rule.REQUEST_SHARE: _of_request("raised by {count}, its share of the {what}: the smallest first"),
     Rule.REQUEST_NO_SHARE: _of_request("no share of the {what}: {why}"),
+    Rule.PRESERVED: "{count} replicas are held by machines that Gardener preserves: they are no nodes, and "
+    "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
+    "'false' on a machine or its node ends that",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
@@ -186,6 +198,8 @@ WORDS: dict[Rule, Words] = {
     Rule.FROZEN_BY_CONTROLLER: "{controller} has frozen it",
     Rule.HIBERNATED: "its shoot is hibernated: the pool has no replicas although its Worker asks for some",
     Rule.NOT_AUTHORITATIVE: "{field} is {value}: another API owns it",
+    Rule.AUTHORITY_MOVES: "it is between two APIs: spec.authoritativeAPI is {wanted}, status.authoritativeAPI is "
+    "{found}; it is written again once both are the same",
     Rule.OWNER_MISSING: "its bounds belong to {owner}, which is not there",
     Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
     Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",
@@ -201,6 +215,21 @@ WORDS: dict[Rule, Words] = {
     Rule.NAMELESS: "a {kind} without metadata.name",
     Rule.NOT_DISCOVERED: "not matched by the record's discovery",
     Rule.SECOND_OBJECT: "a second object of this name: the {planned} is planned, this {kind} is not",
+    Rule.TWIN_HAS_MOVED: "its machines are those of {twin}, which counts: the pool has moved to Cluster API",
+    Rule.TWIN_WAITS: "its machines are those of {twin}, which counts until all of the pool has moved to Cluster API",
+    Rule.SPANS_ZONES: _listing(
+        "zones",
+        "it spans the zones {zones}, and its provider chooses among them: a pool needs one MachinePool for each zone, "
+        "with that one in spec.failureDomains",
+    ),
+    Rule.NAMES_NO_ZONE: "spec.failureDomains is empty, so its provider may spread it over several zones: name the one "
+    "there, or in label topology.kubernetes.io/zone where the provider's own object names it",
+    Rule.REPLICAS_MANAGED: "annotation cluster.x-k8s.io/replicas-managed-by is {by}: its replicas are managed outside "
+    "of Cluster API, and what we wrote would be lost; only 'false' takes that back",
+    Rule.TOPOLOGY_MAKES_POOL: "its Cluster's topology makes it, and owns its bounds in "
+    "spec.topology.workers.machinePools, which Evenkeel does not write",
+    Rule.KIND_FORBIDDEN: "objects of this kind may not be listed, so none takes part: apply "
+    "deploy/kubernetes/rbac.yaml and rbac-readers.yaml",
     Rule.SECOND_COPY: "a second {kind} of this name: the first one counts",
     Rule.NODES_NOT_READ: "nodes are read only where the record's pools are discovered with nodes: true",
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",

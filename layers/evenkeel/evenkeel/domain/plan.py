@@ -193,8 +193,10 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
 
 
 def note(pool: PoolDraft) -> None:
-    """What stands beside the numbers: why a group at zero stays closed, its share of a rolling update, quiet."""
+    """What stands beside the numbers: who holds replicas, why one at zero is closed, its share of a rollout, quiet."""
     for draft in pool.groups:
+        if draft.group.preserved:
+            draft.because(Rule.PRESERVED, count=draft.group.preserved)
         if draft.group.closed_because is not None and draft.requested == 0:
             draft.because(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
         if draft.rolling is not None:

@@ -26,7 +26,14 @@ from evenkeel.adapters.kubernetes.node_templates import (
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
+from evenkeel.adapters.kubernetes.twins import counted_once
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+)
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
@@ -34,6 +41,7 @@ from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -81,6 +89,7 @@ class KubernetesCluster:
         self._newer: dict[str, Object] = {}
         # Where the groups of the last look stand, and their lists; None: one of these cannot be told from another.
         self._seen: dict[str, str] | None = None
+        self._forbidden: set[Kind] = set()  # kinds that a look had to do without
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -90,9 +99,11 @@ class KubernetesCluster:
         where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
+        self._forbidden = set()
         self._look = None if self._consistent else Allowance(self._most_bytes)
         self._seen = {}
         skipped: list[Skipped] = []
+        found: list[GroupObjects] = []
         served = False
         status = self._autoscaler_status()
         for name in self._policy.flavours:
@@ -110,10 +121,17 @@ class KubernetesCluster:
             members, sources = self._with_templates(flavour, members, asked)
             if buyer is not None and asked:
                 members = with_offerings(members, {member.group.key for member in asked}, flavour, sources, buyer)
-            self._members |= {member.group.key: member for member in members}
+            found += members
+        counted, twins = counted_once(found)
+        self._members = {member.group.key: member for member in counted}
+        skipped += twins
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
+        skipped += [
+            Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN))
+            for kind in sorted(self._forbidden, key=lambda kind: kind.plural)
+        ]
         return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
 
     def _note(self, flavour: Flavour, lists: Lists, kinds: Collection[str]) -> None:
@@ -185,7 +203,7 @@ class KubernetesCluster:
         """
         version = self._version(kind)
         lists = self._lists_of(kind, version) if version else None
-        if lists is None:
+        if lists is None and kind not in self._forbidden:
             self._check_absence(kind)
         return lists
 
@@ -193,12 +211,24 @@ class KubernetesCluster:
         """One list for each namespace of the record; None where one is not found."""
         lists: list[ReceivedList] = []
         for namespace in self._policy.namespaces or (None,):
-            path = _path(kind, version, namespace)
-            received = self._api.list_all(path, self._remaining, look=self._look, metadata_only=metadata_only)
+            received = self._received(kind, _path(kind, version, namespace), metadata_only=metadata_only)
             if received is None:
                 return None
             lists.append(received)
         return lists
+
+    def _received(self, kind: Kind, path: str, *, metadata_only: bool) -> ReceivedList | None:
+        """A kind's list; None where it is not found, or where the look does without it because it is forbidden."""
+        received = self._api.list_all(
+            path, self._remaining, optional=kind.dispensable, look=self._look, metadata_only=metadata_only
+        )
+        if received is not None or not kind.dispensable:
+            return received
+        try:
+            return self._api.list_all(path, self._remaining, look=self._look)  # says which of the two it was
+        except AccessRefusedError:
+            self._forbidden.add(kind)
+            return None
 
     def _check_absence(self, kind: Kind) -> None:
         """Raises ClusterUnavailableError unless discovery, too, knows nothing of a kind that was not found."""
@@ -345,14 +375,23 @@ class KubernetesCluster:
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
-        group = patch.plan.group
-        return deletion_candidates(
-            [machine for machine, _ in self._staying(group)],
-            patch.requested or 0,
+        group, requested = patch.plan.group, patch.requested or 0
+        staying = [machine for machine, _ in self._staying(group)]
+        names = deletion_candidates(
+            staying,
+            requested,
             may_remove_running=patch.plan.may_remove_running,
             provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
+        kept = sum(machine.preserved for machine in staying)
+        if kept and len(names) < min(group.requested, len(staying)) - requested:
+            # Preserved machines go last: another would go in their place, or one of them, which is not wanted either.
+            raise RejectedError(
+                f"{group.key}: {kept} of its {len(staying)} machines are preserved, so spec.replicas {requested} would "
+                "take others than it should: give back less, or end their preservation"
+            )
+        return names
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
@@ -385,8 +424,10 @@ class KubernetesCluster:
         newest = {machine.name: machine for machine in listed if not machine.deleting}
         for machine in machines:
             newer = newest.get(machine.name)
-            if newer is None or newer.has_node != machine.has_node:
+            if newer is None or (newer.has_node, newer.preserved) != (machine.has_node, machine.preserved):
                 change = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
+                if newer is not None and newer.preserved != machine.preserved:
+                    change = "is preserved" if newer.preserved else "is preserved no more"
                 raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:

@@ -67,5 +67,7 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     never be given up because it was not seen.
     """
     listed = tuple(machines)
+    if group.launched is not None and not listed:
+        return group  # of a pool of instances, machines are listed only where its provider makes some
     running = sum(machine.has_node and not machine.deleting for machine in listed)
     return replace(group, machines=listed, running=max(running, min(group.running, group.requested)))

@@ -31,6 +31,7 @@ class Kind:
     kind: str
     plural: str
     optional: bool = False  # not every cluster serves it
+    dispensable: bool = False  # where it may not be listed, a look does without it
 
 
 NODE = Kind("", ("v1",), "Node", "nodes")
@@ -137,7 +138,7 @@ class Reading:
 
 
 class Scalable(NamedTuple):
-    """A MachineDeployment or MachineSet that is a node group, with what else was listed of it."""
+    """An object that is a node group, with what else was listed of it."""
 
     kind: str
     namespace: str

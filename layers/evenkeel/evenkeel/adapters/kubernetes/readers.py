@@ -88,6 +88,8 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
                 why = because(Rule.NAMELESS, kind=kind.kind)
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
                 why = because(Rule.NOT_DISCOVERED)
+            elif (left_out := _left_out(flavour, kind.kind, item)) is not None:
+                why = left_out
             elif (other := groups.get(key)) is not None:
                 why = because(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
             else:
@@ -136,6 +138,7 @@ class _GroupReader:
         reading.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
         claim = self._claim(scalable, reading)
         bounds = _bounds(claim, reading)
+        _note_lost_bounds(flavour, claim, annotations, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
         zone = _zone(flavour, item, reading)
@@ -151,7 +154,7 @@ class _GroupReader:
             zone=zone,
             zone_index=int(index[1]) - 1 if index else None,
             requested=requested or 0,
-            running=_running(item),
+            **_counts(flavour, kind, item),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
             replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
@@ -250,14 +253,35 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
     return None
 
 
+def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
+    """Bounds that have stayed behind in the annotations of another API: the autoscaler does not see the group."""
+    former = flavour.former_bound_keys
+    if former is None or claim.has_bounds:
+        return
+    left = [(old, key) for old, key in zip(former, flavour.bound_keys, strict=True) if old in annotations]
+    if not left:
+        return
+    wanted = ", ".join(f"{key}: {shown(annotations[old])}" for old, key in left)
+    reading.notes.append(
+        Fault(
+            object=reading.name,
+            field=" and ".join(old for old, _ in left),
+            value=", ".join(shown(annotations[old]) for old, _ in left),
+            problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
+        )
+    )
+
+
 def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
     zone = None
-    for path in flavour.zone_paths:
-        zone = get_path(item, path)
-        if zone is not None:
-            break
+    domains = get_path(item, flavour.instance_pool.domains) if flavour.instance_pool else None
+    if isinstance(domains, list) and domains:
+        zone = domains[0]
     else:
-        zone = get_path(item, ("metadata", "labels", ZONE_LABEL))
+        for path in (*flavour.zone_paths, ("metadata", "labels", ZONE_LABEL)):
+            zone = get_path(item, path)
+            if zone is not None:
+                break
     if zone is None or (isinstance(zone, str) and zone):
         return zone
     problem = "a zone is a name such as eu-central-1a"
@@ -312,10 +336,30 @@ def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
 
 
-def _running(item: Object) -> int:
-    """Machines with a ready node, as the status counts them. An object without status has none yet."""
-    ready = get_path(item, ("status", "readyReplicas"))
-    return ready if isinstance(ready, int) and not isinstance(ready, bool) and ready > 0 else 0
+def _left_out(flavour: Flavour, kind: str, item: Object) -> Reason | None:
+    """Why an object of the kind is no node group."""
+    pool = flavour.instance_pool
+    return pool.left_out(item) if pool is not None and pool.kind == kind else None
+
+
+def _counts(flavour: Flavour, kind: str, item: Object) -> dict[str, Any]:
+    """Fields of a node group that its status counts."""
+    pool = flavour.instance_pool
+    if pool is None or pool.kind != kind:
+        preserved = _counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0
+        return {"running": _counted(item, ("status", "readyReplicas")), "preserved_failed": preserved}
+    launched, nodes = (
+        len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
+        for path in (pool.members, pool.nodes)
+    )
+    # References to nodes stay for a while after their machines have gone.
+    return {"running": min(launched, nodes), "launched": launched}
+
+
+def _counted(item: Object, path: Path) -> int:
+    """What a status counts. An object without status has none yet; whatever is no count is none."""
+    count = get_path(item, path)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:

@@ -139,8 +139,9 @@ def _time_waited(
         return state
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
-    for failure, _ in _machine_failures(group):
-        if not class_of(failure).moves_elsewhere:
+    for machine in group.refused_machines:
+        failure = machine.failure
+        if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
             kind, message = class_of(failure), f"{failure.code}: {failure.message}"
     late = record_failure(state, now, kind, message, backoff, overrides=True)
     return replace(late, waiting_since=now, waiting_running=group.running)

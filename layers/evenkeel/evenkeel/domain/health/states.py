@@ -104,7 +104,8 @@ def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
 
 def _may_be_tried(health: _Health) -> bool:
     delivers = health.state is not None and health.state.has_arrivals and health.impaired_until is None
-    return delivers and health.group.running >= health.group.requested > 0
+    group = health.group
+    return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
 def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:

@@ -162,6 +162,8 @@ class NodeGroup:
     requested: int = 0
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
+    launched: int | None = None  # of a pool of instances: those that there are, nodes or not, and nobody says which go
+    preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
@@ -197,9 +199,22 @@ class NodeGroup:
         return self if self.frozen_because is not None else replace(self, frozen_because=why)
 
     @property
+    def preserved(self) -> int:
+        """Replicas that are held by machines without a node which Gardener preserves.
+
+        Nothing comes of them, and none can be given up: preserved machines are deleted last, so a healthy node would go
+        in their place (machine-controller-manager pkg/controller/controller_utils.go, ActiveMachines). Their scalable's
+        status is a second witness: the wish may stand on a node, which is not read.
+        """
+        listed = sum(
+            machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
+        )
+        return min(max(listed, self.preserved_failed), max(0, self.requested - self.running))
+
+    @property
     def waiting(self) -> int:
-        """Requested replicas that have no node yet."""
-        return max(0, self.requested - self.running)
+        """Requested replicas that have no node yet, and should get one."""
+        return max(0, self.requested - self.running - self.preserved)
 
     @property
     def refused_machines(self) -> tuple[Machine, ...]:
@@ -215,17 +230,19 @@ class NodeGroup:
         return self.move is not None and now - time_of(self.move) < provision_timeout
 
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Machines without a node that have not failed and are younger than the provision timeout.
+        """Machines without a node that have not failed, are not preserved and younger than the provision timeout.
 
-        One that Gardener preserves counts as well: it holds its replica, and a healthy node would go in its place.
+        Of a pool of instances all that there are, however old: given up, a node could go in their place.
         """
+        if self.launched is not None:
+            return min(max(0, self.launched - self.running), self.waiting)
         if not self.waiting or self.machines is None:
             return 0
         timeout = self.provision_timeout or provision_timeout
         coming = sum(
-            machine.preserved or (machine.failure is None and not machine.is_overdue(now, timeout))
+            machine.failure is None and not machine.is_overdue(now, timeout)
             for machine in self.machines
-            if not machine.has_node and not machine.deleting
+            if not machine.has_node and not machine.deleting and not machine.preserved
         )
         return min(coming, self.waiting)
 

@@ -61,6 +61,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
+    PRESERVED = "preserved", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
@@ -119,6 +120,7 @@ class Rule(StrEnum):
     FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
     HIBERNATED = "hibernated", Topic.STATE
     NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
+    AUTHORITY_MOVES = "authority-moves", Topic.STATE
     OWNER_MISSING = "owner-missing", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
@@ -136,6 +138,13 @@ class Rule(StrEnum):
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE
     SECOND_OBJECT = "second-object", Topic.NOTE
+    TWIN_HAS_MOVED = "twin-has-moved", Topic.NOTE
+    TWIN_WAITS = "twin-waits", Topic.NOTE
+    SPANS_ZONES = "spans-zones", Topic.NOTE
+    NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
+    REPLICAS_MANAGED = "replicas-managed", Topic.NOTE
+    TOPOLOGY_MAKES_POOL = "topology-makes-pool", Topic.NOTE
+    KIND_FORBIDDEN = "kind-forbidden", Topic.NOTE
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
@@ -145,6 +154,7 @@ class Rule(StrEnum):
 # Rules that keep replicas which no machine runs for.
 KEEPING = frozenset(
     {
+        Rule.PRESERVED,
         Rule.CONTESTED_REPLICAS,
         Rule.STUCK_ON_HOLD,
         Rule.STUCK_SAME_FAILURE,
