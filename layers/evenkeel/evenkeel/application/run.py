@@ -178,7 +178,8 @@ class Run:
         digest, is_news = self._digest(pool, state)
         is_answered = complete and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if is_news or is_answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
+        written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
+        if is_news or is_answered or written or pool.new_wishes:
             self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
         if complete and not self._is_dry(pool):
             state = closed(pool, state)
@@ -236,7 +237,7 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
-                self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
+                self.run_state.save_pool(id, replace(state, adopted={}, wishes={}, seen=None, published=None))
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
-from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
+from evenkeel.domain.model.groups import NodeGroup, OwnerNumbers
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
@@ -85,6 +86,17 @@ def _paused(facts: Facts) -> str:
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
 
 
+def _unread(facts: Facts) -> str:
+    """Of a pool whose autoscaler has its bounds from flags (Gardener)."""
+    sentence = (
+        "no autoscaler reads the bounds of this pool: cluster-autoscaler has its own from Gardener, as flags. Release, "
+        "moves, take-back, level zones and PoolMinimum work all the same, within the zones' shares of the Worker"
+    )
+    if int(str(facts["zones"])) < 2:
+        return sentence
+    return f"{sentence}; with one worker for each zone in the Shoot, a zone could take over what another cannot deliver"
+
+
 def _whose(template: str) -> Words:
     """A sentence about what other clusters say, which begins with who they are."""
 
@@ -148,6 +160,7 @@ WORDS: dict[Rule, Words] = {
     Rule.CLOSED_AT_ZERO: "{why}",
     Rule.ROLLING_SHARE: "rolling update: this zone's share is maxSurge {surge}, maxUnavailable {unavailable} "
     "(reported, not written)",
+    Rule.BOUNDS_UNREAD: _unread,
     Rule.POOL_INVALID: "left alone: its pool is invalid",
     Rule.FEW_MEMBERS: "left alone: no more than half of the pool's groups were found: a second look must find the same",
     Rule.AS_IT_SHOULD_BE: "left alone: it is as it should be",
@@ -156,6 +169,7 @@ WORDS: dict[Rule, Words] = {
     Rule.IN_NO_POOL: lambda facts: "; ".join([f"in no pool: {_shown(facts['why'])}", *_texts(facts["faults"])]),
     Rule.TAKES_NO_PART: "takes no part: it has neither bounds nor pool numbers "
     "(evenkeel.dev/pool-min, evenkeel.dev/pool-max)",
+    Rule.SWITCHED_OFF: "takes no part: {owner} wants no node of it, and none is there",
     Rule.NOT_SELECTED: "label it evenkeel.dev/pool, or select it in the cluster's record",
     Rule.POOL_NAME_TAKEN: "another pool is called {name}, as this one would be: label it evenkeel.dev/pool",
     Rule.TEMPLATE_UNREADABLE: lambda facts: "; ".join(_texts(facts["faults"])),
@@ -219,6 +233,7 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",
     ProblemKind.FEWER_THAN_ZONES_IN_USE: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "sized all the same, because the pool exists; raise it to {zones}",
+    ProblemKind.NEW_WISH: "{owner} now says {min} to {max}, which is not ours: that counts from now on",
     ProblemKind.OVER_COMMITTED: "over-committed: {requested} requested, PoolMaximum is {maximum}: nobody may grow",
     ProblemKind.OVER_OFFERED: "over-offered: the maxima add up to {offered}, PoolMaximum is {maximum}: the owner of "
     "the bounds accepts no max below 1, so keep a node of PoolMaximum free for each empty zone",
@@ -280,13 +295,68 @@ def _texts(fact: Fact) -> list[str]:
     return [_shown(part) for part in fact] if isinstance(fact, tuple) else []
 
 
+# Of the objects that a number comes from: a pool may have thousands of members.
+MOST_NAMED = 12
+# What becomes of an owner's numbers: who reads them, and what he does with them.
+READERS: Mapping[str, str] = {
+    "Worker": "copied from the Shoot by gardenlet; the Worker's controller splits it over the zones, keeps replicas "
+    "within the shares, and cluster-autoscaler gets those as --nodes flags",
+    "Shoot": "gardenlet copies it to the Worker, whose controller splits it over the zones and keeps replicas within "
+    "the shares",
+    "MachineAutoscaler": "cluster-autoscaler-operator copies it to the MachineSet, where cluster-autoscaler reads it",
+    "NodePool": "HyperShift's operator copies it to the MachineDeployment or MachineSet, where cluster-autoscaler "
+    "reads it, and keeps replicas within it",
+    "Cluster": "the topology controller copies it to the MachineDeployment, where cluster-autoscaler reads it",
+}
+
+
 def origin_words(origin: Origin) -> str:
     """Where a pool's number stands, to follow the number."""
-    if origin.groups:
-        return f"annotation {origin.field} on {', '.join(object_words(group) for group in origin.groups)}"
+    words = _origin(origin)
+    if origin.cut_by is not None:
+        cap = origin.cut_by
+        words += f"; cut to {origin.value}: {cap.field} of {cap.ref} is {cap.nodes}"
+    return words
+
+
+def _origin(origin: Origin) -> str:
+    if origin.source is Source.ANNOTATION:
+        return f"annotation {origin.field} on {_some([object_words(group) for group in origin.groups])}"
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
-    return "the sum of its members' bounds as they were at adoption"
+    if origin.source is Source.ADOPTION:
+        return "the sum of its members' bounds as they were at adoption"
+    shares = [f"{_field(share.owner, origin)} of {share.owner.ref}" for share in origin.owners]
+    if len(shares) == 1 and not origin.groups:
+        return shares[0]
+    added = [f"{share.wish} ({where})" for share, where in zip(origin.owners, shares, strict=True)]
+    rest = ["what members without an owner had at adoption"] if origin.groups else []
+    return f"the sum of {_some([*added, *rest])}"
+
+
+def _some(texts: list[str]) -> str:
+    """The first of a list that may have thousands."""
+    return ", ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
+
+
+def _field(owner: OwnerNumbers, origin: Origin) -> str:
+    return owner.min_field if origin.field == POOL_MIN else owner.max_field
+
+
+def chain_words(origin: Origin) -> list[str]:
+    """A sentence for each owner of a number: what stands there, who wrote it, and who reads it."""
+    return [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
+
+
+def _link(share: OwnerShare, origin: Origin) -> str:
+    owner = share.owner
+    stands = owner.bounds.min if origin.field == POOL_MIN else owner.bounds.max
+    what = f"{_field(owner, origin)} of {owner.ref} is {stands}"
+    if stands != share.wish:
+        what += f", which Evenkeel wrote there: wanted is {share.wish}"
+    if owner.set_by:
+        what += f", last set by {owner.set_by}"
+    return f"{what}: {READERS[owner.ref.kind]}."
 
 
 def object_words(group: NodeGroup) -> str:
@@ -297,6 +367,8 @@ def diff(change: Change) -> tuple[str, ...]:
     """A change of PoolMaximum as the lines of a diff."""
     if change.group is not None:
         place, line = object_words(change.group), f'{POOL_MAX}: "{{}}"'
+    elif change.owner is not None:
+        place, line = str(change.owner.ref), f"{change.owner.max_field}: {{}}"
     else:
         place, line = f"record, pool {change.rule.name if change.rule else ''}", "max: {}"
     old_lines = () if change.before is None else (f"-{line.format(change.before)}",)
@@ -307,6 +379,8 @@ def unfixable_words(fix: Fix) -> str:
     """Why a fault is left to people; empty where it is not."""
     if fix.unfixable is Unfixable.AMBIGUOUS:
         return "which value is meant is for people to say"
+    if fix.unfixable is Unfixable.CUT:
+        return "the cluster may have no more nodes: the most that it may have would have to rise"
     if fix.frozen is not None and fix.frozen.frozen_because is not None:
         return f"{fix.frozen.key} is left alone: {sentence(fix.frozen.frozen_because)}"
     return ""

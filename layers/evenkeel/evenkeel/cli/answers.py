@@ -97,6 +97,11 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
             *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
     console.print(table)
+    for name, origin in (pool.get("numbersFrom") or {}).items():
+        if origin is not None:
+            _line(console, f"  {name} {_shown(pool[name])}: {origin['says']}")
+    for note in pool.get("notes", ()):
+        _line(console, f"  note: {note}")
     for group in pool["groups"]:
         for sentence in group["reasons"] if reasons else group.get("held", []):
             _line(console, f"  {group['zone'] or '?'}: {sentence}")

@@ -25,7 +25,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
@@ -187,6 +187,7 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
         problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
         groups=tuple([_group_plan(draft) for draft in drafts]),
         remembered=pool.state,
+        origins=pool.origins,
         known_as=pool.known_as,
         judged=False,
     )
@@ -244,6 +245,14 @@ def remember(pool: PoolDraft) -> None:
         pool.look_at.append(pool.deal_ends)
 
 
+def _notes(pool: Pool) -> tuple[Reason, ...]:
+    """What people should know of a pool before they look at its numbers."""
+    if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
+        return ()
+    zones = len({group.zone for group in pool.groups})
+    return (because(Rule.BOUNDS_UNREAD, zones=zones),)
+
+
 def _group_plan(draft: Draft) -> GroupPlan:
     return GroupPlan(
         group=draft.group,
@@ -272,6 +281,8 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
         remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
+        origins=pool.origins,
+        notes=_notes(pool),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,

@@ -30,9 +30,9 @@ from evenkeel.application.errors import ClusterUnavailableError, ConflictError, 
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.membership.numbers import POOL_MAX
 from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch

@@ -16,6 +16,7 @@ from evenkeel.adapters.kubernetes.annotations import (
     POOL_LABEL,
 )
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.managed_fields import last_writer
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Object,
@@ -23,7 +24,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Reading,
     Scalable,
     controller_of,
-    entries_of,
     get_path,
     mapping,
     name_of,
@@ -36,7 +36,7 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Rolling, Skipped
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
@@ -115,7 +115,11 @@ class _GroupReader:
         ]
         self._freeze_rules = (*flavour.freeze_rules, *(owner.frozen for owner in self._owners))
         replicas_owner = flavour.replicas_owner
-        self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind)) if replicas_owner else None
+        self._replicas_owner = None
+        if replicas_owner is not None:
+            copy = replicas_owner.copy_kind
+            copies = listing.of(copy.kind) if copy is not None else ()
+            self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind), copies)
 
     def read(self, key: GroupKey, kind: str, item: Object, cluster: str, labels: Mapping[str, str]) -> GroupObjects:
         """The node group that the object of this kind is."""
@@ -139,14 +143,14 @@ class _GroupReader:
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
         zone = _zone(flavour, item, reading)
-        pool = _pool_label(flavour, scalable)
+        own_pool = _own_pool(flavour, scalable)
         index = _ZONE_INDEX.search(scalable.name)
         group = NodeGroup(
             key=key,
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),
             cluster=scalable.cluster,
-            pool_label=pool,
+            pool_label=_pool_label(flavour, scalable) or own_pool,
             labels=scalable.labels,
             zone=zone,
             zone_index=int(index[1]) - 1 if index else None,
@@ -154,9 +158,10 @@ class _GroupReader:
             running=_running(item),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
+            owner=_owner_numbers(claim, bounds) or self._pool_numbers(scalable.namespace, own_pool),
             replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
-            worker_range=self._range(scalable.namespace, pool, zone),
+            worker_range=self._range(scalable.namespace, own_pool, zone),
             provision_timeout=_provision_timeout(flavour, annotations, reading),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
@@ -188,6 +193,10 @@ class _GroupReader:
         owner = self._replicas_owner
         return None if owner is None else owner.range(namespace, pool or "", zone or "")
 
+    def _pool_numbers(self, namespace: str, pool: str | None) -> OwnerNumbers | None:
+        owner = self._replicas_owner
+        return None if owner is None or pool is None else owner.numbers(namespace, pool)
+
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
         """The groups; those are frozen that the owner of the replicas finds so, seeing all of them."""
         reasons = self._replicas_owner.frozen(member.group for member in groups) if self._replicas_owner else {}
@@ -209,6 +218,7 @@ def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Read
         "published": read_published(decision),
         "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
+        "bounds_are_read": flavour.discovers_groups,
         "two_objects": claim.object is not None,
         "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
     }
@@ -266,10 +276,25 @@ def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
 
 
 def _pool_label(flavour: Flavour, scalable: Scalable) -> str | None:
-    labels = scalable.labels
-    pool = labels.get(POOL_LABEL) or (labels.get(flavour.pool_label) if flavour.pool_label else None)
+    """Our own label: on the object, or where its nodes get theirs."""
+    nodes = get_path(scalable.item, (*flavour.node_labels, POOL_LABEL))
+    return scalable.labels.get(POOL_LABEL) or (nodes if isinstance(nodes, str) and nodes else None)
+
+
+def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
+    """The pool as the flavour's own API has it."""
+    pool = scalable.labels.get(flavour.pool_label) if flavour.pool_label else None
     paths = flavour.pool_paths
     return pool or next((text for path in paths if isinstance(text := get_path(scalable.item, path), str)), None)
+
+
+def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
+    """What the owner of the bounds says, where that is another object than the scalable."""
+    if claim.ref is None or claim.object is None or bounds is None:
+        return None
+    low, high = claim.fields
+    writer = last_writer(claim.object, claim.owner.paths)
+    return OwnerNumbers(ref=claim.ref, bounds=bounds, min_field=low, max_field=high, set_by=writer, takes_ours=True)
 
 
 def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds | None:
@@ -295,17 +320,7 @@ def _provision_timeout(flavour: Flavour, annotations: Mapping[str, Any], reading
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    entries = entries_of(item, ("metadata", "managedFields"))
-    if not entries:  # as in a look
-        return "somebody"
-    others = [
-        entry
-        for entry in entries
-        if entry.get("manager") != "evenkeel"
-        and any(get_path(entry, ("fieldsV1", *path)) is not None for path in paths)
-    ]
-    latest = max(others, key=lambda entry: str(entry.get("time")), default=None)
-    return str(get_path(latest, ("manager",)) or "somebody")
+    return last_writer(item, paths) or "somebody"
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:

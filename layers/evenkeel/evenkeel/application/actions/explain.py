@@ -13,9 +13,9 @@ from evenkeel.application.decisions import pool_json
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, find_group, find_pool
-from evenkeel.application.words import ago, origin_words, problem_words, rfc3339, sentence
-from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
+from evenkeel.application.words import ago, chain_words, origin_words, problem_words, rfc3339, sentence
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
@@ -104,12 +104,13 @@ def explain_reason(reason: Reason) -> str:
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
-    pool, policy = preview.pool(planned.id), preview.record.policy()
+    pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
-    if planned.min is not None:
-        sentences.append(f"PoolMinimum is {planned.min}: {origin_words(origin(pool, policy, POOL_MIN))}.")
-    if planned.max is not None:
-        sentences.append(f"PoolMaximum is {planned.max}: {origin_words(origin(pool, policy, POOL_MAX))}.")
+    for origin in planned.origins:
+        name = "PoolMaximum" if origin.field == POOL_MAX else "PoolMinimum"
+        sentences.append(f"{name} is {origin.value}: {origin_words(origin)}.")
+        sentences += chain_words(origin)
+    sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.notes)]
     if planned.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.remembered.control.restores(planned.id):

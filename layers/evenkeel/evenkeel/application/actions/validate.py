@@ -72,7 +72,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
         warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
         if not problems and not warnings:
             continue
-        fix = fix_for(pool, preview.record.policy())
+        fix = fix_for(pool)
         changes += [(pool, change) for change in fix.changes]
         pools.append(
             {

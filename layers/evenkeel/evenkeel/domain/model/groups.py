@@ -94,6 +94,47 @@ class Bounds:
             raise ValueError(f"bounds ({self.min}, {self.max}) are not 0 <= min <= max")
 
 
+@dataclass(frozen=True, order=True, kw_only=True)
+class OwnerRef:
+    """An object that gives a pool numbers, or one entry of it."""
+
+    kind: str
+    namespace: str  # empty: it stands in none
+    name: str
+    part: str = ""  # the entry that is meant, by its name; empty: the object has one pair of numbers
+    uid: str = ""
+
+    def __str__(self) -> str:
+        place = "/".join(part for part in (self.namespace, self.name) if part)
+        return f"{self.kind} {place}" + (f", {self.part}" if self.part else "")
+
+    @property
+    def id(self) -> str:
+        """What it is remembered by: an object that is made anew under the same name is another one."""
+        return "/".join(part for part in (self.uid or f"{self.kind}/{self.namespace}/{self.name}", self.part) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerNumbers:
+    """What an owner says, as it stands there now. Groups of one owner share it; those of several add up."""
+
+    ref: OwnerRef
+    bounds: Bounds
+    min_field: str  # where they stand, as people write it: spec.minReplicas
+    max_field: str
+    set_by: str = ""  # who wrote max there last, besides us (managedFields); empty: not read, or nobody says
+    takes_ours: bool = False  # our bounds are written there too, so what stands there may be ours
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCap:
+    """The most nodes that a cluster may have, whatever its pools say."""
+
+    ref: OwnerRef
+    field: str
+    nodes: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedBounds:
     """What we last wrote to an object, and when, as its annotation says."""
@@ -172,6 +213,9 @@ class NodeGroup:
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     owner_min_max: int = 0  # least max that the owner of the bounds accepts
     worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand
+    owner: OwnerNumbers | None = None  # who gives its pool numbers besides annotations and the record
+    node_cap: NodeCap | None = None  # of the whole cluster
+    bounds_are_read: bool = True  # False: its autoscaler has its bounds from elsewhere
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime

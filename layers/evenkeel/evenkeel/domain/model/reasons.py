@@ -80,6 +80,7 @@ class Rule(StrEnum):
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     ROLLING_SHARE = "rolling-share", Topic.NOTE
+    BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
@@ -88,6 +89,7 @@ class Rule(StrEnum):
     SAID = "said", Topic.NOTE  # a sentence of whoever reads the object
     IN_NO_POOL = "in-no-pool", Topic.NOTE
     TAKES_NO_PART = "takes-no-part", Topic.NOTE
+    SWITCHED_OFF = "switched-off", Topic.NOTE
     NOT_SELECTED = "not-selected", Topic.NOTE
     POOL_NAME_TAKEN = "pool-name-taken", Topic.NOTE
     TEMPLATE_UNREADABLE = "template-unreadable", Topic.NOTE

@@ -101,10 +101,19 @@ class Sighting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What people want of an object that takes our bounds (:mod:`evenkeel.domain.model.wishes`)."""
+
+    bounds: Bounds
+    ours: tuple[Bounds, ...] = ()  # what we have written over it, or were about to
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolState:
     """What is remembered of a pool."""
 
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before us, per member; None: it had none
+    wishes: Mapping[str, Wish] = field(default_factory=dict)  # by OwnerRef.id
     digest: str = ""  # of the last news
     move: Move | None = None  # the last move, until nothing of it is owed any more
     seen: Sighting | None = None

@@ -130,6 +130,12 @@ class Flavour:
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     @property
+    def copies(self) -> tuple[Kind, ...]:
+        """Say what companions say, and are read where somebody hands them in: no look lists them."""
+        copy = self.replicas_owner.copy_kind if self.replicas_owner else None
+        return (copy,) if copy is not None else ()
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         """Everything that one look lists, machines aside."""
         return self.scalables + self.companions
