@@ -22,7 +22,7 @@ from evenkeel.application.ports import (
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Chunk, Silence, Timer
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -357,6 +357,15 @@ class FakeCluster:
             raise ConflictError(f"{key} has been modified")
         self.journal.note("write pool-max")
         self.change(key, pool_max=maximum)
+        self._seen[key] = self._versions[key]
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        owner = self.groups[key].owner
+        assert owner is not None
+        if self._versions[key] != self._seen[key]:
+            raise ConflictError(f"{key} has been modified")
+        self.journal.note("write owner")
+        self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
         self._seen[key] = self._versions[key]
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:

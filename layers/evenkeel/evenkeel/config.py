@@ -405,6 +405,7 @@ class ClusterPolicy(Strict):
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: Pools = ()
+    fix_owners: bool = False  # `validate --apply` may write to the objects that own a pool's numbers
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
 
@@ -443,6 +444,7 @@ class FixEntry(Strict):
 
     pool: PoolName
     group: Annotated[str, Field(max_length=600)] = ""  # whose annotation it is; empty: the record's own number
+    owner: Annotated[str, Field(max_length=600)] = ""  # OwnerRef.id of whose number it is: then the group is one of its
     before: Count | None = None  # as it stood when the operator agreed; None: nowhere
     after: Count
 

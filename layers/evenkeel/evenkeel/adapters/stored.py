@@ -95,6 +95,8 @@ class GroupRecord(Strict):
     contested_replicas: bool = False
     reports: tuple[Moment, ...] = ()
     marked: tuple[str, ...] = ()
+    bounds_applied_by: str = ""
+    replicas_applied_by: str = ""
     arrived_at: Moment | None = None
     ended: tuple[Moment, ...] = ()
     refused: tuple[str, ...] = ()

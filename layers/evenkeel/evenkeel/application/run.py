@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.fix import fix
+from evenkeel.application.fix import Fixes, fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_restore
@@ -18,10 +18,11 @@ from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import GroupState, PoolState, Wish
+from evenkeel.domain.model.wishes import wish_of
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -105,6 +106,8 @@ class Run:
         try:
             fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run=dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
+            for pool in self.plan.pools:
+                self._remember_wishes(pool, fixes)
             control = control.model_copy(update={"fixes": fixes.postponed})
             self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
@@ -117,6 +120,17 @@ class Run:
             ]
             if changes:
                 self.recorder.fixed(pool, changes, dry_run=dry_run)
+
+    def _remember_wishes(self, pool: PoolPlan, fixes: Fixes) -> None:
+        """What an operator had us write to an owner is what is wanted there, and not ours."""
+        wishes = dict(pool.remembered.wishes)
+        for entry, outcome in fixes.outcomes:
+            group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
+            wish = wish_of(group, pool.remembered) if group is not None and entry.owner else None
+            if wish is not None and outcome.result is Result.WRITTEN:
+                wishes[entry.owner] = Wish(bounds=Bounds(wish.min, entry.after))
+        if wishes != pool.remembered.wishes:
+            self.run_state.save_pool(pool.id, replace(pool.remembered, wishes=wishes))
 
     # The right to write
 

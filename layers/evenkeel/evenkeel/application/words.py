@@ -3,12 +3,13 @@
 Nobody reads these words back. Whoever changes a sentence here changes what people read, and nothing else.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
-from evenkeel.domain.model.groups import NodeGroup, OwnerNumbers
+from evenkeel.domain.model.groups import NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -86,6 +87,19 @@ def _paused(facts: Facts) -> str:
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
 
 
+# Who applies fields by server-side apply and puts them back within seconds, and where they can be changed instead.
+_REMEDIES: Mapping[str, str] = {
+    "capi-topology": "set it for this machine deployment in the Cluster's topology, which goes before its ClusterClass",
+}
+
+
+def _applied(facts: Facts) -> str:
+    """A field that a controller declares to be its own."""
+    manager = str(facts["manager"])
+    remedy = _REMEDIES.get(manager, f"take it out of what {manager} applies, or set the pool's numbers there")
+    return f"{facts['place']} is not ours: {manager} applies it and would put it back: {remedy}; then resume"
+
+
 def _unread(facts: Facts) -> str:
     """Of a pool whose autoscaler has its bounds from flags (Gardener)."""
     sentence = (
@@ -117,6 +131,8 @@ WORDS: dict[Rule, Words] = {
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
     Rule.CONTESTED_REPLICAS: "replicas stay as they are: {by} put them back {times} times within an hour; "
     "operator resume tries again",
+    Rule.REPLICAS_NOT_OURS: "replicas stay as they are: {why}",
+    Rule.REPLICAS_OF_KARPENTER: "replicas stay as they are: Karpenter orders the machines here and claims them",
     Rule.ZONE_IMPAIRED: "fenced: zone {zone} is impaired until {until}",
     Rule.IN_BACKOFF: "fenced: {kind} failure {failures}, in backoff until {until}",
     Rule.PROBING_AFTER_ARRIVAL: "probing: a node has come since {kind} failure {failures}, so its backoff is over",
@@ -201,6 +217,10 @@ WORDS: dict[Rule, Words] = {
     Rule.HIBERNATED: "its shoot is hibernated: the pool has no replicas although its Worker asks for some",
     Rule.NOT_AUTHORITATIVE: "{field} is {value}: another API owns it",
     Rule.OWNER_MISSING: "its bounds belong to {owner}, which is not there",
+    Rule.OWNER_NOT_READ: "its bounds belong to {owner}, which was not read: allow it to be listed, and name its "
+    "namespace in the record where that names any",
+    Rule.OWNER_SETS_REPLICAS: "{owner} sets its replicas itself: give it minimum and maximum in their place",
+    Rule.FIELD_NOT_OURS: _applied,
     Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
     Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",
     Rule.TOPOLOGY_ENTRY_MISSING: "it belongs to a ClusterClass, and its entry in the Cluster's topology is not there",
@@ -218,6 +238,7 @@ WORDS: dict[Rule, Words] = {
     Rule.SECOND_COPY: "a second {kind} of this name: the first one counts",
     Rule.NODES_NOT_READ: "nodes are read only where the record's pools are discovered with nodes: true",
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",
+    Rule.KIND_REFUSED: "{kind} of {group} may not be listed: numbers that stand there are not known",
     Rule.FLAVOUR_NOT_LISTED: "flavour {flavour} is not among the record's flavours",
 }
 
@@ -234,6 +255,8 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.FEWER_THAN_ZONES_IN_USE: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "sized all the same, because the pool exists; raise it to {zones}",
     ProblemKind.NEW_WISH: "{owner} now says {min} to {max}, which is not ours: that counts from now on",
+    ProblemKind.AUTOSCALER_BESIDE_KARPENTER: "{group}: cluster-autoscaler writes its replicas beside Karpenter: "
+    "take label node.cluster.x-k8s.io/karpenter-member off, or leave it out of cluster-autoscaler's discovery",
     ProblemKind.OVER_COMMITTED: "over-committed: {requested} requested, PoolMaximum is {maximum}: nobody may grow",
     ProblemKind.OVER_OFFERED: "over-offered: the maxima add up to {offered}, PoolMaximum is {maximum}: the owner of "
     "the bounds accepts no max below 1, so keep a node of PoolMaximum free for each empty zone",
@@ -373,6 +396,42 @@ def diff(change: Change) -> tuple[str, ...]:
         place, line = f"record, pool {change.rule.name if change.rule else ''}", "max: {}"
     old_lines = () if change.before is None else (f"-{line.format(change.before)}",)
     return (f"--- {place}", f"+++ {place}", *old_lines, f"+{line.format(change.after)}")
+
+
+def command_words(change: Change) -> str:
+    """What a person runs to change the number of an owner that Evenkeel does not write."""
+    owner = change.owner
+    if owner is None:
+        raise ValueError("a change of an annotation or of the record needs no command")
+    ref, after = owner.ref, change.after
+    if ref.kind == "Cluster":  # a patch of a list would replace it
+        return f"kubectl --namespace {ref.namespace} edit cluster {ref.name}  # {owner.max_field}: {after}"
+    if ref.kind in ("Worker", "Shoot"):
+        shoot, namespace = _shoot(ref)
+        workers = {"provider": {"workers": [{"name": ref.part, "maximum": after}]}}
+        return (
+            f"kubectl --namespace {namespace} patch shoot {shoot} --type strategic {_spec(workers)}  # garden cluster"
+        )
+    spec: object = after
+    for step in reversed(owner.max_field.removeprefix("spec.").split(".")):
+        spec = {step: spec}
+    return f"kubectl --namespace {ref.namespace} patch {ref.kind.lower()} {ref.name} --type merge {_spec(spec)}"
+
+
+def _spec(spec: object) -> str:
+    return f"--patch '{json.dumps({'spec': spec}, separators=(',', ':'))}'"
+
+
+def _shoot(ref: OwnerRef) -> tuple[str, str]:
+    """Name and namespace of a Worker's Shoot: the seed's namespace is its technical id, shoot--<project>--<name>.
+
+    A project's namespace is garden-<project> unless somebody chose another.
+    """
+    if ref.kind == "Shoot":
+        return ref.name, ref.namespace
+    parts = ref.namespace.split("--")
+    project = parts[1] if len(parts) == 3 else "<project>"
+    return ref.name, "garden" if project == "garden" else f"garden-{project}"
 
 
 def unfixable_words(fix: Fix) -> str:

@@ -119,6 +119,8 @@ def _findings(console: Console, answer: _Json) -> None:
             _line(console, f"  not proposed: {pool['left']}")
     for line in answer["diff"]:
         _line(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
+    for command in answer.get("commands", ()):
+        _line(console, command)
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

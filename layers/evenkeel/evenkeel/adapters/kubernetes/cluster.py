@@ -26,14 +26,21 @@ from evenkeel.adapters.kubernetes.node_templates import (
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+)
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -79,6 +86,7 @@ class KubernetesCluster:
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
+        self._refused: list[Kind] = []  # what may not be listed, and is lived without
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -89,6 +97,7 @@ class KubernetesCluster:
         """
         self._members, self._machines, self._newer = {}, {}, {}
         self._look = None if self._consistent else Allowance(self._most_bytes)
+        self._refused = []
         skipped: list[Skipped] = []
         served = False
         status = self._autoscaler_status()
@@ -107,6 +116,10 @@ class KubernetesCluster:
             if buyer is not None and asked:
                 members = with_offerings(members, {member.group.key for member in asked}, flavour, sources, buyer)
             self._members |= {member.group.key: member for member in members}
+        skipped += [
+            Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group))
+            for kind in self._refused
+        ]
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
@@ -124,6 +137,8 @@ class KubernetesCluster:
         """All objects of a flavour; None where the cluster does not have it."""
         lists: Lists = {}
         for kind in flavour.kinds:
+            if kind.named_by and not _is_named(kind, lists):
+                continue
             received = self._list_kind(kind)
             if received is not None:
                 lists[kind.kind] = received
@@ -152,11 +167,18 @@ class KubernetesCluster:
         """
         version = self._version(kind)
         lists: list[ReceivedList] = []
-        for namespace in self._policy.namespaces or (None,):
+        for namespace in (self._policy.namespaces if kind.namespaced else None) or (None,):
             path = _path(kind, version, namespace) if version else None
-            received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+            try:
+                received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+            except AccessRefusedError:
+                if not kind.may_be_refused:
+                    raise
+                self._refused.append(kind)
+                return None
             if received is None:
-                self._check_absence(kind)
+                if not kind.may_be_refused:
+                    self._check_absence(kind)
                 return None
             lists.append(received)
         return lists
@@ -198,7 +220,7 @@ class KubernetesCluster:
             for member in members
             if member.group.key in closely
             or (
-                member.group.requested != member.group.running
+                (member.group.requested != member.group.running or member.group.zone is None)
                 and (self._policy.discovered_pools is not None or self._has_pool(member.group))
             )
         }
@@ -400,7 +422,7 @@ class KubernetesCluster:
         item = self._newest(member.owner_object or member.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and not group.has_adopted):
+        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or member.owner_object is not None)):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
@@ -423,6 +445,13 @@ class KubernetesCluster:
         else:
             item, body = self._newest(member.scalable), {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        member = self._members[key]
+        if member.owner_object is None:
+            raise RejectedError(f"{key} has no owner that is written")
+        item, annotations = self._newest(member.owner_object), member.owner.bounds_annotations(bounds)
+        self._patch(FLAVOURS[key.flavour], item, member.owner.patch(item, member.scalable, annotations, bounds))
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
@@ -470,6 +499,12 @@ class KubernetesCluster:
 def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
     group = member.group
     return group.key in closely or bool(group.refused_machines) or buyer.is_concerned(group.zone)
+
+
+def _is_named(kind: Kind, lists: Lists) -> bool:
+    """Whether anything that was listed speaks of a kind that few clusters have."""
+    text = kind.named_by.encode()
+    return any(text in page for of_kind in lists.values() for received in of_kind for page in received.pages)
 
 
 def _objects(lists: Iterable[ReceivedList]) -> list[Object]:

@@ -16,7 +16,7 @@ from evenkeel.adapters.kubernetes.annotations import (
     POOL_LABEL,
 )
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
-from evenkeel.adapters.kubernetes.managed_fields import last_writer
+from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Object,
@@ -41,6 +41,7 @@ from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
 _Value = TypeVar("_Value")
+_REPLICAS: Path = ("f:spec", "f:replicas")
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
@@ -115,6 +116,8 @@ class _GroupReader:
         ]
         self._freeze_rules = (*flavour.freeze_rules, *(owner.frozen for owner in self._owners))
         replicas_owner = flavour.replicas_owner
+        cap_owner = flavour.cap_owner
+        self._node_cap = cap_owner().cap(listing.of(cap_owner.kind.kind)) if cap_owner else None
         self._replicas_owner = None
         if replicas_owner is not None:
             copy = replicas_owner.copy_kind
@@ -142,26 +145,21 @@ class _GroupReader:
         bounds = _bounds(claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
-        zone = _zone(flavour, item, reading)
-        own_pool = _own_pool(flavour, scalable)
         index = _ZONE_INDEX.search(scalable.name)
         group = NodeGroup(
             key=key,
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),
             cluster=scalable.cluster,
-            pool_label=_pool_label(flavour, scalable) or own_pool,
-            labels=scalable.labels,
-            zone=zone,
+            labels={**claim.labels, **scalable.labels},
             zone_index=int(index[1]) - 1 if index else None,
             requested=requested or 0,
             running=_running(item),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
-            owner=_owner_numbers(claim, bounds) or self._pool_numbers(scalable.namespace, own_pool),
-            replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
+            **self._place(scalable, claim, bounds, reading),
+            replicas_by=_written_by(item, (_REPLICAS,)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
-            worker_range=self._range(scalable.namespace, own_pool, zone),
             provision_timeout=_provision_timeout(flavour, annotations, reading),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
@@ -189,13 +187,18 @@ class _GroupReader:
             return because(Rule.REPLICAS_UNSET)
         return None
 
-    def _range(self, namespace: str, pool: str | None, zone: str | None) -> Bounds | None:
-        owner = self._replicas_owner
-        return None if owner is None else owner.range(namespace, pool or "", zone or "")
-
-    def _pool_numbers(self, namespace: str, pool: str | None) -> OwnerNumbers | None:
-        owner = self._replicas_owner
-        return None if owner is None or pool is None else owner.numbers(namespace, pool)
+    def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
+        """Fields of a node group that say where it belongs, and what is said of that place."""
+        flavour, owner = self._flavour, self._replicas_owner
+        zone, own_pool = _zone(flavour, scalable.item, claim, reading), _own_pool(flavour, scalable)
+        numbers, at_pool = _owner_numbers(claim, bounds), (scalable.namespace, own_pool or "")
+        return {
+            "zone": zone,
+            "pool_label": _pool_label(flavour, scalable, claim) or own_pool,
+            "owner": numbers or (owner.numbers(*at_pool) if owner else None),
+            "worker_range": owner.range(*at_pool, zone or "") if owner else None,
+            "node_cap": self._node_cap,
+        }
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
         """The groups; those are frozen that the owner of the replicas finds so, seeing all of them."""
@@ -211,17 +214,29 @@ class _GroupReader:
 def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> dict[str, Any]:
     """Fields of a node group that stand where its bounds stand, or are about them."""
     adopted = reading.read(ADOPTED, claim.annotations.get(ADOPTED), lambda text: (read_adopted(str(text)),))
+    holder = scalable.item if claim.object is None else claim.object
     decision = text if isinstance(text := claim.annotations.get(DECISION), str) else None
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
         "published": read_published(decision),
-        "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
+        "bounds_by": _written_by(holder, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
         "bounds_are_read": flavour.discovers_groups,
+        "max_only": claim.owner.max_only,
+        "bounds_place": _bounds_place(claim, scalable),
+        "bounds_applied_by": controller_of_field(holder, claim.path or claim.owner.paths[0]),
+        "replicas_applied_by": controller_of_field(scalable.item, _REPLICAS),
         "two_objects": claim.object is not None,
         "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
     }
+
+
+def _bounds_place(claim: Claim, scalable: Scalable) -> str:
+    """Where the group's max stands, as people call it."""
+    if claim.ref is None:
+        return f"annotation {claim.owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
+    return f"{claim.fields[1]} of {claim.ref}"
 
 
 def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -260,14 +275,14 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
     return None
 
 
-def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
+def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
     zone = None
     for path in flavour.zone_paths:
         zone = get_path(item, path)
         if zone is not None:
             break
     else:
-        zone = get_path(item, ("metadata", "labels", ZONE_LABEL))
+        zone = get_path(item, ("metadata", "labels", ZONE_LABEL)) or claim.zone or claim.labels.get(ZONE_LABEL)
     if zone is None or (isinstance(zone, str) and zone):
         return zone
     problem = "a zone is a name such as eu-central-1a"
@@ -275,10 +290,11 @@ def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
     return None
 
 
-def _pool_label(flavour: Flavour, scalable: Scalable) -> str | None:
-    """Our own label: on the object, or where its nodes get theirs."""
+def _pool_label(flavour: Flavour, scalable: Scalable, claim: Claim) -> str | None:
+    """Our own label: on the object, where its nodes get theirs, or on its owner."""
     nodes = get_path(scalable.item, (*flavour.node_labels, POOL_LABEL))
-    return scalable.labels.get(POOL_LABEL) or (nodes if isinstance(nodes, str) and nodes else None)
+    told = scalable.labels.get(POOL_LABEL) or (nodes if isinstance(nodes, str) else None)
+    return told or claim.labels.get(POOL_LABEL) or None
 
 
 def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:

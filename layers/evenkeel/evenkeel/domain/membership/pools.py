@@ -263,6 +263,11 @@ def _check_numbers(
         for group in pool.groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
+    warnings += [
+        Problem.of(ProblemKind.AUTOSCALER_BESIDE_KARPENTER, group=str(group.key))
+        for group in pool.groups
+        if group.max_only and (group.replicas_by == "cluster-autoscaler" or group.autoscaler_failure is not None)
+    ]
     zones = count_zones(pool.groups)
     if not problems and maximum is not None and maximum < zones:
         in_use = (

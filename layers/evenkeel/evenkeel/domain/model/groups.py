@@ -168,6 +168,7 @@ class Machine:
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
     failure: MachineFailure | None = None
+    zone: str | None = None  # as itself or the cloud's id of it says
 
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Whether a machine without a node should have become one by now.
@@ -207,6 +208,10 @@ class NodeGroup:
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
     published: PublishedBounds | None = None  # None: never, or nobody can read it
+    bounds_place: str = ""  # where its max stands, as people call it
+    # Who applies max and spec.replicas, and will put them back; empty: nobody, None: not read, as in a look
+    bounds_applied_by: str | None = None
+    replicas_applied_by: str | None = None
     bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
     replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
@@ -215,6 +220,7 @@ class NodeGroup:
     worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand
     owner: OwnerNumbers | None = None  # who gives its pool numbers besides annotations and the record
     node_cap: NodeCap | None = None  # of the whole cluster
+    max_only: bool = False  # its min means nothing, and its replicas are written by somebody else (Karpenter)
     bounds_are_read: bool = True  # False: its autoscaler has its bounds from elsewhere
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads

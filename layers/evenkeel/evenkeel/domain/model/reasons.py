@@ -36,6 +36,8 @@ class Rule(StrEnum):
     FROZEN = "frozen", Topic.STATE  # because: the reason that whoever reads the object gives
     CONTESTED_BOUNDS = "contested-bounds", Topic.STATE
     CONTESTED_REPLICAS = "contested-replicas", Topic.REQUESTED
+    REPLICAS_NOT_OURS = "replicas-not-ours", Topic.REQUESTED
+    REPLICAS_OF_KARPENTER = "replicas-of-karpenter", Topic.REQUESTED
     ZONE_IMPAIRED = "zone-impaired", Topic.STATE
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
@@ -122,6 +124,9 @@ class Rule(StrEnum):
     HIBERNATED = "hibernated", Topic.STATE
     NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
     OWNER_MISSING = "owner-missing", Topic.STATE
+    OWNER_NOT_READ = "owner-not-read", Topic.STATE
+    OWNER_SETS_REPLICAS = "owner-sets-replicas", Topic.STATE
+    FIELD_NOT_OURS = "field-not-ours", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
     TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
@@ -141,6 +146,7 @@ class Rule(StrEnum):
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
+    KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
 
 
@@ -148,6 +154,8 @@ class Rule(StrEnum):
 KEEPING = frozenset(
     {
         Rule.CONTESTED_REPLICAS,
+        Rule.REPLICAS_NOT_OURS,
+        Rule.REPLICAS_OF_KARPENTER,
         Rule.STUCK_ON_HOLD,
         Rule.STUCK_SAME_FAILURE,
         Rule.STUCK_BEHIND_REQUEST,

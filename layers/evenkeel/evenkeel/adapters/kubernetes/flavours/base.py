@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, ReplicasOwner
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -66,6 +66,7 @@ class Flavour:
     # The first that claims a scalable owns its bounds; the last of them, Annotations, claims every one.
     bounds_owners: tuple[type[BoundsOwner], ...]
     replicas_owner: type[ReplicasOwner] | None = None
+    cap_owner: type[CapOwner] | None = None
     pool_label: str | None = None  # the flavour's own
     pool_paths: tuple[Path, ...] = ()  # where it stands besides metadata.labels
     cluster_paths: tuple[Path, ...] = ()  # the workload cluster's name
@@ -124,8 +125,9 @@ class Flavour:
 
     @property
     def companions(self) -> tuple[Kind, ...]:
-        """Read with the scalables: they own bounds or replicas, or say that all is paused."""
-        owners = (*self.bounds_owners, *((self.replicas_owner,) if self.replicas_owner else ()))
+        """Read with the scalables: they own numbers, bounds or replicas, or say that all is paused."""
+        others = (self.replicas_owner, self.cap_owner)
+        owners = (*self.bounds_owners, *(owner for owner in others if owner is not None))
         kinds = (self.cluster, *(owner.kind for owner in owners))
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 

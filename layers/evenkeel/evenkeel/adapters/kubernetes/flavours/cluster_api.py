@@ -33,6 +33,8 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
+from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
+from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure
@@ -129,7 +131,7 @@ CLUSTER_API = Flavour(
     ),
     machine=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
     cluster=ClusterTopology.kind,
-    bounds_owners=(ClusterTopology, Annotations),
+    bounds_owners=(NodePool, ClusterTopology, KarpenterMember, Annotations),
     cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
     zone_paths=(("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL)),
     absent_replicas=None,

@@ -24,6 +24,7 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -77,6 +78,7 @@ OPENSHIFT = Flavour(
     scalables=(Kind(_MAPI, ("v1beta1",), "MachineSet", "machinesets"),),
     machine=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
     bounds_owners=(MachineAutoscaler, Annotations),
+    cap_owner=ClusterAutoscaler,
     cluster_paths=(("metadata", "labels", f"{_MAPI}/cluster-api-cluster"),),
     zone_paths=(
         (*_PROVIDER_VALUE, "placement", "availabilityZone"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, name_of
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, OwnerRef
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeCap, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import read_count
 
@@ -30,6 +30,7 @@ class Claim(NamedTuple):
     fields: tuple[str, str] = ("", "")  # where min and max stand, as people write it
     labels: Mapping[str, str] = {}  # of its object, where pools are chosen by them too
     zone: str | None = None  # as it says
+    path: Path | None = None  # of its max in managedFields, where that is not the owner's for all
 
 
 def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
@@ -44,6 +45,7 @@ class BoundsOwner(ABC):
 
     kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
     min_max: ClassVar[int] = 0  # the least max that it accepts
+    max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
     copies_annotations: ClassVar[bool] = False  # all of them to the scalable, so that ours are set there
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -108,3 +110,13 @@ class ReplicasOwner(ABC):
     @abstractmethod
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
         """The groups that must not be written now, as seen from all groups together, and why."""
+
+
+class CapOwner(ABC):
+    """Who says how many nodes a whole cluster may have."""
+
+    kind: ClassVar[Kind]
+
+    @abstractmethod
+    def cap(self, items: Iterable[Object]) -> NodeCap | None:
+        """``items``: all objects of its kind. None where nobody limits it."""

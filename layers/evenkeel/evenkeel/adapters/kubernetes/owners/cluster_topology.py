@@ -51,6 +51,9 @@ class ClusterTopology(BoundsOwner):
         if entry is None:
             return None
         annotations = mapping(get_path(entry, ("metadata", "annotations")))
+        if self.keys.max not in annotations and self.keys.max in scalable.annotations:
+            # Set there by hand, it stays; from the ClusterClass, its managedFields say so.
+            return None
         claim = self.claim_of(annotations, scalable.parent, reading)
         if scalable.parent is None:
             return claim
@@ -58,6 +61,11 @@ class ClusterTopology(BoundsOwner):
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
         return claim._replace(
             ref=ref_of(self.kind, scalable.parent, name),
+            path=(
+                *(f"f:{step}" for step in _ENTRIES),
+                f'k:{{"name":"{name}"}}',
+                *("f:metadata", "f:annotations", f"f:{self.keys.max}"),
+            ),
             fields=(f"{place}[{self.keys.min}]", f"{place}[{self.keys.max}]"),
         )
 

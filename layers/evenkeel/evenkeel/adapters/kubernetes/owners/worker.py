@@ -45,7 +45,7 @@ class Worker(ReplicasOwner):
                 continue
             field = f"{'.'.join(path)}[{name}]"
             self._numbers[namespace, name] = OwnerNumbers(
-                ref=OwnerRef(**{**vars(ref), "part": f"pool {name}"}),
+                ref=OwnerRef(**{**vars(ref), "part": name}),
                 bounds=bounds,
                 min_field=f"{field}.minimum",
                 max_field=f"{field}.maximum",
