@@ -185,7 +185,7 @@ WORDS: dict[Rule, Words] = {
     Rule.IN_NO_POOL: lambda facts: "; ".join([f"in no pool: {_shown(facts['why'])}", *_texts(facts["faults"])]),
     Rule.TAKES_NO_PART: "takes no part: it has neither bounds nor pool numbers "
     "(evenkeel.dev/pool-min, evenkeel.dev/pool-max)",
-    Rule.SWITCHED_OFF: "takes no part: {owner} wants no node of it, and none is there",
+    Rule.SWITCHED_OFF: "takes no part: no node is there, and none is wanted: {fields} is 0",
     Rule.NOT_SELECTED: "label it evenkeel.dev/pool, or select it in the cluster's record",
     Rule.POOL_NAME_TAKEN: "another pool is called {name}, as this one would be: label it evenkeel.dev/pool",
     Rule.TEMPLATE_UNREADABLE: lambda facts: "; ".join(_texts(facts["faults"])),
@@ -349,10 +349,10 @@ def _origin(origin: Origin) -> str:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
     if origin.source is Source.ADOPTION:
         return "the sum of its members' bounds as they were at adoption"
-    shares = [f"{_field(share.owner, origin)} of {share.owner.ref}" for share in origin.owners]
-    if len(shares) == 1 and not origin.groups:
-        return shares[0]
-    added = [f"{share.wish} ({where})" for share, where in zip(origin.owners, shares, strict=True)]
+    if len(origin.owners) == 1 and not origin.groups:
+        owner = origin.owners[0].owner
+        return f"{_field(owner, origin)} of {owner.ref}"
+    added = [f"{share.wish} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
     rest = ["what members without an owner had at adoption"] if origin.groups else []
     return f"the sum of {_some([*added, *rest])}"
 
@@ -360,6 +360,10 @@ def _origin(origin: Origin) -> str:
 def _some(texts: list[str]) -> str:
     """The first of a list that may have thousands."""
     return ", ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
+
+
+def _entry(ref: OwnerRef) -> str:
+    return f", {ref.part}" if ref.part else ""
 
 
 def _field(owner: OwnerNumbers, origin: Origin) -> str:

@@ -207,7 +207,8 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     if top is None and not problems:
         return because(Rule.TAKES_NO_PART)
     if top is not None and _is_off(top, pool.groups) and not problems:
-        return because(Rule.SWITCHED_OFF, owner=tuple(dict.fromkeys(str(share.owner.ref) for share in top.owners)))
+        fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
+        return because(Rule.SWITCHED_OFF, fields=fields)
     low, high = (None if origin is None else origin.value for origin in origins.values())
     warnings = [
         _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in pool.groups for fault in group.notes

@@ -105,8 +105,7 @@ class OwnerRef:
     uid: str = ""
 
     def __str__(self) -> str:
-        place = "/".join(part for part in (self.namespace, self.name) if part)
-        return f"{self.kind} {place}" + (f", {self.part}" if self.part else "")
+        return f"{self.kind} {'/'.join(part for part in (self.namespace, self.name) if part)}"
 
     @property
     def id(self) -> str:

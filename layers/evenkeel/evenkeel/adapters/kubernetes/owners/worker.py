@@ -43,7 +43,7 @@ class Worker(ReplicasOwner):
                 bounds = _bounds(pool)
             except (BadValueError, ValueError):
                 continue
-            field = f"{'.'.join(path)}[{name}]"
+            field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{name}]"  # in the Shoot, where it can be changed
             self._numbers[namespace, name] = OwnerNumbers(
                 ref=OwnerRef(**{**vars(ref), "part": name}),
                 bounds=bounds,
