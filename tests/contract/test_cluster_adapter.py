@@ -382,7 +382,7 @@ class TestWhatALookCosts:
             [
                 *("machinedeployments", "machinesets", "workers"),
                 *("machinedeployments", "machinesets", "clusters"),
-                *("machinesets", "machineautoscalers"),
+                *("machinesets", "machineautoscalers", "clusterautoscalers"),
             ]
         )
         assert own_stage.api.requests.count(method="PATCH") == 0
@@ -1308,7 +1308,12 @@ class TestQuietLooks:
     @staticmethod
     def seen_by_a_run(stage: Stage) -> dict[GroupKey, NodeGroup]:
         groups = stage.open().observe().groups
-        return {group.key: replace(group, bounds_by="somebody", replicas_by="somebody") for group in groups}
+        unread: dict[str, Any] = {"bounds_by": "somebody", "replicas_by": "somebody"}
+        unread |= {"bounds_applied_by": None, "replicas_applied_by": None}
+        return {
+            group.key: replace(group, **unread, owner=group.owner and replace(group.owner, set_by=""))
+            for group in groups
+        }
 
     @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
     def test_a_look_sees_what_a_run_sees(self, stage: Stage, flavour: str) -> None:

@@ -64,6 +64,8 @@ FICTIONAL = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{GROUP}/patience",
+    unneeded_time=f"{GROUP}/idle",
+    utilization_threshold=f"{GROUP}/share",
     status_name="{namespace}:{name}",
     node_labels=("spec", "pennants"),
 )

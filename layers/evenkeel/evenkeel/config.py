@@ -337,6 +337,30 @@ class BackoffEntry(Strict):
         )
 
 
+# As GEP-24 calls them ("Shoot Spec Enhancement"); stored is our name.
+_OTHER_NAMES = {
+    "nodeGroupSizingStrategy": "strategy",
+    "sizingStrategy": "strategy",
+    "sizing": "strategy",
+    "nodeGroupAutoDiscovery": "discovery",
+}
+
+
+def _in_our_words(data: object) -> object:
+    """A record with the fields that it has in the proposal's words under our names."""
+    if not isinstance(data, Mapping):
+        return data
+    renamed = dict(data)
+    for other, name in _OTHER_NAMES.items():
+        if other not in renamed:
+            continue
+        value = renamed.pop(other)
+        if name in renamed:
+            raise ValueError(f"{other} is another name of {name}: keep one of the two")
+        renamed[name] = (value,) if name == "discovery" and isinstance(value, str) else value
+    return renamed
+
+
 class PoolEntry(Strict):
     """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
 
@@ -349,6 +373,11 @@ class PoolEntry(Strict):
     on_failure: OnFailureName | None = None
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -408,6 +437,11 @@ class ClusterPolicy(Strict):
     fix_owners: bool = False  # `validate --apply` may write to the objects that own a pool's numbers
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
 
     @property
     def discoveries(self) -> tuple[Discovery, ...]:

@@ -160,7 +160,9 @@ class _GroupReader:
             **self._place(scalable, claim, bounds, reading),
             replicas_by=_written_by(item, (_REPLICAS,)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
-            provision_timeout=_provision_timeout(flavour, annotations, reading),
+            provision_timeout=_option(flavour.provision_timeout, annotations, reading, _read_time),
+            unneeded_time=_option(flavour.unneeded_time, annotations, reading, _read_time),
+            utilization_threshold=_option(flavour.utilization_threshold, annotations, reading, _read_share),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
             rolling=_rolling(item, reading),
@@ -321,17 +323,32 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
         return None
 
 
-def _provision_timeout(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> timedelta | None:
+def _option(
+    name: str, annotations: Mapping[str, Any], reading: Reading, reader: Callable[[str], _Value]
+) -> _Value | None:
     """Cluster Autoscaler's own option of the group. What it cannot read is its default, so it is no fault here."""
-    value = annotations.get(flavour.provision_timeout)
+    value = annotations.get(name)
     try:
-        return None if value is None else read_duration(str(value).lower())
+        return None if value is None else reader(str(value).lower())
     except BadValueError as error:
         problem = f"{error}; the default counts"
-        reading.notes.append(
-            Fault(object=reading.name, field=flavour.provision_timeout, value=shown(value), problem=problem)
-        )
+        reading.notes.append(Fault(object=reading.name, field=name, value=shown(value), problem=problem))
         return None
+
+
+def _read_time(text: str) -> timedelta:
+    return read_duration(text)
+
+
+def _read_share(text: str) -> float:
+    """As Go's ParseFloat; Cluster Autoscaler checks no range, but beyond these nothing is meant by it."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BadValueError("a share is a number from 0 to 1")
+    return share
 
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:

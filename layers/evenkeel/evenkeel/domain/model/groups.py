@@ -224,6 +224,8 @@ class NodeGroup:
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
+    unneeded_time: timedelta | None = None  # the same: how long a node is unneeded before it goes
+    utilization_threshold: float | None = None  # the same: below this share of requests it is unneeded
     frozen_because: Reason | None = None
     offering: Offering | None = None  # what it buys; None: not looked up, or not fully known
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says

@@ -80,6 +80,8 @@ class Flavour:
     failure: Callable[[Object], MachineFailure | None]  # how the provider refused a machine
     is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
+    unneeded_time: str  # annotation with its scale-down-unneeded-time
+    utilization_threshold: str  # annotation with its scale-down-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
     node_template: NodeTemplateSource | None = None
