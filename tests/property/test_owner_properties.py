@@ -7,26 +7,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, PoolId, PublishedBounds
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Source
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.writes import bounds_of
-from tests.builders import NOW, POOL, group, key, numbers, plan_of
+from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
 
 BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
 SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
 ID = PoolId("cluster-api", "default", "", POOL)
-
-
-def owned(zone: str, bounds: Bounds, *, requested: int = 0, uid: str = "", takes_ours: bool = True) -> NodeGroup:
-    """A group whose bounds stand on an object of its own."""
-    ref = OwnerRef(kind="MachineAutoscaler", namespace="default", name=zone, uid=uid or f"uid-{zone}")
-    owner = OwnerNumbers(
-        ref=ref, bounds=bounds, min_field="spec.minReplicas", max_field="spec.maxReplicas", takes_ours=takes_ours
-    )
-    return replace(group(zone, requested), bounds=bounds, owner=owner, two_objects=True, copied=bounds)
 
 
 def shared(zone: str, bounds: Bounds) -> NodeGroup:
