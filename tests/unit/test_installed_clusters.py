@@ -26,6 +26,13 @@ def plan(*arguments: str) -> dict[str, Any]:
     return answer
 
 
+def changed(name: str, tmp_path: Path, change: Any) -> str:
+    objects = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+    path = tmp_path / "changed.yaml"
+    path.write_text(yaml.safe_dump_all([item for item in objects if change(item) is not False]))
+    return str(path)
+
+
 def named(name: str) -> str:
     return str(FOLDER / f"{name}.yaml")
 
@@ -88,6 +95,47 @@ def test_gardener_says_in_one_sentence_that_nobody_reads_the_bounds_and_what_wor
     assert all("notes" not in pool for pool in plan("-f", named("openshift"))["pools"])
 
 
+def test_a_worker_for_each_zone_is_one_pool_whose_zones_can_take_over_all_of_it(tmp_path: Path) -> None:
+    def split(item: dict[str, Any]) -> bool | None:
+        if item["kind"] == "Worker":
+            (pool,) = (pool for pool in item["spec"]["pools"] if pool["name"] == "main")
+            item["spec"]["pools"] = [
+                {**pool, "name": f"main-{zone[-1]}", "minimum": 1, "maximum": 6, "zones": [zone]}
+                for zone in pool["zones"]
+            ]
+        elif item["kind"] == "MachineDeployment":
+            if "--main-main-" not in item["metadata"]["name"]:
+                return False
+            labels = item["spec"]["template"]["spec"]["nodeTemplate"]["metadata"]["labels"]
+            own = f"main-{labels['topology.kubernetes.io/zone'][-1]}"
+            labels |= {"worker.gardener.cloud/pool": own, "evenkeel.dev/pool": "main"}
+            item["metadata"]["labels"]["worker.gardener.cloud/pool"] = own
+        return None
+
+    (pool,) = plan("-f", changed("gardener", tmp_path, split))["pools"]
+    assert (pool["name"], pool["min"], pool["max"]) == ("main", 3, 18)
+    assert [group["max"]["to"] for group in pool["groups"]] == [6, 6, 6]
+    assert "one worker for each zone" not in pool["notes"][0]
+
+
+def test_a_zone_that_stands_nowhere_else_is_the_workers_of_that_index(tmp_path: Path) -> None:
+    def unlabelled(item: dict[str, Any]) -> None:
+        if item["kind"] == "MachineDeployment":
+            labels = item["spec"]["template"]["spec"]["nodeTemplate"]["metadata"]["labels"]
+            for name in ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"):
+                del labels[name]
+
+    for pool in plan("-f", changed("gardener", tmp_path, unlabelled))["pools"]:
+        assert [group["zone"] for group in pool["groups"]] == [f"eu-central-1{letter}" for letter in "abc"]
+
+
+def test_the_zones_shares_of_a_rolling_update_are_those_that_gardener_gives_them() -> None:
+    main = plan("-f", named("gardener"))["pools"][1]
+    shares = [reason for group in main["groups"] for reason in group["reasons"] if "maxSurge" in reason]
+    assert [share.partition("maxSurge ")[2][0] for share in shares] == ["1", "0", "0"]
+    assert all("maxUnavailable 0" in share for share in shares)
+
+
 def test_without_an_autoscaler_nobody_has_to_read_them(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     record.write_text("autoscaler: none\n")
@@ -117,13 +165,6 @@ def test_a_pool_is_no_larger_than_the_cluster_may_be(most: int, maximum: int, tm
     assert pool["max"] == maximum
     cut = "cut to 8: spec.resourceLimits.maxNodesTotal of ClusterAutoscaler default is 8"
     assert (cut in pool["numbersFrom"]["max"]["says"]) == (maximum == 8)
-
-
-def changed(name: str, tmp_path: Path, change: Any) -> str:
-    objects = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
-    path = tmp_path / "changed.yaml"
-    path.write_text(yaml.safe_dump_all([item for item in objects if change(item) is not False]))
-    return str(path)
 
 
 def test_a_node_pool_that_was_not_read_leaves_its_group_alone_and_says_what_to_do(tmp_path: Path) -> None:

@@ -103,12 +103,14 @@ def _applied(facts: Facts) -> str:
 def _unread(facts: Facts) -> str:
     """Of a pool whose autoscaler has its bounds from flags (Gardener)."""
     sentence = (
-        "no autoscaler reads the bounds of this pool: cluster-autoscaler has its own from Gardener, as flags. Release, "
-        "moves, take-back, level zones and PoolMinimum work all the same, within the zones' shares of the Worker"
+        "no autoscaler reads the bounds of this pool, since cluster-autoscaler has its own from Gardener, as flags: "
+        "release, moves, taking back, levelling and PoolMinimum work all the same, within the Worker's shares"
     )
-    if int(str(facts["zones"])) < 2:
+    if not facts["shared"]:
         return sentence
-    return f"{sentence}; with one worker for each zone in the Shoot, a zone could take over what another cannot deliver"
+    return (
+        f"{sentence}, and with one worker for each zone in the Shoot a zone could take over what another cannot deliver"
+    )
 
 
 def _whose(template: str) -> Words:

@@ -34,6 +34,9 @@ def _wishes(pool: PoolPlan) -> dict[str, Wish]:
     What stands there now was read before: of what we wrote earlier nothing else can come back.
     """
     wishes = dict(pool.remembered.wishes)
+    owners = {plan.group.owner.ref.id for plan in pool.groups if plan.group.owner is not None}
+    if all(plan.group.owner is not None for plan in pool.groups):  # objects that were made anew are others
+        wishes = {id: wish for id, wish in wishes.items() if id in owners}
     for plan in pool.changes:
         owner, wanted = plan.group.owner, wish_of(plan.group, pool.remembered)
         if owner is None or not owner.takes_ours or wanted is None:

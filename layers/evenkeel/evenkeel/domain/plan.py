@@ -250,8 +250,9 @@ def _notes(pool: Pool) -> tuple[Reason, ...]:
     """What people should know of a pool before they look at its numbers."""
     if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
         return ()
-    zones = len({group.zone for group in pool.groups})
-    return (because(Rule.BOUNDS_UNREAD, zones=zones),)
+    owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
+    # Zones that share one owner's numbers have a share of them each; with one owner for each, each has all of its own.
+    return (because(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)),)
 
 
 def _group_plan(draft: Draft) -> GroupPlan:

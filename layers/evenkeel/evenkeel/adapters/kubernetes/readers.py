@@ -145,14 +145,12 @@ class _GroupReader:
         bounds = _bounds(claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
-        index = _ZONE_INDEX.search(scalable.name)
         group = NodeGroup(
             key=key,
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),
             cluster=scalable.cluster,
             labels={**claim.labels, **scalable.labels},
-            zone_index=int(index[1]) - 1 if index else None,
             requested=requested or 0,
             running=_running(item),
             bounds=bounds,
@@ -165,7 +163,6 @@ class _GroupReader:
             utilization_threshold=_option(flavour.utilization_threshold, annotations, reading, _read_share),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
-            rolling=_rolling(item, reading),
             # Read last: these are complete only now.
             faults=tuple(reading.faults),
             notes=tuple(reading.notes),
@@ -192,14 +189,19 @@ class _GroupReader:
     def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
         """Fields of a node group that say where it belongs, and what is said of that place."""
         flavour, owner = self._flavour, self._replicas_owner
-        zone, own_pool = _zone(flavour, scalable.item, claim, reading), _own_pool(flavour, scalable)
+        own_pool, index = _own_pool(flavour, scalable), _ZONE_INDEX.search(scalable.name)
         numbers, at_pool = _owner_numbers(claim, bounds), (scalable.namespace, own_pool or "")
+        zone = _zone(flavour, scalable.item, claim, reading)
+        if zone is None and owner is not None and index is not None:
+            zone = owner.zone(*at_pool, int(index[1]) - 1)
         return {
             "zone": zone,
             "pool_label": _pool_label(flavour, scalable, claim) or own_pool,
             "owner": numbers or (owner.numbers(*at_pool) if owner else None),
             "worker_range": owner.range(*at_pool, zone or "") if owner else None,
+            "zone_index": int(index[1]) - 1 if index else None,
             "node_cap": self._node_cap,
+            "rolling": _rolling(scalable.item, reading),
         }
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:

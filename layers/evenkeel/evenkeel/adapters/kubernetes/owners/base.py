@@ -104,6 +104,10 @@ class ReplicasOwner(ABC):
         """What it says of a pool, as its own API calls it; None where it says nothing."""
 
     @abstractmethod
+    def zone(self, namespace: str, pool: str, index: int) -> str | None:
+        """The pool's zone of that index; None where it has none."""
+
+    @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         """The replicas that it lets stand; None where it says nothing."""
 

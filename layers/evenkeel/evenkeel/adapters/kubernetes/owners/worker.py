@@ -30,6 +30,7 @@ class Worker(ReplicasOwner):
 
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
         self._numbers: dict[tuple[str, str], OwnerNumbers] = {}
+        self._pools: dict[tuple[str, str], Object] = {}
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
         for item in copies:
             self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
@@ -43,6 +44,7 @@ class Worker(ReplicasOwner):
                 bounds = _bounds(pool)
             except (BadValueError, ValueError):
                 continue
+            self._pools[namespace, name] = pool
             field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{name}]"  # in the Shoot, where it can be changed
             self._numbers[namespace, name] = OwnerNumbers(
                 ref=OwnerRef(**{**vars(ref), "part": name}),
@@ -58,6 +60,10 @@ class Worker(ReplicasOwner):
 
     def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
         return self._numbers.get((namespace, pool))
+
+    def zone(self, namespace: str, pool: str, index: int) -> str | None:
+        zones = _zones(self._pools.get((namespace, pool), {}))
+        return str(zones[index]) if index < len(zones) else None
 
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         return self._ranges.get((namespace, pool, zone))
