@@ -23,7 +23,7 @@ from evenkeel.application.ports import (
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, OwnerNumbers, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -382,6 +382,15 @@ class FakeCluster:
         self.change(key, pool_max=maximum)
         self._seen[key] = self._versions[key]
 
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        owner = self.groups[key].owner
+        assert owner is not None
+        if self._versions[key] != self._seen[key]:
+            raise ConflictError(f"{key} has been modified")
+        self.journal.note("write owner")
+        self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
+        self._seen[key] = self._versions[key]
+
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         self.told.append((str(plan.group.key), decision))
 
@@ -398,11 +407,18 @@ class FakeCluster:
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
+            owner=_holding(before, patch.bounds),
             published=read_published(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )
         self._seen[key] = self._versions[key]
+
+
+def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
+    """The owner with our bounds, where it takes them."""
+    takes = group.owner is not None and group.owner.takes_ours and bounds is not None
+    return replace(group.owner, bounds=bounds) if takes else group.owner  # type: ignore[type-var]
 
 
 @dataclass

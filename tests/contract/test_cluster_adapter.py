@@ -382,7 +382,7 @@ class TestWhatALookCosts:
             [
                 *("machinedeployments", "machinesets", "workers"),
                 *("machinedeployments", "machinesets", "machinepools", "clusters"),
-                *("machinesets", "machineautoscalers"),
+                *("machinesets", "machineautoscalers", "clusterautoscalers"),
             ]
         )
         assert own_stage.api.requests.count(method="PATCH") == 0
@@ -1198,6 +1198,30 @@ class TestBrokenLists:
             assert len(stage.observe()) == 9
             assert stage.run().written
 
+    def test_a_limit_of_the_cluster_that_may_not_be_read_is_lived_without_and_told(self, broken: Stage) -> None:
+        broken.api.faults.add(method="GET", path_contains="/clusterautoscalers", status=403)
+        found = broken.open().observe()
+        assert len(found.groups) == len(broken.observe())
+        (told,) = [skipped for skipped in found.skipped if not skipped.namespace]
+        assert sentence(told.reason).startswith("ClusterAutoscaler of autoscaling.openshift.io may not be listed")
+        assert broken.run().written
+
+    def test_node_pools_are_asked_for_where_a_scalable_names_one_and_its_group_waits_for_them(
+        self, own_stage: Stage
+    ) -> None:
+        def asked() -> int:
+            paths = [request.path for request in own_stage.api.requests.matching(method="GET")]
+            return sum(path.endswith("/nodepools") for path in paths)
+
+        first, *others = three("cluster-api", (2, 2, 2))
+        own_stage.put(first, *others)
+        own_stage.observe()
+        assert asked() == 0
+        own_stage.merge(first, {"metadata": {"annotations": {"hypershift.openshift.io/nodePool": "clusters/a"}}})
+        groups = own_stage.observe().values()
+        assert asked() == 1
+        assert sorted(group.frozen_because is not None for group in groups) == [False, False, True]
+
     def test_without_the_machines_of_a_waiting_group_nothing_is_written(self, broken: Stage) -> None:
         broken.put(*(objects.cluster_api(zone, 3, 1, pool="more") for zone in ZONES))
         broken.api.faults.add(method="GET", query_contains="labelSelector=", status=500)
@@ -1416,7 +1440,12 @@ class TestQuietLooks:
     @staticmethod
     def seen_by_a_run(stage: Stage) -> dict[GroupKey, NodeGroup]:
         groups = stage.open().observe().groups
-        return {group.key: replace(group, bounds_by="somebody", replicas_by="somebody") for group in groups}
+        unread: dict[str, Any] = {"bounds_by": "somebody", "replicas_by": "somebody"}
+        unread |= {"bounds_applied_by": None, "replicas_applied_by": None}
+        return {
+            group.key: replace(group, **unread, owner=group.owner and replace(group.owner, set_by=""))
+            for group in groups
+        }
 
     @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
     def test_a_look_sees_what_a_run_sees(self, stage: Stage, flavour: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
@@ -279,6 +279,12 @@ class Cluster(Protocol):
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Annotation ``evenkeel.dev/pool-max`` of a group, in a patch with the resourceVersion of the last look.
+
+        Raises ConflictError, RejectedError, ClusterUnavailableError.
+        """
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """The numbers that the owner of a group's bounds has, in a patch with the resourceVersion of the last look.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """

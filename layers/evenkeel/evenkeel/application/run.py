@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.fix import fix
+from evenkeel.application.fix import Fixes, fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_restore
@@ -18,10 +18,11 @@ from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import GroupState, PoolState, Wish
+from evenkeel.domain.model.wishes import wish_of
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -97,6 +98,8 @@ class Run:
         try:
             fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run=dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
+            for pool in self.plan.pools:
+                self._remember_wishes(pool, fixes)
             control = control.model_copy(update={"fixes": fixes.postponed})
             self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
@@ -109,6 +112,17 @@ class Run:
             ]
             if changes:
                 self.recorder.fixed(pool, changes, dry_run=dry_run)
+
+    def _remember_wishes(self, pool: PoolPlan, fixes: Fixes) -> None:
+        """What an operator had us write to an owner is what is wanted there, and not ours."""
+        wishes = dict(pool.remembered.wishes)
+        for entry, outcome in fixes.outcomes:
+            group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
+            wish = wish_of(group, pool.remembered) if group is not None and entry.owner else None
+            if wish is not None and outcome.result is Result.WRITTEN:
+                wishes[entry.owner] = Wish(bounds=Bounds(wish.min, entry.after))
+        if wishes != pool.remembered.wishes:
+            self.run_state.save_pool(pool.id, replace(pool.remembered, wishes=wishes))
 
     # The right to write
 
@@ -180,7 +194,8 @@ class Run:
         digest, is_news = self._digest(pool, state)
         is_answered = complete and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if is_news or is_answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
+        written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
+        if is_news or is_answered or written or pool.new_wishes:
             self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
         if complete and not self._is_dry(pool):
             state = closed(pool, state)
@@ -236,7 +251,7 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
-                self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
+                self.run_state.save_pool(id, replace(state, adopted={}, wishes={}, seen=None, published=None))
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 

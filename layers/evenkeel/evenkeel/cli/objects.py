@@ -110,7 +110,7 @@ def _complete(
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     return is_template(flavour, group, version, kind) or any(
         (candidate.group, candidate.kind) == (group, kind) and version in candidate.versions
-        for candidate in (*flavour.kinds, flavour.machine)
+        for candidate in (*flavour.kinds, *flavour.copies, flavour.machine)
     )
 
 

@@ -37,9 +37,9 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.membership.numbers import POOL_MAX
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
@@ -89,7 +89,7 @@ class KubernetesCluster:
         self._newer: dict[str, Object] = {}
         # Where the groups of the last look stand, and their lists; None: one of these cannot be told from another.
         self._seen: dict[str, str] | None = None
-        self._forbidden: set[Kind] = set()  # kinds that a look had to do without
+        self._refused: set[Kind] = set()  # what may not be listed, and is lived without
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -99,9 +99,9 @@ class KubernetesCluster:
         where that matters: of those, of groups with machines that fail, and where others' words may be about them.
         """
         self._members, self._machines, self._newer = {}, {}, {}
-        self._forbidden = set()
         self._look = None if self._consistent else Allowance(self._most_bytes)
         self._seen = {}
+        self._refused = set()
         skipped: list[Skipped] = []
         found: list[GroupObjects] = []
         served = False
@@ -124,14 +124,10 @@ class KubernetesCluster:
             found += members
         counted, twins = counted_once(found)
         self._members = {member.group.key: member for member in counted}
-        skipped += twins
+        skipped += [*twins, *(_refused(kind) for kind in sorted(self._refused, key=lambda kind: kind.plural))]
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
-        skipped += [
-            Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN))
-            for kind in sorted(self._forbidden, key=lambda kind: kind.plural)
-        ]
         return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
 
     def _note(self, flavour: Flavour, lists: Lists, kinds: Collection[str]) -> None:
@@ -175,6 +171,8 @@ class KubernetesCluster:
         """All objects of a flavour; None where the cluster does not have it."""
         lists: Lists = {}
         for kind in flavour.kinds:
+            if kind.named_by and not _is_named(kind, lists):
+                continue
             received = self._list_kind(kind)
             if received is not None:
                 lists[kind.kind] = received
@@ -203,14 +201,14 @@ class KubernetesCluster:
         """
         version = self._version(kind)
         lists = self._lists_of(kind, version) if version else None
-        if lists is None and kind not in self._forbidden:
+        if lists is None and kind not in self._refused:
             self._check_absence(kind)
         return lists
 
     def _lists_of(self, kind: Kind, version: str, *, metadata_only: bool = False) -> list[ReceivedList] | None:
         """One list for each namespace of the record; None where one is not found."""
         lists: list[ReceivedList] = []
-        for namespace in self._policy.namespaces or (None,):
+        for namespace in (self._policy.namespaces if kind.namespaced else None) or (None,):
             received = self._received(kind, _path(kind, version, namespace), metadata_only=metadata_only)
             if received is None:
                 return None
@@ -220,14 +218,14 @@ class KubernetesCluster:
     def _received(self, kind: Kind, path: str, *, metadata_only: bool) -> ReceivedList | None:
         """A kind's list; None where it is not found, or where the look does without it because it is forbidden."""
         received = self._api.list_all(
-            path, self._remaining, optional=kind.dispensable, look=self._look, metadata_only=metadata_only
+            path, self._remaining, optional=kind.may_be_refused, look=self._look, metadata_only=metadata_only
         )
-        if received is not None or not kind.dispensable:
+        if received is not None or not kind.may_be_refused:
             return received
         try:
             return self._api.list_all(path, self._remaining, look=self._look)  # says which of the two it was
         except AccessRefusedError:
-            self._forbidden.add(kind)
+            self._refused.add(kind)
             return None
 
     def _check_absence(self, kind: Kind) -> None:
@@ -267,7 +265,7 @@ class KubernetesCluster:
             for member in members
             if member.group.key in closely
             or (
-                member.group.requested != member.group.running
+                (member.group.requested != member.group.running or member.group.zone is None)
                 and (self._policy.discovered_pools is not None or self._has_pool(member.group))
             )
         }
@@ -480,7 +478,7 @@ class KubernetesCluster:
         item = self._newest(member.owner_object or member.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and not group.has_adopted):
+        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or member.owner_object is not None)):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
@@ -503,6 +501,13 @@ class KubernetesCluster:
         else:
             item, body = self._newest(member.scalable), {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        member = self._members[key]
+        if member.owner_object is None:
+            raise RejectedError(f"{key} has no owner that is written")
+        item, annotations = self._newest(member.owner_object), member.owner.bounds_annotations(bounds)
+        self._patch(FLAVOURS[key.flavour], item, member.owner.patch(item, member.scalable, annotations, bounds))
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
@@ -547,9 +552,22 @@ class KubernetesCluster:
         self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
 
 
+def _refused(kind: Kind) -> Skipped:
+    """What is told of a kind that may not be listed."""
+    takes_part = any(kind in flavour.scalables for flavour in FLAVOURS.values())
+    owner = because(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group)
+    return Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN) if takes_part else owner)
+
+
 def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
     group = member.group
     return group.key in closely or bool(group.refused_machines) or buyer.is_concerned(group.zone)
+
+
+def _is_named(kind: Kind, lists: Lists) -> bool:
+    """Whether anything that was listed speaks of a kind that few clusters have."""
+    text = kind.named_by.encode()
+    return any(text in page for of_kind in lists.values() for received in of_kind for page in received.pages)
 
 
 def _objects(lists: Iterable[ReceivedList]) -> list[Object]:

@@ -31,7 +31,9 @@ class Kind:
     kind: str
     plural: str
     optional: bool = False  # not every cluster serves it
-    dispensable: bool = False  # where it may not be listed, a look does without it
+    namespaced: bool = True
+    may_be_refused: bool = False  # where it may not be listed, all is as if there were none, and that is told
+    named_by: str = ""  # listed only where the lists of scalables hold this text
 
 
 NODE = Kind("", ("v1",), "Node", "nodes")

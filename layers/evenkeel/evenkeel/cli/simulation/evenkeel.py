@@ -20,7 +20,7 @@ from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
@@ -197,6 +197,9 @@ class _Cluster:
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Nobody agrees to other numbers in a scenario."""
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """The same."""
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """Nobody reads them."""

@@ -66,6 +66,21 @@ def observe_health(
     return state if after == before else after
 
 
+def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+    """The state with who applies the group's fields by itself and would put them back, where this look has read that.
+
+    A run asks before it writes; a look knows only what a run has found.
+    """
+    before = state or GroupState()
+    bounds, replicas = group.bounds_applied_by, group.replicas_applied_by
+    after = replace(
+        before,
+        bounds_applied_by=before.bounds_applied_by if bounds is None else bounds,
+        replicas_applied_by=before.replicas_applied_by if replicas is None else replicas,
+    )
+    return state if after == before else after
+
+
 def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
     """The failures that machines without a node tell, each with the time of the machine's creation."""
     return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, ReplicasOwner
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -83,6 +83,7 @@ class Flavour:
     bounds_owners: tuple[type[BoundsOwner], ...]
     replicas_owner: type[ReplicasOwner] | None = None
     former_bound_keys: BoundKeys | None = None  # annotations of an API that groups may come from, and nobody reads here
+    cap_owner: type[CapOwner] | None = None
     pool_label: str | None = None  # the flavour's own
     pool_paths: tuple[Path, ...] = ()  # where it stands besides metadata.labels
     cluster_paths: tuple[Path, ...] = ()  # the workload cluster's name
@@ -97,6 +98,8 @@ class Flavour:
     is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
     preserved_failed: Path | None = None  # where the scalable counts such machines that have failed
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
+    unneeded_time: str  # annotation with its scale-down-unneeded-time
+    utilization_threshold: str  # annotation with its scale-down-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
     node_template: NodeTemplateSource | None = None
@@ -142,10 +145,17 @@ class Flavour:
 
     @property
     def companions(self) -> tuple[Kind, ...]:
-        """Read with the scalables: they own bounds or replicas, or say that all is paused."""
-        owners = (*self.bounds_owners, *((self.replicas_owner,) if self.replicas_owner else ()))
+        """Read with the scalables: they own numbers, bounds or replicas, or say that all is paused."""
+        others = (self.replicas_owner, self.cap_owner)
+        owners = (*self.bounds_owners, *(owner for owner in others if owner is not None))
         kinds = (self.cluster, *(owner.kind for owner in owners))
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+    @property
+    def copies(self) -> tuple[Kind, ...]:
+        """Say what companions say, and are read where somebody hands them in: no look lists them."""
+        copy = self.replicas_owner.copy_kind if self.replicas_owner else None
+        return (copy,) if copy is not None else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

@@ -36,6 +36,8 @@ from evenkeel.adapters.kubernetes.objects import (
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
+from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
+from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure
@@ -154,7 +156,7 @@ CLUSTER_API = Flavour(
         Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
         Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
         # Some installations leave their definition out, and roles from before us do not name them.
-        Kind(_CAPI, _VERSIONS, "MachinePool", "machinepools", optional=True, dispensable=True),
+        Kind(_CAPI, _VERSIONS, "MachinePool", "machinepools", optional=True, may_be_refused=True),
     ),
     machine=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
     instance_pool=InstancePool(
@@ -167,7 +169,7 @@ CLUSTER_API = Flavour(
         left_out=_pool_left_out,
     ),
     cluster=ClusterTopology.kind,
-    bounds_owners=(ClusterTopology, Annotations),
+    bounds_owners=(NodePool, ClusterTopology, KarpenterMember, Annotations),
     # OpenShift's move to Cluster API copies them as they are, while the autoscaler reads its own from here on
     # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
     former_bound_keys=bound_keys_of("machine.openshift.io"),
@@ -185,6 +187,8 @@ CLUSTER_API = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{_CAPI}/autoscaling-options-maxnodeprovisiontime",
+    unneeded_time=f"{_CAPI}/autoscaling-options-scaledownunneededtime",
+    utilization_threshold=f"{_CAPI}/autoscaling-options-scaledownutilizationthreshold",
     status_name="{kind}/{namespace}/{name}",
     node_template=NodeTemplateSource(
         path=("spec", "template", "spec", "infrastructureRef"),

@@ -24,6 +24,7 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -93,6 +94,7 @@ OPENSHIFT = Flavour(
     scalables=(Kind(_MAPI, ("v1beta1",), "MachineSet", "machinesets"),),
     machine=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
     bounds_owners=(MachineAutoscaler, Annotations),
+    cap_owner=ClusterAutoscaler,
     cluster_paths=(("metadata", "labels", f"{_MAPI}/cluster-api-cluster"),),
     zone_paths=(
         (*_PROVIDER_VALUE, "placement", "availabilityZone"),
@@ -110,6 +112,8 @@ OPENSHIFT = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{_MAPI}/autoscaling-options-maxnodeprovisiontime",
+    unneeded_time=f"{_MAPI}/autoscaling-options-scaledownunneededtime",
+    utilization_threshold=f"{_MAPI}/autoscaling-options-scaledownutilizationthreshold",
     status_name="{kind}/{namespace}/{name}",
     bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
     node_labels=_NODE_LABELS,
