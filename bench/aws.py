@@ -131,6 +131,13 @@ class Table:
         self._read(request, _size(found))
         return {"Item": found} if found else {}
 
+    def batch_get_item(self, request: Request) -> Request:
+        ((name, asked),) = request["RequestItems"].items()
+        found = [self._found(key) for key in asked["Keys"]]
+        for item in found:
+            self._read(asked, _size(item))
+        return {"Responses": {name: [item for item in found if item]}, "UnprocessedKeys": {}}
+
     def put_item(self, request: Request) -> Request:
         item = request["Item"]
         self._check(request, item)
@@ -146,8 +153,8 @@ class Table:
     def update_item(self, request: Request) -> Request:
         after = dict(self._check(request, request["Key"])) | request["Key"]
         names = request.get("ExpressionAttributeNames", {})
-        sets, _, removes = request["UpdateExpression"].removeprefix("SET ").partition(" REMOVE ")
-        for part in sets.split(","):
+        sets, _, removes = f" {request['UpdateExpression']}".partition(" REMOVE ")
+        for part in filter(None, sets.removeprefix(" SET ").split(",")):
             name, _, value = (text.strip() for text in part.partition("="))
             after[names.get(name, name)] = request["ExpressionAttributeValues"][value]
         for name in filter(None, (text.strip() for text in removes.split(","))):

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from math import ceil
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+from evenkeel.adapters.aws.metrics import HEARTBEAT
+from evenkeel.domain.looks import SECOND_LOOKS, is_whole
 from sandbox.template import Template
 
 GROUPS = (3, 30, 300)
@@ -29,7 +34,7 @@ SQS, FIFO = 0.40 / _MILLION, 0.50 / _MILLION
 READ, WRITE = 0.125 / _MILLION, 0.625 / _MILLION  # units of DynamoDB on demand
 SCHEDULED, EVENT = 1.00 / _MILLION, 1.00 / _MILLION
 LOGS = 0.50 / _GB
-METRIC, ALARM = 0.30, 0.10
+METRIC, ALARM, DASHBOARD = 0.30, 0.10, 3.00  # a metric's month has 730 hours; only those count in which it is sent
 SECRET, SECRET_READ = 0.40, 0.05 / 10_000
 EGRESS = 0.09 / _GB  # to the internet
 NAT, NAT_HOUR = 0.045 / _GB, 0.045
@@ -41,16 +46,25 @@ WAITS = 0.15  # seconds that a chunk waits for API servers a few milliseconds aw
 PATCH_WAITS = 0.5  # seconds that a run with patches waits
 PLATFORM_LOG = 1_000  # bytes of Lambda's own three lines about an invocation
 RUNS = 300  # a month with patches, of each cluster: ten a day
+BUSY = 4 / 60  # hours from each of them until nothing more is to be done
 RUN_EVENTS, RUN_FIFO_REQUESTS = 2, 6
-POLLS = 648_000  # a month of an idle queue: five pollers that wait twenty seconds each
 ID_BYTES = 20  # of a cluster's id, with its quotes and comma, where a chunk says which clusters it has read
-METRICS = 16
+FOLLOWING = len(SECOND_LOOKS) + 1  # runs after it that write nothing, and one of them that nothing is to be done
+POLLS = 129_600  # a month of one poller of an idle queue, which waits twenty seconds
+# Lambda polls a standard queue with two when there is little to do, but not where MaximumConcurrency is set. Of FIFO
+# queues its pages do not say so.
+POLLERS, QUIET_POLLERS = 5, 2
+TROUBLED = 0.05  # of all hours: those in which a metric is sent that only trouble sends
 PACKET, SEGMENT = (
     52,
     1_448,
 )  # bytes of IP and TCP around a packet, and in a full one; every other packet is acknowledged
 _SAYS_SO = 120  # bytes of that item besides
-_CHUNK, _CONNECTIONS, _KEPT_BYTES = 50, 256, 160 * 2**20  # as in the product
+_CHUNK, _CONNECTIONS = 50, 600  # as in the product
+
+_MINUTES = [datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minute) for minute in range(60)]
+# Of all looks, those at all of a cluster: it is its turn, or something goes on in it.
+WHOLE = mean(is_whole("cluster", 60, minute) for minute in _MINUTES) + RUNS * BUSY / 730
 
 
 @dataclass(frozen=True)
@@ -71,30 +85,24 @@ class Stack:
 
     @property
     def way(self) -> str:
-        """Whether an instance that meets all clusters keeps what it has read of them."""
-        size = self.clusters * self.figures["asks kept", self.groups]["bytes_in"] * self.unpacked
-        return "kept" if self.clusters <= _CONNECTIONS and size <= _KEPT_BYTES else "met anew"
+        """Whether an instance that meets all clusters keeps its connections."""
+        return "kept" if self.clusters <= _CONNECTIONS else "met anew"
 
-    @property
-    def unpacked(self) -> float:
-        """How much larger lists are than what comes over the wire, where the API server packs them."""
-        return (
-            self.groups
-            / 3
-            * self.figures["asks kept", 3]["bytes_in"]
-            / self.figures["asks kept", self.groups]["bytes_in"]
-        )
+    def _mean(self, figure: Callable[[str], float]) -> float:
+        """Of what a glance takes, and what a look at all of a cluster does."""
+        return figure("glance") * (1 - WHOLE) + figure("whole") * WHOLE
 
-    @property
-    def _asks(self) -> Mapping[str, float]:
-        found: Mapping[str, float] = self.figures[f"asks {self.way}", self.groups]
-        return found
+    def _whole(self, name: str) -> float:
+        return float(self.figures[f"asks whole {self.way}", self.groups][name])
+
+    def _asks(self, name: str) -> float:
+        return self._mean(lambda look: float(self.figures[f"asks {look} {self.way}", self.groups][name]))
 
     @property
     def cpu(self) -> float:
         """Seconds of one look."""
         size = 1 if self._in_chunk < 10 else _CHUNK
-        return float(self.figures[f"look {self.way} {self.groups} {size}"]["cpu_ms"]) / 1000
+        return self._mean(lambda look: self.figures[f"{look} {self.way} {self.groups} {size}"]["cpu_ms"] / 1000)
 
     def lamda(self) -> float:
         wait = WAITS * self.memory("LookFunction") / self._in_chunk
@@ -109,31 +117,35 @@ class Stack:
         return LOOKS * (1 / min(10, self._chunks) + 2) / self._in_chunk * SQS
 
     def table(self) -> float:
-        reads = (self._asks["half_read_units"] + 1 / self._in_chunk) / 2 * READ
+        reads = (self._asks("half_read_units") + 1 / self._in_chunk) / 2 * READ
         says_so = ceil((_SAYS_SO + self._in_chunk * ID_BYTES) / 1024) / self._in_chunk * WRITE
         return LOOKS * (reads + says_so)
 
     def logs(self) -> float:
-        return LOOKS * (self._asks["log_bytes"] + PLATFORM_LOG) / self._in_chunk * LOGS
+        return LOOKS * (self._asks("log_bytes") + PLATFORM_LOG) / self._in_chunk * LOGS
 
     def runs(self) -> float:
         outage = self.figures["outage"]
         processor = (outage["event_cpu_ms"] + outage["run_cpu_ms"]) / 1000 * GB_PER_PROCESSOR
         each = (processor + PATCH_WAITS * self.memory("RebalanceFunction")) * GB_SECOND + 2 * INVOCATION
         each += outage["write_units"] * WRITE + outage["half_read_units"] / 2 * READ + RUN_FIFO_REQUESTS * FIFO
-        return RUNS * (each + RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS)
+        after = (
+            outage["following_cpu_ms"] / 1000 * GB_PER_PROCESSOR + WAITS * self.memory("RebalanceFunction")
+        ) * GB_SECOND
+        after += INVOCATION + self._whole("half_read_units") * READ + 3 * (FIFO + SQS) + PLATFORM_LOG * LOGS
+        remembered = 4 * WRITE  # that it is settled no more, and that it is again
+        return RUNS * (each + RUN_EVENTS * EVENT + outage["log_bytes"] * LOGS + FOLLOWING * after + remembered)
 
     def fixed(self) -> float:
         """A cluster's part of what the stack costs as such."""
         scan = self.figures["scan", self.clusters]
         ticks = scan["cpu"] * GB_PER_PROCESSOR * GB_SECOND + INVOCATION + scan["half_read_units"] / 2 * READ + SCHEDULED
-        idle = POLLS * (2 * SQS + FIFO)
-        return (LOOKS * ticks + idle + METRICS * METRIC + alarms() * ALARM) / self.clusters
+        return (LOOKS * ticks + sum(own().values())) / self.clusters
 
     def wire(self, way: str) -> float:
         """Bytes of one look, with those of packets and their acknowledgements; ``out`` or ``in``."""
-        there, back = (self._asks[f"bytes_{each}"] for each in (("out", "in") if way == "out" else ("in", "out")))
-        packets = there / SEGMENT + self._asks["requests"] + back / SEGMENT / 2 + (4 if self.way == "met anew" else 0)
+        there, back = (self._asks(f"bytes_{each}") for each in (("out", "in") if way == "out" else ("in", "out")))
+        packets = there / SEGMENT + self._asks("requests") + back / SEGMENT / 2 + (4 if self.way == "met anew" else 0)
         return float(there + packets * PACKET)
 
     def egress(self) -> float:
@@ -164,11 +176,50 @@ def hanging(figures: Mapping[str, Any]) -> float:
     return float(looks * (look + run + 2 * (PLATFORM_LOG + 1_000) * LOGS))
 
 
-def alarms() -> int:
-    """Metrics of the template's alarms."""
-    found = 0
-    for alarm in Template().of_type("AWS::CloudWatch::Alarm").values():
-        found += sum("MetricStat" in metric for metric in alarm.get("Metrics", [])) or 1
+@cache
+def own() -> Mapping[str, float]:
+    """What a stack costs in a month but for clusters and ticks, by what it is for: as the template says."""
+    read = [metric for metrics in alarms().values() for metric in metrics]
+    troubled = {metric["MetricName"] for metric in read if metric["Namespace"] == "Evenkeel"} - {HEARTBEAT}
+    share = f"in {TROUBLED:.0%} of all hours"
+    return {
+        f"the metric `{HEARTBEAT}`": METRIC,
+        f"{' and '.join(f'`{name}`' for name in sorted(troubled))}, {share}": len(troubled) * METRIC * TROUBLED,
+        f"{len(alarms())} alarms with {len(read)} metrics": len(read) * ALARM,
+        **{
+            f"idle polls of `{queue}`, by {count}": count * POLLS * price for queue, (count, price) in pollers().items()
+        },
+    }
+
+
+def alarms() -> dict[str, list[Mapping[str, Any]]]:
+    """What the template's alarms read, by their logical ids."""
+    return {
+        name: [each["MetricStat"]["Metric"] for each in alarm.get("Metrics", []) if "MetricStat" in each] or [alarm]
+        for name, alarm in Template().of_type("AWS::CloudWatch::Alarm").items()
+    }
+
+
+def pollers() -> dict[str, tuple[int, float]]:
+    """How many pollers each queue of the template has when it is idle, and what one of their requests costs."""
+    found, queues = {}, Template().of_type("AWS::SQS::Queue")
+    for function in Template().functions().values():
+        for event in (each["Properties"] for each in function.events.values() if each["Type"] == "SQS"):
+            name = event["Queue"]["Fn::GetAtt"][0]
+            is_fifo = queues[name].get("FifoQueue", False)
+            found[name] = (POLLERS if is_fifo or "ScalingConfig" in event else QUIET_POLLERS, FIFO if is_fifo else SQS)
+    return found
+
+
+def shown() -> set[str]:
+    """Metrics of ours that the template's dashboard draws."""
+    body = Template().of_type("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]
+    found = set()
+    for widget in json.loads(Template().resolve(body, lambda name, _: name))["widgets"]:
+        namespace = ""
+        for metric in widget["properties"].get("metrics", []):
+            namespace = namespace if metric[0].startswith(".") else metric[0]
+            found |= {metric[1]} if namespace == "Evenkeel" else set()
     return found
 
 
@@ -177,7 +228,7 @@ _ROWS = (
     ("SQS", Stack.queue),
     ("DynamoDB", Stack.table),
     ("logs", Stack.logs),
-    (f"{RUNS} runs with patches", Stack.runs),
+    (f"{RUNS} runs with patches, and after them", Stack.runs),
     ("egress to the internet", Stack.egress),
     ("the stack's own, shared", Stack.fixed),
     ("**sum**", Stack.sum),
@@ -195,7 +246,21 @@ def tables(figures: Mapping[Any, Any]) -> str:
         lines += ["|--|" + "--|" * len(CLUSTERS)]
         lines += [f"| {title} | {' | '.join(f'{row(stack):.4f}' for stack in stacks)} |" for title, row in _ROWS]
         lines += [""]
+    lines += [*_own_table(figures), ""]
     return "\n".join([*lines, f"A cluster that hangs: ${hanging(figures):.2f} a month."])
+
+
+def _own_table(figures: Mapping[Any, Any]) -> list[str]:
+    ticks = Stack(figures, GROUPS[0], 100).fixed() * 100 - sum(own().values())
+    rows = {**own(), "scan and its schedule, with 100 clusters": ticks}
+    rows["**sum**"] = sum(rows.values())
+    page = f"*`WithDashboard=true`, beside it: the page and all {len(shown())} metrics, at most*"
+    rows[page] = DASHBOARD + (len(shown()) - 1) * METRIC
+    return [
+        "| the stack's own, $ per month | |",
+        "|--|--|",
+        *(f"| {title} | {price:.3f} |" for title, price in rows.items()),
+    ]
 
 
 class Figures(dict[Any, Any]):

@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,11 @@ from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 from evenkeel import bootstrap
+from evenkeel.adapters.kubernetes.client import PAGE
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
+from evenkeel.adapters.stored import SettledRecord
+from evenkeel.application.looking import zones_of
+from evenkeel.application.observing import observe_cluster
 from sandbox.aws import AwsEndpoints
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.selectors import parse_label_selector
@@ -72,6 +78,10 @@ def record(file: Path, flavour: str, groups: int) -> None:
         paths = sorted({call.path for call in api.requests if call.method == "GET"})
         token = {"authorization": f"Bearer {api.token('admin')}"}
         answers = {path: json.loads(api.answer("GET", path, token, b"").body) for path in paths}
+        looked_at, observation = observe_cluster(
+            container.clusters, container.store.load(ONE).record, lambda: 60.0, consistent=False
+        )
+        places = {place: _path_of(place, paths) for place in looked_at.seen()}
         items: list[Object] = []
         pages = aws.client("dynamodb").get_paginator("query")
         for page in pages.paginate(
@@ -81,7 +91,25 @@ def record(file: Path, flavour: str, groups: int) -> None:
         ):
             # The look that is due after the last write has long been.
             items += [item for item in page["Items"] if item["sk"]["S"] != "LOOK"]
-    file.write_text(json.dumps({"answers": answers, "items": items}))
+    zones = sorted(zones_of(observation))
+    file.write_text(json.dumps({"answers": answers, "items": items, "places": places, "zones": zones}))
+
+
+def _path_of(place: str, paths: Sequence[str]) -> str:
+    """Where the list of a flavour's kind and version is."""
+    _, kind, version = place.split("/")
+    return next(path for path in paths if path.endswith(f"/{version}/{kind.lower()}s"))
+
+
+def settled(recorded: Object) -> str:
+    """What a run would have remembered of what looks see."""
+    query = {"limit": str(PAGE), "resourceVersion": "0"}
+    lists = {
+        place: ReceivedList(path, (body_of(recorded["answers"][path], query, 1),), whole=False)
+        for place, path in recorded["places"].items()
+    }
+    seen = {place: versions_of([received]) or "" for place, received in lists.items()}
+    return SettledRecord(at=datetime.now(UTC), seen=seen, zones=recorded["zones"]).model_dump_json()
 
 
 def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:
@@ -100,6 +128,15 @@ def body_of(answer: Object, query: dict[str, str], version: int) -> bytes:
     return json.dumps(page, separators=(",", ":"), sort_keys=True).encode() + b"\n"
 
 
+def _metadata_of(body: bytes) -> bytes:
+    """As it is sent to who asks for metadata alone (tests/contract/test_api_semantics.py)."""
+    found = json.loads(body)
+    one = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    items = [{**one, "metadata": item["metadata"]} for item in found["items"]]
+    own = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": found["metadata"]}
+    return json.dumps({**own, "items": items}, separators=(",", ":")).encode() + b"\n"
+
+
 class Kubernetes:
     """The API servers of all clusters, each below a path of its own. Hanging ones take a request and say nothing."""
 
@@ -115,11 +152,13 @@ class Kubernetes:
         self._patched: dict[str, list[float]] = defaultdict(list)  # on the clock that all processes share
 
     @cache  # noqa: B019 (as long as the process)
-    def _packed(self, path: str, query: str, version: int) -> Answer:
+    def _packed(self, path: str, query: str, version: int, *, metadata_only: bool) -> Answer:
         answer = self._answers.get(path)
         if answer is None:
             return 404, b"", ""
         body = body_of(answer, {key: values[-1] for key, values in parse_qs(query).items()}, version)
+        if metadata_only:
+            body = _metadata_of(body)
         return (200, gzip.compress(body, _LEVEL), "gzip") if len(body) >= _PACKED_FROM else (200, body, "")
 
     async def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
@@ -135,7 +174,8 @@ class Kubernetes:
         match self._trouble.get(cluster):
             case None:
                 parts = urlsplit(target)
-                return self._packed(parts.path, parts.query, next(self._versions))
+                partial = "as=PartialObjectMetadataList" in headers.get("accept", "")
+                return self._packed(parts.path, parts.query, next(self._versions), metadata_only=partial)
             case "hanging":
                 await asyncio.sleep(3600)
             case "garbage":

@@ -28,7 +28,7 @@ from typing import Any
 import trustme
 
 from bench.aws import Aws
-from bench.canned import ONE, Answer, Kubernetes, name_of, record
+from bench.canned import ONE, Answer, Kubernetes, name_of, record, settled
 from evenkeel.adapters.aws.store import _due_pk
 from sandbox.kube.access import kubeconfig
 from sandbox.lambda_runtime import RuntimeProcess, host_build
@@ -177,8 +177,11 @@ class Fleet:
         self._kubernetes, self._aws = kubernetes, aws
         self._url = f"http://127.0.0.1:{aws['port']}"
 
-    def register(self, clusters: Sequence[str]) -> None:
-        """With the items that runs have left of the recorded cluster, and in its shard."""
+    def register(self, clusters: Sequence[str], *, at_rest: bool = True) -> None:
+        """With the items that runs have left of the recorded cluster, and in its shard.
+
+        ``at_rest``: so that a glance is enough.
+        """
         text = json.dumps(self._recorded["items"])
         for start in range(0, len(clusters), 500):
             items: list[Object] = []
@@ -186,6 +189,8 @@ class Fleet:
                 mine = json.loads(text.replace(ONE, cluster))
                 meta = next(item for item in mine if item["sk"]["S"] == "META")
                 due = {"pk": {"S": _due_pk(cluster)}, "sk": meta["pk"], "record": meta["record"]}
+                if at_rest:
+                    meta["settled"] = {"S": settled(self._recorded)}
                 items += [*mine, due]
             self.aws(plant=items)
 

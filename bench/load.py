@@ -166,8 +166,9 @@ def outage(stage: Fleet, clusters: Sequence[str], number: int) -> None:
         messages = stage.aws(take="rebalance.fifo")["messages"]
         looks = rebalance([delivered([message], "rebalance.fifo") for message in messages])
         wall = time.monotonic() - began
-    used, seen = stage.aws(), stage.clusters()
-    again = stage.aws(take="recheck")["messages"]
+        used, seen = stage.aws(), stage.clusters()
+        again = stage.aws(take="recheck")["messages"]
+        following = rebalance([delivered([message], "rebalance.fifo") for message in again])
     _is_whole(clusters, groups, seen)
     patched = {cluster: moments[0] for cluster, moments in seen["patched"].items()}
     heard = {sample.event["id"]: sample.wall for sample in received}
@@ -178,6 +179,7 @@ def outage(stage: Fleet, clusters: Sequence[str], number: int) -> None:
         "outage",
         event_cpu_ms=1000 * statistics.mean(sample.cpu for sample in received),
         run_cpu_ms=1000 * statistics.mean(sample.cpu for sample in looks),
+        following_cpu_ms=1000 * statistics.mean(sample.cpu for sample in following),
         write_units=used["write units"] / len(clusters),
         half_read_units=used["half read units"] / len(clusters),
         log_bytes=statistics.mean(run.log + receipt.log for receipt, run in zip(received, looks, strict=True)),
@@ -191,7 +193,8 @@ def outage(stage: Fleet, clusters: Sequence[str], number: int) -> None:
         f"    all at once with {number} workers: first patch after the events, median {_s(since, 0.5)}, "
         f"99th percentile {_s(since, 0.99)}, all done {wall:.1f} s\n"
         f"    CPU: {1000 * statistics.mean(s.cpu for s in received):.1f} ms per event, "
-        f"{1000 * statistics.mean(s.cpu for s in looks):.1f} ms per run; "
+        f"{1000 * statistics.mean(s.cpu for s in looks):.1f} ms per run, "
+        f"{1000 * statistics.mean(s.cpu for s in following):.1f} ms per second look; "
         f"{used['write units'] / len(clusters):.1f} write units each; requested before and after: the same in each"
     )
 

@@ -87,7 +87,8 @@ def cluster(groups: int, machines: int) -> dict[str, list[Object]]:
             {"apiVersion": _API, "kind": "MachineSet", "metadata": set_metadata, "spec": spec, "status": status}
         )
         found += [_machine(f"{name}-x-{i:03}", labels, refused=i % 2 == 0) for i in range(share)]
-    return {"machinedeployments": deployments, "machinesets": sets, "clusters": [], "machines": found}
+    no_others: dict[str, list[Object]] = {"machinepools": [], "clusters": []}
+    return {"machinedeployments": deployments, "machinesets": sets, **no_others, "machines": found}
 
 
 def _machine(name: str, labels: dict[str, str], *, refused: bool) -> Object:

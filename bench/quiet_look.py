@@ -6,21 +6,27 @@ hits all of them.
 
     python -m bench.quiet_look [--groups 30] [--chunk 50] [--layers name=<folder made by make build-host> ...]
 
-``kept``: the same clusters again and again, as in a stack of a few hundred: connections and groups are kept.
-``met anew``: each cluster for the first time, as in a stack of thousands, whose instances keep the last 256.
+``kept``: the same clusters again and again, as in a stack of a few hundred: connections are kept.
+``met anew``: each cluster for the first time, as in a stack of thousands, whose instances keep 600.
+``glance``: what a look at a settled cluster is, but for one in fifteen; ``whole``: that one, and every look at one that
+is not settled. The clusters are such that none has its turn to be looked at as a whole while this is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import count, islice
 from pathlib import Path
 
 from bench import figures
 from bench.canned import name_of
 from bench.fleet import Fleet, Sample, chunk, fleet
+from evenkeel.domain.looks import is_whole
 
 SIZES = (3, 30, 300, 3_000)  # groups of a cluster
 CHUNKS = (1, 50)  # clusters of one invocation
@@ -32,28 +38,45 @@ def measure(
 ) -> dict[str, list[Sample]]:
     """The samples of each way, one per round; the first, which makes the clients, is left out."""
     samples: dict[str, list[Sample]] = {}
+    names = _names(2 * size * (rounds + 1))
+    settled, others = names[::2], names[1::2]
     with ExitStack() as stack:
-        stage = stack.enter_context(fleet(size * (rounds + 1), groups, flavour))
+        stage = stack.enter_context(fleet(0, groups, flavour))
+        stage.register(settled)
+        stage.register(others, at_rest=False)
         ways = {
-            f"{way}{name}": (stack.enter_context(stage.function("look", layers=folder)), way)
+            f"{look} {way}{name}": (stack.enter_context(stage.function("look", layers=folder)), clusters, way)
             for name, folder in layers.items()
+            for look, clusters in (("glance", settled), ("whole", others))
             for way in ("kept", "met anew")
         }
         for turn in range(rounds + 1):
-            for name, (function, way) in ways.items():
+            for name, (function, clusters, way) in ways.items():
                 first = turn * size if way == "met anew" else 0
-                sample = function(chunk([name_of(number) for number in range(first, first + size)]))
+                stage.clusters()
+                sample = function(chunk(clusters[first : first + size]))
+                _is_what_it_says(stage, name, size)
                 if turn:
                     samples.setdefault(name, []).append(sample)
-        _is_quiet(stage, size * len(ways) * (rounds + 1))
     return samples
 
 
-def _is_quiet(stage: Fleet, looks: int) -> None:
-    """That all were read and nobody asked for a run: else this is not what it says."""
-    asked = stage.clusters()["asked"]
-    if sum(asked.values()) < 2 * looks or (runs := stage.aws(take="rebalance.fifo")["messages"]):
-        raise RuntimeError(f"{looks} looks made {sum(asked.values())} requests and led to runs: {runs}")
+def _names(number: int) -> list[str]:
+    """Clusters whose turn to be looked at as a whole does not come for ten minutes."""
+    minutes = [datetime.now(UTC) + timedelta(minutes=minute) for minute in range(11)]
+    mine = (name_of(each) for each in count())
+    return list(islice((name for name in mine if not any(is_whole(name, 60, at) for at in minutes)), number))
+
+
+def _is_what_it_says(stage: Fleet, way: str, size: int) -> None:
+    """That all were read, by glances or whole, and nobody asked for a run."""
+    asked = Counter(stage.clusters()["asked"].values())
+    lists = 1 if way.startswith("glance") else 4
+    new = asked.total() and max(asked) > lists  # a connection asks what is served
+    if asked.total() != size or set(asked) - {lists, lists + bool(new)} or max(asked) > lists + 1:
+        raise RuntimeError(f"{size} looks, {way}, made so many requests each: {dict(asked)}")
+    if runs := stage.aws(take="rebalance.fifo")["messages"]:
+        raise RuntimeError(f"{way}: looks led to runs: {runs}")
 
 
 def show(groups: int, size: int, samples: Mapping[str, Sequence[Sample]]) -> None:
@@ -61,9 +84,9 @@ def show(groups: int, size: int, samples: Mapping[str, Sequence[Sample]]) -> Non
     for name, rounds in samples.items():
         spent = sorted(sample.cpu / size * 1000 for sample in rounds)
         peak = max(sample.peak for sample in rounds) / 2**20
-        figures.keep("look", name, groups, size, cpu_ms=statistics.median(spent), peak_mib=peak)
+        figures.keep(name, groups, size, cpu_ms=statistics.median(spent), peak_mib=peak)
         print(
-            f"  {groups:>5} groups, chunk of {size:>2}, {name:<14} "
+            f"  {groups:>5} groups, chunk of {size:>2}, {name:<15} "
             f"{spent[0]:7.2f} / {statistics.median(spent):7.2f} / {spent[-1]:7.2f} ms of CPU per look, {peak:4.0f} MiB",
             flush=True,
         )
@@ -71,21 +94,25 @@ def show(groups: int, size: int, samples: Mapping[str, Sequence[Sample]]) -> Non
 
 def requests(flavour: str, groups: int) -> None:
     """What the looks of one chunk of 50 ask for and log, connections kept and new ones."""
-    with fleet(100, groups, flavour, relayed=True) as stage, stage.function("look") as look:
-        look(chunk([name_of(number) for number in range(50, 100)]))
+    names = _names(200)
+    with fleet(0, groups, flavour, relayed=True) as stage, stage.function("look") as look:
+        stage.register(names[:100])
+        stage.register(names[100:], at_rest=False)
+        look(chunk(names[50:100]))
         found: dict[str, dict[str, float]] = {}
-        for way in ("met anew", "kept"):
-            stage.aws(), stage.clusters()
-            sample = look(chunk([name_of(number) for number in range(50)]))
-            aws, kubernetes = stage.aws(), stage.clusters()
-            found[way] = {
-                "requests": sum(kubernetes["methods"].values()) / 50,
-                "bytes_out": kubernetes["wire"]["out"] / 50,
-                "bytes_in": kubernetes["wire"]["in"] / 50,
-                # One of a chunk is for what clusters say of offerings.
-                "half_read_units": (aws["half read units"] - 1) / 50,
-                "log_bytes": sample.log,
-            }
+        for kind, clusters in (("glance", names[:50]), ("whole", names[100:150])):
+            for way in ("met anew", "kept"):
+                stage.aws(), stage.clusters()
+                sample = look(chunk(clusters))
+                aws, kubernetes = stage.aws(), stage.clusters()
+                found[f"{kind} {way}"] = {
+                    "requests": sum(kubernetes["methods"].values()) / 50,
+                    "bytes_out": kubernetes["wire"]["out"] / 50,
+                    "bytes_in": kubernetes["wire"]["in"] / 50,
+                    # One of a chunk is for what clusters say of offerings.
+                    "half_read_units": (aws["half read units"] - 1) / 50,
+                    "log_bytes": sample.log,
+                }
     for way, each in found.items():
         figures.keep("asks", way, groups, **each)
         print(

@@ -23,6 +23,8 @@ from evenkeel.domain.model.groups import (
     MachineFailure,
     NodeGroup,
     Observation,
+    OwnerNumbers,
+    OwnerRef,
     PoolId,
     PublishedBounds,
     State,
@@ -66,6 +68,15 @@ def group(
         bounds=None if bounds is None else Bounds(*bounds),
         **fields,
     )
+
+
+def owned(zone: str, bounds: Bounds, *, requested: int = 0, uid: str = "", takes_ours: bool = True) -> NodeGroup:
+    """A group whose bounds stand on an object of its own."""
+    ref = OwnerRef(kind="MachineAutoscaler", namespace="default", name=zone, uid=uid or f"uid-{zone}")
+    owner = OwnerNumbers(
+        ref=ref, bounds=bounds, min_field="spec.minReplicas", max_field="spec.maxReplicas", takes_ours=takes_ours
+    )
+    return replace(group(zone, requested), bounds=bounds, owner=owner, two_objects=True, copied=bounds)
 
 
 def stated(text: str) -> Reason:

@@ -260,8 +260,7 @@ class Scene(ClusterObjects):
 
     def again(self) -> Self:
         """The same scene, to be played once more."""
-        locks = (self.objects._lock, self.memory._records._reading)
-        kept = (self.api, self.clock, self.machine_api, *locks, *self.objects.resources)
+        kept = (self.api, self.clock, self.machine_api, self.objects._lock, *self.objects.resources)
         memo: dict[int, Any] = {id(one): one for one in kept}
         played = copy.deepcopy(self, memo)
         played.clock = copy.copy(self.clock)

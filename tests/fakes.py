@@ -21,6 +21,7 @@ from evenkeel.adapters.aws.records import (
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import ConflictError, LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
+    AtRest,
     DuePage,
     Found,
     Lease,
@@ -33,8 +34,8 @@ from evenkeel.application.ports import (
 )
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.annotations import read_adopted, read_published
-from evenkeel.domain.looks import Chunk, Silence, Timer
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, OwnerNumbers, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -251,6 +252,19 @@ class InMemoryStore:
         now = self._clock.now() if self._clock else NEVER
         return self._records.when_looked_at(self._items.get(LOOKED_AT, {}), now)
 
+    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+        self._asked("at rest")
+        records = {cluster: self._items[cluster][META] for cluster in clusters if META in self._items.get(cluster, {})}
+        found = {cluster: self._records.at_rest(cluster, item) for cluster, item in records.items()}
+        return {cluster: rest for cluster, rest in found.items() if rest is not None}
+
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+        self._write("settled")
+        item = self._items[cluster][META]
+        if item.version != versions.get(META):
+            raise StateConflictError("the record has been written since it was read")
+        self._items[cluster][META] = replace(item, settled=self._records.settled(settled))
+
     def _now(self) -> datetime:
         return self._clock.now() if self._clock else NOW
 
@@ -370,6 +384,15 @@ class FakeCluster:
         self._seen = dict(self._versions)
         return Observation(groups=tuple(self.groups.values()))
 
+    def seen(self) -> Mapping[str, str]:
+        return {"fake": repr(list(self.groups.values()))}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        self.journal.note("glance")
+        if self.unreadable is not None:
+            raise self.unreadable
+        return seen == self.seen()
+
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
@@ -398,6 +421,15 @@ class FakeCluster:
         self.change(key, pool_max=maximum)
         self._seen[key] = self._versions[key]
 
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        owner = self.groups[key].owner
+        assert owner is not None
+        if self._versions[key] != self._seen[key]:
+            raise ConflictError(f"{key} has been modified")
+        self.journal.note("write owner")
+        self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
+        self._seen[key] = self._versions[key]
+
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         self.told.append((str(plan.group.key), decision))
 
@@ -414,11 +446,18 @@ class FakeCluster:
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
+            owner=_holding(before, patch.bounds),
             published=read_published(decision),
             move=move or before.move,
             **(new_adopted if patch.bounds is not None else {}),
         )
         self._seen[key] = self._versions[key]
+
+
+def _holding(group: NodeGroup, bounds: Bounds | None) -> OwnerNumbers | None:
+    """The owner with our bounds, where it takes them."""
+    takes = group.owner is not None and group.owner.takes_ours and bounds is not None
+    return replace(group.owner, bounds=bounds) if takes else group.owner  # type: ignore[type-var]
 
 
 @dataclass
@@ -446,6 +485,7 @@ class FakeQueue:
 
     requests: dict[str, tuple[str, str]] = field(default_factory=dict)
     found: dict[str, Found | None] = field(default_factory=dict)  # what a request says that a look has found
+    settled: dict[str, Settled | None] = field(default_factory=dict)  # and that it saw, nothing to be done
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     scans: list[tuple[str, str, datetime]] = field(default_factory=list)
@@ -455,11 +495,19 @@ class FakeQueue:
     def clusters(self) -> list[str]:
         return [cluster for cluster, _ in self.requests.values()]
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         if self.broken is not None:
             raise self.broken
         self.requests.setdefault(deduplication, (cluster, reason))
         self.found.setdefault(deduplication, found)
+        self.settled.setdefault(deduplication, settled)
 
     def request_looks(self, chunks: Sequence[Chunk]) -> None:
         if self.broken is not None:

@@ -96,6 +96,13 @@ class House:
         self.clock.at += MINUTE
         return self.rebalance("demo", "a test", remaining)
 
+    def carry_out(self) -> None:
+        """The runs that were asked for."""
+        requests, queue = list(self.queue.requests.items()), self.queue
+        queue.requests.clear()
+        for id, (cluster, why) in requests:
+            self.rebalance(cluster, why, plenty, queue.found.pop(id), queue.settled.pop(id))
+
     def looks(self, *clusters: str) -> LookSummary:
         """A look of the next minute at a chunk of these clusters, or at the one there is."""
         self.clock.at += MINUTE

@@ -99,6 +99,52 @@ def cluster_api(
     }
 
 
+def machine_pool(
+    zone: str,
+    replicas: int,
+    nodes: int | None = None,
+    *,
+    instances: int | None = None,
+    pool: str = "workers",
+    bounds: tuple[int, int] | None = (0, 4),
+    annotations: dict[str, str] | None = None,
+    version: str = "v1beta2",
+) -> Object:
+    """A MachinePool of Cluster API in one failure domain, without Machines, as its controller shows it."""
+    nodes = replicas if nodes is None else nodes
+    instances = replicas if instances is None else instances
+    name = f"demo-{pool}-{zone}"
+    ready = instances if version == "v1beta2" else nodes
+    return {
+        "apiVersion": f"cluster.x-k8s.io/{version}",
+        "kind": "MachinePool",
+        "metadata": {
+            "name": name,
+            "labels": {"cluster.x-k8s.io/cluster-name": "demo", "evenkeel.dev/pool": pool},
+            "annotations": {**(bounds_of("cluster-api", *bounds) if bounds else {}), **(annotations or {})},
+        },
+        "spec": {
+            "clusterName": "demo",
+            "replicas": replicas,
+            "failureDomains": [zone],
+            "providerIDList": [f"aws:///{zone}/i-{number:017x}" for number in range(instances)],
+            "template": {
+                "spec": {
+                    "clusterName": "demo",
+                    "version": "v1.34.1",
+                    "bootstrap": {"dataSecretName": "demo-bootstrap"},
+                    "infrastructureRef": {"kind": "AWSMachinePool", "name": name},
+                }
+            },
+        },
+        "status": {
+            "replicas": instances,
+            "readyReplicas": ready,
+            "nodeRefs": [{"apiVersion": "v1", "kind": "Node", "name": f"ip-{number}"} for number in range(nodes)],
+        },
+    }
+
+
 def openshift(
     zone: str,
     replicas: int,
@@ -141,6 +187,41 @@ def openshift(
     }
 
 
+def moving(scalable: Object, wanted: str | None, found: str | None) -> Object:
+    """OpenShift's MachineSet with the API that its spec wants to have the authority, and the one that has it."""
+    spec, status = (
+        {**scalable[part], **({} if api is None else {"authoritativeAPI": api})}
+        for part, api in (("spec", wanted), ("status", found))
+    )
+    metadata = {**scalable["metadata"], "namespace": "openshift-machine-api"}
+    return {**scalable, "metadata": metadata, "spec": spec, "status": status}
+
+
+def twin(scalable: Object) -> Object:
+    """The MachineSet of Cluster API that OpenShift keeps beside its own: labels and annotations come along as they are.
+
+    As cluster-capi-operator converts it (pkg/conversion/mapi2capi).
+    """
+    metadata, spec = scalable["metadata"], scalable["spec"]
+    zone = spec["template"]["spec"]["providerSpec"]["value"]["placement"]["availabilityZone"]
+    labels = {"cluster.x-k8s.io/cluster-name": "demo-x7k2p", "cluster.x-k8s.io/set-name": metadata["name"]}
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineSet",
+        "metadata": {**metadata, "namespace": "openshift-cluster-api", "labels": metadata["labels"] | labels},
+        "spec": {
+            "clusterName": "demo-x7k2p",
+            "replicas": spec["replicas"],
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"clusterName": "demo-x7k2p", "failureDomain": zone},
+            },
+        },
+        "status": {key: value for key, value in scalable["status"].items() if key in REPLICA_KEYS},
+    }
+
+
 def machine_autoscaler(zone: str, low: int, high: int, *, pool: str = "worker") -> Object:
     """The owner of a MachineSet's bounds."""
     return {
@@ -177,7 +258,9 @@ def worker(low: int, high: int, *, pool: str = "main") -> Object:
 
 def machine(scalable: Object, number: int, *, node: bool, version: str | None = None) -> Object:
     """A machine of a scalable, with or without a node."""
-    labels = dict(scalable["spec"]["template"]["metadata"]["labels"])
+    labels = dict(scalable["spec"]["template"].get("metadata", {}).get("labels", {}))
+    if scalable["kind"] == "MachinePool":
+        labels["cluster.x-k8s.io/pool-name"] = scalable["metadata"]["name"]
     kind = scalable["apiVersion"].split("/")[0]
     name = f"{scalable['metadata']['name']}-{number:05}"
     body: Object = {

@@ -3,16 +3,15 @@
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
 
-from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.messages import LookRequest, read_message
 
 logger = make_logger()
-metrics = Metrics()
+metrics = make_metrics()
 
 
 def look(record: SqsRecord, context: Any) -> None:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
 
-from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws import idempotency  # noqa: F401  loaded while the function starts, not in its first call
@@ -12,7 +11,7 @@ from evenkeel.adapters.aws.inbound import account_of, read_event
 from evenkeel.application.events import Verdict
 
 logger = make_logger()
-metrics = Metrics()
+metrics = make_metrics()
 
 
 @metrics.log_metrics

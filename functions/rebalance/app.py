@@ -3,24 +3,26 @@
 from functools import partial
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
 
-from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.messages import Request, read_message
 
 logger = make_logger()
-metrics = Metrics()
+metrics = make_metrics()
 
 
 def rebalance(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
         request = read_message(Request, body)
-        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found)
-        logger.info(outcome.message)
-        for name, value in outcome.metrics().items():
+        settled = request.settled and request.settled.settled()
+        outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found, settled)
+        counts = outcome.metrics()
+        numbers = {name: count for name, count in counts.items() if count}
+        logger.info(outcome.message, extra={"counts": numbers, "seconds_to_first_patch": outcome.seconds_to_patch})
+        for name, value in counts.items():
             metrics.add_metric(name, MetricUnit.Count, value)
         for seconds in outcome.seconds_to_patch:
             metrics.add_metric("SecondsToFirstPatch", MetricUnit.Seconds, seconds)

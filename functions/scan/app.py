@@ -5,9 +5,8 @@ shard; by hand: {"clusters": [...]}.
 from datetime import datetime
 from typing import Any
 
-from evenkeel.bootstrap import container, make_logger  # isort: skip  (first: it says why)
+from evenkeel.bootstrap import container, make_logger, make_metrics  # isort: skip  (first: it says why)
 
-from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch
@@ -15,7 +14,7 @@ from evenkeel.adapters.aws.messages import ScanRequest, read_recheck, read_scan
 from evenkeel.application.errors import BadRequestError
 
 logger = make_logger()
-metrics = Metrics()
+metrics = make_metrics()
 
 
 def recheck(record: SqsRecord) -> None:
@@ -34,7 +33,6 @@ def recheck(record: SqsRecord) -> None:
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     if isinstance(event, dict) and isinstance(event.get("Records"), list):
-        metrics.add_metric("PoisonMessages", MetricUnit.Count, 0)
         return answer_batch(event["Records"], recheck)
     try:
         request = read_scan(event)

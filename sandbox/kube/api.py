@@ -27,8 +27,10 @@ from sandbox.kube.resources import Resource
 from sandbox.kube.schema import Json, Object, load_crds
 from sandbox.kube.store import Clock, Store
 
+_PARTIAL = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"
 _VERBS = ("create", "delete", "get", "list", "patch", "update")
 _LARGEST_BODY = 3 * 1024 * 1024  # bytes, as the real server
 
@@ -297,6 +299,8 @@ class KubernetesAPI:
             try:
                 content_type = headers.get("content-type", "application/json").split(";")[0].strip()
                 answer = self._carry_out(request, content_type, body)
+                if _PARTIAL in headers.get("accept", "") and answer.code == 200:
+                    answer = _metadata_only(answer)
             except ApiError as error:
                 answer = _failure(error)
             for hook in list(self.after):
@@ -341,7 +345,31 @@ class KubernetesAPI:
         if verb in ("create", "update", "patch", "delete") and raw:
             _check_content_type(verb, content_type, resource)
             request.body = _decode(raw, content_type, verb, resource.kind)
+            if content_type == _APPLY_PATCH:
+                return self._apply(request, target, resource)
         return self._on_resource(request, target, resource, verb)
+
+    def _apply(self, request: Request, target: _Target, resource: Resource) -> _Answer:
+        if "fieldManager" not in request.query:
+            text = "fieldManager: Required value: is required for apply patch"
+            raise ApiError(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
+        if target.subresource:
+            raise ApiError(415, "the sandbox applies no subresource")
+        there = any(
+            item["metadata"]["name"] == target.name
+            for item in self.store.list(resource.full_name, target.namespace, fields=f"metadata.name={target.name}")
+        )
+        made = self.store.apply(
+            resource.full_name,
+            request.body,
+            namespace=target.namespace,
+            name=target.name,
+            version=target.version,
+            manager=request.manager,
+            force=request.query.get("force") == "true",
+            dry_run=request.query.get("dryRun") == "All",
+        )
+        return _encode(200 if there else 201, made)
 
     def _on_resource(self, request: Request, target: _Target, resource: Resource, verb: str) -> _Answer:
         store, name = self.store, resource.full_name
@@ -537,9 +565,19 @@ def _has(resource: Resource, target: _Target) -> bool:
     return {"status": version.status, "scale": version.scale is not None}.get(target.subresource, False)
 
 
+def _metadata_only(answer: _Answer) -> _Answer:
+    """A list as it is sent to who asks for metadata alone: a struct of Go's, whose fields come in their own order."""
+    found = json.loads(answer.body)
+    if "items" not in found:
+        return answer
+    one = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    own = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": found["metadata"]}
+    return _encode(200, {**own, "items": [{**one, "metadata": item["metadata"]} for item in found["items"]]})
+
+
 def _check_content_type(verb: str, content_type: str, resource: Resource) -> None:
     if verb == "patch":
-        accepted = [_MERGE_PATCH] + ([] if resource.group else [_STRATEGIC_PATCH])
+        accepted = [_MERGE_PATCH, _APPLY_PATCH] + ([] if resource.group else [_STRATEGIC_PATCH])
     else:
         accepted = ["application/json", "application/yaml"]
     if content_type not in accepted:
@@ -551,7 +589,7 @@ def _check_content_type(verb: str, content_type: str, resource: Resource) -> Non
 
 def _decode(raw: bytes, content_type: str, verb: str, kind: str) -> Json:
     try:
-        body = yaml.safe_load(raw) if content_type == "application/yaml" else json.loads(raw)
+        body = yaml.safe_load(raw) if content_type in ("application/yaml", _APPLY_PATCH) else json.loads(raw)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         if verb == "patch":
             raise ApiError(500, "Invalid JSON Patch", reason="") from None

@@ -7,8 +7,8 @@ numbers: one pod fills one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from evenkeel.cli.simulation import autoscaler_model as model
@@ -43,6 +43,16 @@ def read_bounds(annotations: dict[str, str], prefix: str) -> Bounds:
     if high < low:
         raise BoundsError(f"{prefix}{_SIZE.format('max')} {high}: less than the minimum {low}")
     return Bounds(low, high)
+
+
+def nodes_flags(arguments: Sequence[str]) -> dict[str, Bounds]:
+    """The groups that `--nodes=min:max:namespace.name` names: how Gardener's provider is told of all it has."""
+    found = {}
+    for argument in arguments:
+        if argument.startswith("--nodes="):
+            low, high, name = argument.removeprefix("--nodes=").split(":", 2)
+            found[name] = Bounds(int(low), int(high))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +177,21 @@ class ClusterAutoscaler:
 
     def __post_init__(self) -> None:
         self._flavour = FLAVOURS[self.controllers.flavour]
-        self.model = model.ClusterAutoscaler[NodeGroup](self.flags, seed=self.seed)
+        self._start()
+
+    def _start(self) -> None:
+        """As the process starts: nothing is remembered."""
+        self._arguments = self.controllers.autoscaler_arguments()
+        # what a controller's arguments leave out is off, as in the real one; without any, `flags` hold
+        given = dict(argument.removeprefix("--").partition("=")[::2] for argument in self._arguments or ())
+        flags = self.flags
+        if "balance-similar-node-groups" in given or "cloud-provider" in given:
+            flags = replace(flags, balance=given.get("balance-similar-node-groups") == "true")
+        if "scale-down-enabled" in given:
+            flags = replace(flags, scale_down=given["scale-down-enabled"] == "true")
+        self._most = int(given["max-nodes-total"]) if "max-nodes-total" in given else None
+        self.in_force = flags
+        self.model = model.ClusterAutoscaler[NodeGroup](flags, seed=self.seed)
 
     def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:
         """How many pods want a node of a pool, bound to `zone` or to none."""
@@ -187,9 +211,16 @@ class ClusterAutoscaler:
         return waiting + max(0, self.demand.get((pool, None), 0) - free)
 
     def step(self, now: datetime) -> None:
-        """One loop: read the groups, and do what the model says of them."""
+        """One loop: read the groups, and do what the model says of them. Other arguments are a start anew."""
         self.errors = []
+        if self.controllers.autoscaler_arguments() != self._arguments:
+            self._start()
+        if self._arguments is None:
+            self.blind = "it does not run"
+            return
         groups = self.groups()
+        if nodes_flags(self._arguments):  # a group that no flag names, or with max 0, is none
+            groups = [group for group in groups if group.readable_bounds and group.readable_bounds.max]
         self.blind = next((f"{group.key}: {group.fault}" for group in groups if group.fault), None)
         for action in self.model.loop(groups, self.demand, now.timestamp()):
             match action:
@@ -207,6 +238,7 @@ class ClusterAutoscaler:
     def groups(self) -> list[NodeGroup]:
         """The node groups that are not paused, as they stand now."""
         machines = self._machines_by_owner()
+        flags = nodes_flags(self.controllers.autoscaler_arguments() or ())
         groups = []
         for item in self.store.list(self._flavour.scalables):
             metadata = item["metadata"]
@@ -214,17 +246,20 @@ class ClusterAutoscaler:
             if f"{self._flavour.prefix}/paused" in annotations:
                 continue
             bounds, fault = None, ""
-            try:
-                bounds = read_bounds(annotations, self._flavour.prefix)
-            except BoundsError as error:
-                fault = str(error)
+            if flags:
+                bounds = flags.get(f"{metadata['namespace']}.{metadata['name']}")
+            else:
+                try:
+                    bounds = read_bounds(annotations, self._flavour.prefix)
+                except BoundsError as error:
+                    fault = str(error)
             members = machines.get(metadata["uid"], [])
             flavour = self.controllers.flavour
             groups.append(
                 NodeGroup(
                     name=metadata["name"],
                     namespace=metadata["namespace"],
-                    pool=pool_of(item, self._flavour),
+                    pool=self.controllers.pool_of(item) or pool_of(item, self._flavour),
                     zone=self.controllers.zone_of((item["spec"].get("template") or {}).get("spec") or {}),
                     requested=item["spec"].get("replicas", 0),
                     readable_bounds=bounds,
@@ -262,7 +297,11 @@ class ClusterAutoscaler:
         assert group.readable_bounds is not None
         live = self.store.scale_of(self._flavour.scalables, group.namespace, group.name)["spec"]["replicas"]
         high = group.readable_bounds.max
-        if live + nodes > high:
+        if self._most is not None:
+            nodes = min(nodes, self._most - sum(other.requested for other in self.groups()))
+        if nodes <= 0:
+            self.errors.append(f"{group.key}: max node total count already reached")
+        elif live + nodes > high:
             self.errors.append(f"{group.key}: size increase too large, desired {live + nodes} max {high}")
         elif self._write_size(group, live + nodes):
             group.requested += nodes

@@ -6,9 +6,15 @@ passes them on in its own way.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+
+
+def subnet_in(zone: str) -> str:
+    """The id of the one subnet that a zone has here."""
+    return f"subnet-{hashlib.sha256(zone.encode()).hexdigest()[:17]}"
 
 
 @dataclass(kw_only=True)
@@ -52,6 +58,10 @@ class Cloud:
         self._lame: dict[str, int] = {}
         self._instances: dict[str, Instance] = {}
         self._ids = count(1)
+
+    def zone_of_subnet(self, subnet: str) -> str:
+        """The zone of a subnet; nothing for one that is not there."""
+        return next((zone for zone in self.zones if subnet_in(zone) == subnet), "")
 
     def take_away(self, zone: str) -> None:
         """Give out no more machines in a zone; those that run go on running."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from typing import Protocol
 
 from sandbox.kube.schema import Cause, Json
 
@@ -69,6 +71,33 @@ def conflict(group: str, plural: str, name: str, why: str | None = None) -> ApiE
     return ApiError(
         409, f'Operation cannot be fulfilled on {full} "{name}": {text}', details=details_of(group, plural, name)
     )
+
+
+class FieldConflict(Protocol):
+    """A field that is applied, and owned by somebody else."""
+
+    @property
+    def who(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+
+
+def apply_conflict(conflicts: Sequence[FieldConflict]) -> ApiError:
+    """The answer to a server-side apply without force."""
+    count = "1 conflict" if len(conflicts) == 1 else f"{len(conflicts)} conflicts"
+    texts = []
+    for who, mine in groupby(conflicts, key=lambda item: item.who):
+        fields = [item.field for item in mine]
+        texts.append(
+            f"conflict with {who}: {fields[0]}"
+            if len(fields) == 1
+            else f"conflicts with {who}:\n" + "\n".join(f"- {item}" for item in fields)
+        )
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {item.who}", "field": item.field}
+        for item in conflicts
+    ]
+    return ApiError(409, f"Apply failed with {count}: " + "\n".join(texts), details={"causes": causes})
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:

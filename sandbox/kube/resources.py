@@ -71,18 +71,22 @@ def _version_rank(name: str) -> tuple[int, int, int]:
     return ({None: 2, "beta": 1, "alpha": 0}[match[2]], int(match[1]), int(match[3] or 0))
 
 
-def _native(plural: str, kind: str, *, namespaced: bool, status: bool = False) -> Resource:
+def _native(
+    plural: str, kind: str, *, namespaced: bool, status: bool = False, group: str = "", scale: bool = False
+) -> Resource:
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     return Resource(
-        group="",
+        group=group,
         plural=plural,
         kind=kind,
         namespaced=namespaced,
-        versions=(Version(name="v1", status=status),),
+        versions=(Version(name="v1", status=status, scale=paths if scale else None),),
         storage="v1",
     )
 
 
 NATIVE = (
+    _native("deployments", "Deployment", namespaced=True, status=True, group="apps", scale=True),
     _native("configmaps", "ConfigMap", namespaced=True),
     _native("events", "Event", namespaced=True),
     _native("namespaces", "Namespace", namespaced=False, status=True),

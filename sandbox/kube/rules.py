@@ -169,7 +169,7 @@ def check(kind: Resource, version: str, new: Object, old: Object | None = None) 
         causes.extend(_finalizer_faults(old["metadata"], metadata))
     served = kind.version(version)
     if served.schema is not None:
-        causes.extend(validate(new, served.schema))
+        causes.extend(validate(new, served.schema, old=old))
     if served.scale is not None:
         causes.extend(_replicas_faults(new, served.scale["specReplicasPath"]))
     if causes:

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import cast
 
-from sandbox.kube.errors import ApiError, conflict, details_of, expired, invalid, not_found
-from sandbox.kube.managed_fields import Owner, attribute, managed_json
+from sandbox.kube.errors import ApiError, apply_conflict, conflict, details_of, expired, invalid, not_found
+from sandbox.kube.managed_fields import Applied, Owner, attribute, managed_json
 from sandbox.kube.patches import clone, merge_patch
 from sandbox.kube.resources import NATIVE, Resource, Version
 from sandbox.kube.rules import (
@@ -38,6 +38,7 @@ from sandbox.kube.selectors import parse_field_selector, parse_label_selector
 
 Clock = Callable[[], datetime]
 Owners = list[Owner]
+Webhook = Callable[[Object | None, Object], None]
 Key = tuple[str, str]  # namespace, name
 Objects = list[Object]
 
@@ -89,11 +90,20 @@ class Store:
         self._resources: dict[str, Resource] = {}
         self._records: dict[str, dict[Key, _Record]] = {}
         self._lists: dict[str, _OpenList] = {}
+        #: validating webhooks by resource, called with the object before (None: it is made) and after
+        self.webhooks: dict[str, list[Webhook]] = {}
+        #: whoever may refuse a change of an object, by an ApiError: its kind, before, after, and who makes it
+        self.admission: list[Callable[[Resource, Object, Object, str], None]] = []
         for resource in (*NATIVE, *(Resource.of_crd(crd) for crd in crds)):
             self._resources[resource.full_name] = resource
             self._records[resource.full_name] = {}
         for namespace in ("default", "kube-system"):
             self.create("namespaces", {"metadata": {"name": namespace}}, manager="kube-apiserver")
+
+    def _admit(self, kind: Resource, old: Object | None, new: Object) -> None:
+        """ApiError 403 or 422 where a webhook of the cluster's controllers refuses."""
+        for webhook in self.webhooks.get(kind.full_name, ()):
+            webhook(old, new)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -247,8 +257,9 @@ class Store:
         version: str | None = None,
         manager: str = "sandbox",
         dry_run: bool = False,
+        applied: bool = False,
     ) -> Object:
-        """Store a new object and return a copy of it as stored."""
+        """Store a new object and return a copy of it as stored. `applied`: it came by server-side apply."""
         kind = self.resource(resource)
         version = version or kind.storage
         with self._lock:
@@ -271,6 +282,7 @@ class Store:
                 new.pop("status", None)
             new = cleaned(kind, version, new)
             check(kind, version, new)
+            self._admit(kind, None, new)
             if (namespace, name) in self._records[kind.full_name]:
                 raise ApiError(
                     409,
@@ -285,7 +297,12 @@ class Store:
             if kind.group:
                 metadata["generation"] = 1
             record = _Record(body=new)
-            record.managed = attribute([], {}, new, manager, "", kind.api_version(version), now)
+            schema, api_version = kind.version(version).schema or {}, kind.api_version(version)
+            if applied:
+                given = prune(body, schema) if schema else body
+                record.managed = Applied([], {}, given, manager, schema).owners(api_version, now)
+            else:
+                record.managed = attribute([], {}, new, manager, "", api_version, now, schema=schema)
             if not dry_run:
                 metadata["resourceVersion"] = self._next_version()
                 self._records[kind.full_name][(namespace, name)] = record
@@ -368,6 +385,56 @@ class Store:
 
         return self._change(kind, namespace, name, version, subresource, patched, manager, dry_run)
 
+    def apply(
+        self,
+        resource: str,
+        body: Object,
+        *,
+        namespace: str = "",
+        name: str = "",
+        version: str | None = None,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Server-side apply: the object is made where it is not there.
+
+        ApiError 409 names every field that somebody else owns with another value; with `force` they become ours.
+        """
+        kind = self.resource(resource)
+        version = version or kind.storage
+        metadata = body.get("metadata") or {}
+        name = name or metadata.get("name", "")
+        namespace = (namespace or metadata.get("namespace", "")) if kind.namespaced else ""
+        if metadata.get("managedFields"):
+            raise ApiError(400, "metadata.managedFields must be nil")
+        check_type(kind, version, body)
+        schema = kind.version(version).schema or {}
+        with self._lock:
+            try:
+                record = self._find(kind, namespace, name)
+            except ApiError:
+                given = {**body, "metadata": {**metadata, "name": name}}
+                return self.create(
+                    resource,
+                    given,
+                    namespace=namespace,
+                    version=version,
+                    manager=manager,
+                    dry_run=dry_run,
+                    applied=True,
+                )
+            pruned = prune(body, schema) if schema else body
+            made = Applied(record.managed, record.body, pruned, manager, schema)
+            if made.conflicts and not force:
+                raise apply_conflict(made.conflicts)
+
+            def applied(current: Object) -> Object:
+                # what identifies the object came along with the body, as far as it was given
+                return made.result | {key: current[key] for key in ("apiVersion", "kind")}
+
+            return self._change(kind, namespace, name, version, "", applied, manager, dry_run, made)
+
     def scale(self, resource: str, namespace: str, name: str, replicas: int, *, manager: str = "sandbox") -> Object:
         """Write spec.replicas through the scale subresource, without a version: how autoscalers do it."""
         return self.patch(
@@ -436,6 +503,7 @@ class Store:
         mutate: Callable[[Object], Object],
         manager: str,
         dry_run: bool,
+        applied: Applied | None = None,
     ) -> Object:
         version = kind.version(version_name)
         with self._lock:
@@ -451,12 +519,21 @@ class Store:
                 new = keep_system_fields(kind, version, old, new, subresource)
             new = cleaned(kind, version.name, new)
             check(kind, version.name, new, old)
-            if _same(old, new):
-                return self._answer(kind, record, version, subresource)
+            self._admit(kind, old, new)
+            for admit in () if subresource or _same(old, new) else self.admission:
+                admit(kind, old, new, manager)
             now = self._now()
+            owned = applied.owners(kind.api_version(version.name), now) if applied is not None else record.managed
+            if _same(old, new) and owned is record.managed:
+                return self._answer(kind, record, version, subresource)
             if kind.group and not _same_but_status(old, new, status_apart=version.status):
                 new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-            managed = attribute(record.managed, old, new, manager, subresource, kind.api_version(version.name), now)
+            managed = owned
+            if applied is None:
+                api_version = kind.api_version(version.name)
+                managed = attribute(
+                    record.managed, old, new, manager, subresource, api_version, now, schema=version.schema
+                )
             if dry_run:
                 return self._answer(kind, _Record(body=new, managed=managed), version, subresource)
             record = self._replace(kind, record, new, managed)

@@ -1,4 +1,4 @@
-"""Three simulated clusters, one of each flavour, that a scenario can shake.
+"""Simulated clusters that a scenario can shake: one of each flavour, and others as their installers leave them.
 
 A world has no threads of its own besides the API servers' and no clock but the one it is given: `step` moves
 controllers and autoscalers on, and everything in between stands still.
@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from evenkeel.cli.simulation.autoscaler_model import Flags
+from sandbox.kube import plain
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.autoscaler import FLAVOURS, POOL_LABEL, ClusterAutoscaler
 from sandbox.kube.cloud import Cloud
 from sandbox.kube.controllers import CONTROLLERS
-from sandbox.kube.controllers.gardener import distribute
+from sandbox.kube.controllers.cluster_api import HyperShiftControllers
 from sandbox.kube.controllers.life import MachineControllers, Timing
+from sandbox.kube.controllers.shoots import distribute, machine_class, machine_deployment
 from sandbox.kube.schema import Object, load_crds
 from sandbox.kube.store import Clock
 
@@ -63,14 +66,15 @@ POOLS = {
     "cluster-api": (Pool(name="workers", minimum=3, maximum=12),),
     "openshift": (Pool(name="worker", minimum=3, maximum=12),),
 }
+_POOLS = (Pool(name="workers", minimum=3, maximum=12),)  # of the other kinds of cluster
 
 
 class Cluster:
-    """One cluster: its API server, its cloud, its controllers and its autoscaler."""
+    """One cluster: its API server, its cloud, its controllers and its autoscaler. `name`: a key of ECOSYSTEMS."""
 
     def __init__(
         self,
-        flavour: str,
+        name: str,
         *,
         pools: Sequence[Pool],
         clock: Clock,
@@ -80,30 +84,31 @@ class Cluster:
         users: Mapping[str, Sequence[Rule]] | None = None,
         seed: int = 0,
     ) -> None:
-        self.flavour = flavour
+        ecosystem = ECOSYSTEMS[name]
+        self.name = name
+        self.flavour = flavour = ecosystem.flavour
+        self.namespace = ecosystem.namespace
         self.pools = {pool.name: pool for pool in pools}
         crds = load_crds(cluster_api_versions=cluster_api_versions)
         self.api = KubernetesAPI(crds=crds, clock=clock, users=users, seed=seed)
         self.store = self.api.store
         self.cloud = Cloud(zones=tuple(dict.fromkeys(zone for pool in pools for zone in pool.zones)))
-        self.controllers: MachineControllers = CONTROLLERS[flavour](self.store, self.cloud, timing=timing, seed=seed)
+        controllers = ecosystem.controllers or CONTROLLERS[flavour]
+        self.controllers: MachineControllers = controllers(self.store, self.cloud, timing=timing, seed=seed)
         self.autoscaler: ClusterAutoscaler | None = None
         if settings is not None:
             self.autoscaler = ClusterAutoscaler(
                 store=self.store, controllers=self.controllers, flags=settings, seed=seed
             )
-        self.namespace = {"gardener": "shoot--demo--main", "cluster-api": "demo", "openshift": "openshift-machine-api"}[
-            flavour
-        ]
         self.store.create("namespaces", {"metadata": {"name": self.namespace}})
-        _BUILDERS[flavour](self)
+        ecosystem.build(self)
         for pool in pools:
             self.set_demand(pool.name, sum(pool.replicas))
 
     def set_demand(self, pool: str, pods: int, zone: str | None = None) -> None:
         """How many nodes the pods of a pool need. Without an autoscaler nobody acts on it."""
         if pool not in self.pools:
-            raise ValueError(f"pool {pool!r}: cluster {self.flavour} has {', '.join(self.pools)}")
+            raise ValueError(f"pool {pool!r}: cluster {self.name} has {', '.join(self.pools)}")
         if self.autoscaler is not None:
             self.autoscaler.set_demand(pool, pods, zone)
 
@@ -135,7 +140,7 @@ class Cluster:
         }
         views = [
             GroupView(
-                cluster=self.flavour,
+                cluster=self.name,
                 pool=group.pool,
                 namespace=group.namespace,
                 name=group.name,
@@ -188,62 +193,13 @@ def _build_gardener(cluster: Cluster) -> None:
     for pool in cluster.pools.values():
         for index, zone in enumerate(pool.zones):
             name = f"{namespace}-{pool.name}-z{index + 1}"
+            deployment = machine_deployment(namespace, name, {"name": pool.name}, zone, pool.replicas[index])
+            deployment["metadata"]["annotations"] = _bounds(cluster, pool, index)
             for resource, body in (
-                ("machineclasses", _machine_class(cluster, pool, name, zone)),
-                ("machinedeployments", _gardener_deployment(cluster, pool, name, index)),
+                ("machineclasses", machine_class(namespace, pool.name, name, zone, cluster.cloud.machine_type)),
+                ("machinedeployments", deployment),
             ):
                 cluster.store.create(f"{resource}.machine.sapcloud.io", body, manager="gardener-extension-provider-aws")
-
-
-def _machine_class(cluster: Cluster, pool: Pool, name: str, zone: str) -> Object:
-    machine_type = cluster.cloud.machine_type
-    return {
-        "metadata": {
-            "name": f"{name}-5b1c9",
-            "namespace": cluster.namespace,
-            "labels": {"worker.gardener.cloud/pool": pool.name},
-        },
-        "nodeTemplate": {
-            "architecture": "amd64",
-            "capacity": {"cpu": "4", "gpu": "0", "memory": "16Gi"},
-            "instanceType": machine_type,
-            "region": REGION,
-            "zone": zone,
-        },
-        "provider": "AWS",
-        "providerSpec": {"machineType": machine_type, "region": REGION},
-    }
-
-
-def _gardener_deployment(cluster: Cluster, pool: Pool, name: str, index: int) -> Object:
-    zone, labels = pool.zones[index], {"worker.gardener.cloud/pool": pool.name}
-    node_labels = {
-        **labels,
-        "topology.kubernetes.io/zone": zone,
-        "topology.ebs.csi.aws.com/zone": zone,
-        "node.kubernetes.io/role": "node",
-    }
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": cluster.namespace,
-            "labels": labels,
-            "annotations": _bounds(cluster, pool, index),
-        },
-        "spec": {
-            "replicas": pool.replicas[index],
-            "minReadySeconds": 500,
-            "selector": {"matchLabels": {"name": name}},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": {
-                "metadata": {"labels": {"name": name}},
-                "spec": {
-                    "class": {"kind": "MachineClass", "name": f"{name}-5b1c9"},
-                    "nodeTemplate": {"metadata": {"labels": node_labels}},
-                },
-            },
-        },
-    }
 
 
 def _build_cluster_api(cluster: Cluster) -> None:
@@ -355,18 +311,44 @@ def _machine_set(cluster: Cluster, pool: Pool, index: int, name: str, annotation
     }
 
 
-_BUILDERS: dict[str, Callable[[Cluster], None]] = {
-    "gardener": _build_gardener,
-    "cluster-api": _build_cluster_api,
-    "openshift": _build_openshift,
+@dataclass(frozen=True, kw_only=True)
+class Ecosystem:
+    """A kind of cluster: its machine API, where its groups are, how it is made, who works in it."""
+
+    flavour: str
+    namespace: str
+    build: Callable[[Cluster], None]
+    controllers: Callable[..., MachineControllers] | None = None
+
+
+#: The first three have annotations of ours that say what a pool is, the others no word of ours: plain.py.
+ECOSYSTEMS = {
+    "gardener": Ecosystem(flavour="gardener", namespace="shoot--demo--main", build=_build_gardener),
+    "cluster-api": Ecosystem(flavour="cluster-api", namespace="demo", build=_build_cluster_api),
+    "openshift": Ecosystem(flavour="openshift", namespace="openshift-machine-api", build=_build_openshift),
+    "gardener-plain": Ecosystem(flavour="gardener", namespace="shoot--demo--main", build=plain.build_gardener),
+    "cluster-class": Ecosystem(flavour="cluster-api", namespace="demo", build=plain.build_cluster_class),
+    "openshift-plain": Ecosystem(flavour="openshift", namespace="openshift-machine-api", build=plain.build_openshift),
+    "hypershift": Ecosystem(
+        flavour="cluster-api",
+        namespace="clusters-demo",
+        build=partial(plain.build_hypershift, platform="AWS"),
+        controllers=HyperShiftControllers,
+    ),
+    "hypershift-openstack": Ecosystem(
+        flavour="cluster-api",
+        namespace="clusters-demo",
+        build=partial(plain.build_hypershift, platform="OpenStack"),
+        controllers=HyperShiftControllers,
+    ),
 }
 
 
 class World:
     """The clusters of a scenario. A context manager: inside it every API server answers on a port of its own.
 
-    `clusters` are flavours, which are the clusters' names too. `clock` dates everything; without one, time is what the
-    last `step` said. `settings` are the autoscalers' flags; None leaves them out.
+    `clusters` are keys of ECOSYSTEMS. `clock` dates everything; without one, time is what the last `step` said.
+    `settings` are the autoscalers' flags; None leaves them out.
     """
 
     def __init__(
@@ -384,9 +366,9 @@ class World:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
         self._clock: Clock = clock or (lambda: self._now)
         self.clusters = {
-            flavour: Cluster(
-                flavour,
-                pools=(pools or {}).get(flavour, POOLS[flavour]),
+            name: Cluster(
+                name,
+                pools=(pools or {}).get(name) or POOLS.get(name, _POOLS),
                 clock=self._clock,
                 timing=timing or Timing(),
                 settings=settings,
@@ -394,7 +376,7 @@ class World:
                 users=users,
                 seed=seed,
             )
-            for flavour in clusters
+            for name in clusters
         }
         for cluster in self.clusters.values():
             cluster.settle(self.now)

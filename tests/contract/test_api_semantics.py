@@ -6,12 +6,14 @@ import json
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import HOW_TO_GET_THEM, RealKubernetesAPI, find_assets
@@ -217,6 +219,29 @@ class TestLists:
         assert not cached["metadata"].get("continue")
         assert sorted(cached["items"], key=lambda item: str(item["metadata"]["name"])) == seven.list()["items"]
 
+    @pytest.mark.parametrize("query", ["limit=500", "limit=500&resourceVersion=0"])
+    def test_a_list_of_metadata_alone_has_the_same_objects_in_the_same_versions(
+        self, kube_api: Api, seven: Any, query: str
+    ) -> None:
+        path = f"{kube_api.url}/apis/machine.openshift.io/v1beta1/namespaces/{seven.namespace}/machinesets"
+
+        def listed(query: str, accept: str) -> bytes:
+            headers = {"Authorization": f"Bearer {kube_api.token('admin')}", "Accept": accept}
+            answer = seven.custom.api_client.call_api("GET", f"{path}?{query}", header_params=headers)
+            return bytes(answer.response.data)
+
+        deadline = time.monotonic() + 10  # the watch cache may be a moment behind
+        while len(json.loads(listed(query, "application/json"))["items"]) < 7:
+            assert time.monotonic() < deadline
+        partial = listed(query, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json")
+        own = json.loads(partial)
+        assert (own["kind"], own["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+        assert all(item.keys() == {"kind", "apiVersion", "metadata"} for item in own["items"])
+        before = {versions_of([ReceivedList("x", (page,))]) for page in (partial, listed(query, "application/json"))}
+        assert len(before - {None}) == 1
+        seven.merge("ms-3", {"metadata": {"annotations": {"touched": "1"}}})
+        assert versions_of([ReceivedList("x", (listed("limit=500", "application/json"),))]) not in before
+
     def test_a_later_page_takes_no_version_but_that_of_the_first(self, seven: Any) -> None:
         first = seven.list(limit=5)
         token = first["metadata"]["continue"]
@@ -331,6 +356,26 @@ class TestCreate:
         assert (code, status["reason"]) == (422, "Invalid")
         assert status["message"].startswith('MachineSet.machine.openshift.io "a" is invalid: ')
         assert (field, message) in {(cause["field"], cause["message"]) for cause in status["details"]["causes"]}
+
+    @pytest.mark.parametrize("served", ["v1beta1", "v1beta2"])
+    def test_a_machine_pool_has_the_shape_of_cluster_apis_own(self, kind_of: Any, served: str) -> None:
+        pools = kind_of("cluster.x-k8s.io", served, "machinepools")
+        spec = {"clusterName": "c", "failureDomains": ["z"], "template": {"spec": {"clusterName": "c"}}}
+        kind = {"apiVersion": f"cluster.x-k8s.io/{served}", "kind": "MachinePool"}
+        body = {**kind, "metadata": {"name": "a"}, "spec": spec}
+        rule = "spec.failureDomains in body should have at most 100 items"
+        empty = "spec.providerIDList[0] in body should be at least 1 chars long"
+        for field, value, fault in (
+            ("failureDomains", ["z"] * 101, f"Invalid value: 101: {rule}"),
+            ("providerIDList", [""], f'Invalid value: "": {empty}'),
+        ):
+            faulty = {**body, "spec": {**spec, field: value}}
+            code, status = refused(partial(pools.create, faulty))
+            assert (code, [cause["message"] for cause in status["details"]["causes"]]) == (422, [fault])
+        assert "replicas" not in pools.create(body)["spec"], "its webhook sets them, and not the API"
+        assert pools.scale("a", 3)["spec"]["replicas"] == 3
+        pools.status("a", {"status": {"replicas": 2, "nodeRefs": [{"kind": "Node", "name": "ip-1"}]}})
+        assert pools.get("a")["status"]["nodeRefs"][0]["name"] == "ip-1"
 
     def test_every_fault_is_named_in_one_answer(self, kind_of: Any) -> None:
         autoscalers = kind_of("autoscaling.openshift.io", "v1beta1", "machineautoscalers")

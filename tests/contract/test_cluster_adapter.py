@@ -381,8 +381,8 @@ class TestWhatALookCosts:
         assert sorted(self.lists(own_stage)) == sorted(
             [
                 *("machinedeployments", "machinesets", "workers"),
-                *("machinedeployments", "machinesets", "clusters"),
-                *("machinesets", "machineautoscalers"),
+                *("machinedeployments", "machinesets", "machinepools", "clusters"),
+                *("machinesets", "machineautoscalers", "clusterautoscalers"),
             ]
         )
         assert own_stage.api.requests.count(method="PATCH") == 0
@@ -703,6 +703,31 @@ class TestDeleteMarks:
         with pytest.raises(ConflictError, match="is going since it was read"):
             cluster.mark(patch, names, names)
 
+    def test_replicas_are_not_lowered_where_a_machine_would_go_in_the_place_of_a_preserved_one(
+        self, own_stage: Stage
+    ) -> None:
+        scalable = three("gardener", (3, 2, 2), (3, 2, 2))[0]
+        machines = [machine(scalable, number, node=True) for number in (1, 2, 3)]
+        own_stage.put(scalable, *machines)
+        for item in machines[1:]:
+            expires = {"preserveExpiryTime": "2150-01-15T18:00:00Z", "phase": "Running"}
+            own_stage.set_status(item, {"status": {"currentStatus": expires}})
+        cluster = own_stage.open()
+        going = partial(self.going, cluster, scalable, may_remove_running=True)
+        assert going(2) == [1]
+        with pytest.raises(RejectedError, match=r"2 of its 3 machines are preserved, so spec.replicas 1"):
+            going(1)
+
+    def test_a_marked_machine_that_is_preserved_now_is_a_conflict(self, own_stage: Stage) -> None:
+        scalable, machines = self.one_node_of_three(own_stage, "gardener")
+        self.mark(own_stage, "gardener", *machines[1:])
+        cluster = own_stage.open()
+        patch = self.release(cluster, scalable, 1)
+        names = cluster.deletion_candidates(patch)
+        own_stage.set_status(machines[1], {"status": {"currentStatus": {"preserveExpiryTime": "2150-01-19T12:00:00Z"}}})
+        with pytest.raises(ConflictError, match="is preserved since it was read"):
+            cluster.mark(patch, names, names)
+
     @staticmethod
     def release(cluster: Cluster, scalable: Object, requested: int, *, may_remove_running: bool = False) -> Patch:
         """A fresh look, and the patch that would leave so many replicas."""
@@ -987,6 +1012,89 @@ def _frozen() -> dict[str, tuple[str, list[Object]]]:
 FROZEN = _frozen()
 
 
+class TestMachinePools:
+    def pools(self, *numbers: tuple[int, int, int], **fields: Any) -> list[Object]:
+        """One MachinePool per zone, with these requested, nodes and instances."""
+        return [
+            objects.machine_pool(zone, requested, nodes, instances=instances, bounds=(0, 9), **fields)
+            for zone, (requested, nodes, instances) in zip(ZONES, numbers, strict=False)
+        ]
+
+    def test_a_pool_of_them_is_read_with_nodes_counted_and_instances_that_are_on_their_way(self, stage: Stage) -> None:
+        stage.put(*self.pools((3, 1, 2), (1, 1, 1), (0, 0, 0)))
+        groups = list(stage.observe().values())
+        assert [(group.zone, group.requested, group.running) for group in groups] == [
+            *zip(ZONES, (3, 1, 0), (1, 1, 0), strict=True)
+        ]
+        assert [group.on_its_way(stage.clock.at, timedelta(minutes=15)) for group in groups] == [1, 0, 0]
+        assert all(group.kind == "MachinePool" and group.faults == () for group in groups)
+
+    def test_what_no_instance_stands_for_is_released_and_what_is_there_stays(self, stage: Stage) -> None:
+        pools = self.pools((5, 1, 3), (2, 2, 2), (2, 2, 2))
+        stage.put(*pools)
+        stage.fail("cluster-api", pools[0])
+        assert stage.run().written
+        found = stage.get(pools[0])
+        assert found["spec"]["replicas"] == 3, "one of the two that are no nodes yet, or the node, would go"
+        assert found["metadata"]["annotations"]["cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"] == "3"
+        assert found["spec"]["providerIDList"] == pools[0]["spec"]["providerIDList"]
+
+    def test_the_old_version_is_read_and_written_as_well(self) -> None:
+        with simulated(crds=load_crds(cluster_api_versions=("v1beta1",))) as api:
+            stage = _stage_on(api, flavours=["cluster-api"])
+            pools = self.pools((4, 1, 1), (2, 2, 2), (2, 2, 2), version="v1beta1")
+            stage.put(*pools)
+            stage.fail("cluster-api", pools[0])
+            assert stage.run().written
+            assert stage.get(pools[0])["spec"]["replicas"] == 1
+
+    def test_they_and_machine_deployments_are_groups_of_one_pool(self, stage: Stage) -> None:
+        stage.put(*self.pools((2, 2, 2)), *three("cluster-api", (2, 2, 2))[1:])
+        assert [group.kind for group in stage.observe().values()] == ["MachineDeployment"] * 2 + ["MachinePool"]
+        assert stage.run().written
+        assert stage.sum_of_maxima() == 12
+
+    def test_one_whose_provider_makes_machines_names_those_that_are_given_back(self, own_stage: Stage) -> None:
+        (pool,) = self.pools((3, 2, 3))
+        machines = [machine(pool, number, node=number != 2) for number in (1, 2, 3)]
+        own_stage.put(pool, *machines)
+        cluster = own_stage.open()
+        patch = TestDeleteMarks.release(cluster, pool, 1, may_remove_running=True)
+        assert [int(name[-5:]) for name in cluster.deletion_candidates(patch)] == [2, 3]
+        assert patch.plan.group.running == 2
+
+    def test_a_server_without_them_is_looked_at_all_the_same(self) -> None:
+        crds = [crd for crd in load_crds() if crd["spec"]["names"]["kind"] != "MachinePool"]
+        with simulated(crds=crds) as api:
+            stage = _stage_on(api)
+            stage.put(*three("cluster-api", (2, 2, 2)))
+            assert len(stage.observe()) == 3
+            assert stage.run().written
+
+    def test_a_role_that_may_not_list_them_does_not_fail_the_look_and_is_told(self, own_stage: Stage) -> None:
+        own_stage.put(*three("cluster-api", (2, 2, 2)), *self.pools((1, 1, 1), pool="others"))
+        own_stage.api.faults.add(method="GET", path_contains="/machinepools", status=403, times=9)
+        found = own_stage.open().observe()
+        assert len(found.groups) == 3
+        assert [(skipped.name, sentence(skipped.reason)[:36]) for skipped in found.skipped] == [
+            ("machinepools", "objects of this kind may not be list")
+        ]
+        assert own_stage.run().written
+
+    @pytest.mark.parametrize(
+        "fault", [{"status": 404}, {"status": 500}, {"status": 403, "query_contains": "continue="}], ids=str
+    )
+    def test_their_list_that_is_not_whole_leads_to_no_action(
+        self, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any]
+    ) -> None:
+        monkeypatch.setattr(adapter_client, "PAGE", 2)
+        own_stage.put(*three("cluster-api", (2, 2, 2)))
+        own_stage.put(*(item for name in ("p", "q") for item in self.pools(*[(1, 1, 1)] * 3, pool=name)))
+        own_stage.api.faults.add(method="GET", path_contains="/machinepools", times=9, **fault)
+        assert own_stage.run().unreachable
+        assert own_stage.api.requests.count(method="PATCH") == 0
+
+
 class TestFrozen:
     @pytest.mark.parametrize("why", FROZEN)
     def test_a_frozen_object_is_byte_identical_after_any_run(self, stage: Stage, why: str) -> None:
@@ -1089,6 +1197,30 @@ class TestBrokenLists:
                 stage.put(*three(flavour, (2, 2, 2)))
             assert len(stage.observe()) == 9
             assert stage.run().written
+
+    def test_a_limit_of_the_cluster_that_may_not_be_read_is_lived_without_and_told(self, broken: Stage) -> None:
+        broken.api.faults.add(method="GET", path_contains="/clusterautoscalers", status=403)
+        found = broken.open().observe()
+        assert len(found.groups) == len(broken.observe())
+        (told,) = [skipped for skipped in found.skipped if not skipped.namespace]
+        assert sentence(told.reason).startswith("ClusterAutoscaler of autoscaling.openshift.io may not be listed")
+        assert broken.run().written
+
+    def test_node_pools_are_asked_for_where_a_scalable_names_one_and_its_group_waits_for_them(
+        self, own_stage: Stage
+    ) -> None:
+        def asked() -> int:
+            paths = [request.path for request in own_stage.api.requests.matching(method="GET")]
+            return sum(path.endswith("/nodepools") for path in paths)
+
+        first, *others = three("cluster-api", (2, 2, 2))
+        own_stage.put(first, *others)
+        own_stage.observe()
+        assert asked() == 0
+        own_stage.merge(first, {"metadata": {"annotations": {"hypershift.openshift.io/nodePool": "clusters/a"}}})
+        groups = own_stage.observe().values()
+        assert asked() == 1
+        assert sorted(group.frozen_because is not None for group in groups) == [False, False, True]
 
     def test_without_the_machines_of_a_waiting_group_nothing_is_written(self, broken: Stage) -> None:
         broken.put(*(objects.cluster_api(zone, 3, 1, pool="more") for zone in ZONES))
@@ -1308,7 +1440,12 @@ class TestQuietLooks:
     @staticmethod
     def seen_by_a_run(stage: Stage) -> dict[GroupKey, NodeGroup]:
         groups = stage.open().observe().groups
-        return {group.key: replace(group, bounds_by="somebody", replicas_by="somebody") for group in groups}
+        unread: dict[str, Any] = {"bounds_by": "somebody", "replicas_by": "somebody"}
+        unread |= {"bounds_applied_by": None, "replicas_applied_by": None}
+        return {
+            group.key: replace(group, **unread, owner=group.owner and replace(group.owner, set_by=""))
+            for group in groups
+        }
 
     @pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
     def test_a_look_sees_what_a_run_sees(self, stage: Stage, flavour: str) -> None:

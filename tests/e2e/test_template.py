@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from bench import bill
 from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS
+from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
 from evenkeel.config import Settings
 from evenkeel.domain.model.policy import BackoffPolicy
 from sandbox.template import ROOT, Template
@@ -47,6 +49,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     },
     "LookRole": {
         ("dynamodb:Query", "Table"),
+        ("dynamodb:BatchGetItem", "Table"),
         *((action, "LooksQueue") for action in TAKE),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "LooksQueue"),
@@ -265,13 +268,91 @@ def test_silence_of_the_schedule_is_an_alarm_and_silence_of_everything_else_is_n
     assert all(alarm["AlarmActions"] == alarm["OKActions"] for alarm in alarms.values())
 
 
+ALARMS = TEMPLATE.of_type("AWS::CloudWatch::Alarm")
+
+
 def test_metrics_of_two_stacks_do_not_mix() -> None:
     stack = {"Ref": "AWS::StackName"}
     for function in FUNCTIONS.values():
         assert function.variables["POWERTOOLS_SERVICE_NAME"] == stack
-    for alarm in TEMPLATE.of_type("AWS::CloudWatch::Alarm").values():
-        if alarm.get("Namespace") == "Evenkeel":
-            assert alarm["Dimensions"] == [{"Name": "service", "Value": stack}]
+    for metrics in bill.alarms().values():
+        for metric in metrics:
+            if metric["Namespace"] == "Evenkeel":
+                assert metric["Dimensions"] == [{"Name": "service", "Value": stack}]
+
+
+def listened_to(namespace: str, name: str) -> set[str]:
+    """What alarms read of AWS's metric of that name: logical ids of queues or functions."""
+    read = [metric for metrics in bill.alarms().values() for metric in metrics]
+    named = [metric for metric in read if (metric["Namespace"], metric["MetricName"]) == (namespace, name)]
+    values = [metric["Dimensions"][0]["Value"] for metric in named]
+    return {value["Ref"] if "Ref" in value else value["Fn::GetAtt"][0] for value in values}
+
+
+def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> None:
+    dead = listened_to("AWS/SQS", "ApproximateNumberOfMessagesVisible")
+    assert dead == {name for name in QUEUES if name.endswith("DeadLetters")}
+    by_hand = set()
+    for name, function in FUNCTIONS.items():
+        ends = set()
+        for event in function.events.values():
+            if event["Type"] == "SQS":
+                queue = QUEUES[event["Properties"]["Queue"]["Fn::GetAtt"][0]]
+                ends.add(queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0])
+            else:
+                ends.add(event["Properties"]["DeadLetterConfig"]["Arn"]["Fn::GetAtt"][0])
+                ends.add(function.invoke_config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0])
+        assert ends <= dead, name
+        by_hand |= set() if ends else {name}
+    assert by_hand == {"OperatorFunction", "WidgetFunction"}, "who calls them gets the error"
+
+
+def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_told_once() -> None:
+    """Errors for those that die, the queue's age for those that do not begin."""
+    assert listened_to("AWS/Lambda", "Errors") == {"LookFunction", "RebalanceFunction"}
+    assert listened_to("AWS/SQS", "ApproximateAgeOfOldestMessage") == {"LooksQueue", "RebalanceQueue"}
+
+
+def test_alarms_read_the_metrics_of_ours_that_are_always_sent_and_no_others() -> None:
+    read = [metric for metrics in bill.alarms().values() for metric in metrics if metric["Namespace"] == "Evenkeel"]
+    assert {metric["MetricName"] for metric in read} == ALARMED
+    assert ALARMS["ScansStoppedAlarm"]["MetricName"] == HEARTBEAT
+
+
+def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
+    for alarm in ALARMS.values():
+        (total, *parts) = alarm.get("Metrics", [None])
+        if parts:
+            assert total["Expression"] == "SUM(FILL(METRICS(), 0))"
+            assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], "the last minute may be filled as well"
+
+
+def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
+    for name in ("FunctionErrorsAlarm", "PoolsStarvedAlarm"):
+        alarm = ALARMS[name]
+        parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
+        (period,) = set(parts) or {alarm["Period"]}
+        assert (alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
+
+
+def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_letters() -> None:
+    alarm, queue = ALARMS["QueueAgeAlarm"], QUEUES["RebalanceQueue"]
+    attempts = queue["RedrivePolicy"]["maxReceiveCount"]
+    needed = alarm["DatapointsToAlarm"] * alarm["Period"]
+    assert alarm["Threshold"] + needed <= attempts * queue["VisibilityTimeout"]
+    tries = sum(min(5 * 4**tried, LONGEST_WAIT_SECONDS) for tried in range(attempts - 1))
+    assert alarm["Threshold"] > tries, "a message that fails five times is no queue that stands"
+
+
+@pytest.mark.parametrize("dashboard", ["false", "true"])
+def test_who_has_a_dashboard_has_all_metrics_sent_and_sees_them(dashboard: str) -> None:
+    template = Template(parameters={"WithDashboard": dashboard})
+    for function in template.functions().values():
+        variables = template.resolve(function.variables, lambda name, _: f"the-{name}")
+        assert Settings.from_env(variables).all_metrics is (dashboard == "true")
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Metrics")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", page, re.M)
+    assert bill.shown() == {name for row in rows for name in re.findall(r"`(\w+)`", row)}
 
 
 def test_the_dashboard_is_json_and_shows_every_alarm() -> None:

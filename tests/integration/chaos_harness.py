@@ -32,6 +32,7 @@ from evenkeel.adapters.aws.records import SILENCE, TIMER
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.stored import SettledRecord
 from evenkeel.application.errors import LeaseHeldError, QueueUnavailableError, StateUnavailableError
 from evenkeel.application.events import ReceiveEvent, ZoneShift
 from evenkeel.application.failure import RecordFailure
@@ -45,7 +46,7 @@ from evenkeel.application.scan import Scan
 from evenkeel.application.zones import LONGEST, OPERATOR, RecordZoneShift
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ClusterRecord, ControlRecord, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import SECOND_LOOKS, Chunk
+from evenkeel.domain.looks import SECOND_LOOKS, Chunk, Settled
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -186,7 +187,14 @@ class Queues:
         self._seen: dict[str, datetime] = {}
         self._ids = itertools.count()
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         self._answers()
         now = self._clock.now()
         self.asked[cluster] += 1
@@ -194,6 +202,8 @@ class Queues:
             return
         self._seen[deduplication] = now
         body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found} if found else {})
+        if settled is not None:
+            body["settled"] = SettledRecord.of(settled).model_dump(mode="json")
         self.rebalance.append(self._message(cluster, body, now))
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
@@ -643,12 +653,18 @@ class ChaosHarness:
         return opened
 
     def _watched(
-        self, rebalance: Rebalance, cluster: str, why: str, remaining: Remaining, found: Found | None = None
+        self,
+        rebalance: Rebalance,
+        cluster: str,
+        why: str,
+        remaining: Remaining,
+        found: Found | None = None,
+        settled: Settled | None = None,
     ) -> RunSummary:
         started = self.clock.now()
         try:
             left: Remaining = lambda: SECONDS - (self.clock.now() - started).total_seconds()  # noqa: E731
-            outcome = rebalance(cluster, why, left, found)
+            outcome = rebalance(cluster, why, left, found, settled)
         except (StateUnavailableError, LeaseHeldError, QueueUnavailableError):
             raise
         except Exception as error:

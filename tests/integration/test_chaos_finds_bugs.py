@@ -29,7 +29,6 @@ from sandbox.kube.world import ZONES
 from tests.integration.chaos_harness import PAUSED
 from tests.integration.test_state_machine import EveryoneActs
 
-pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 A, B, _ = ZONES
 ICE = "InsufficientInstanceCapacity"
 Plant = Callable[[pytest.MonkeyPatch], None]

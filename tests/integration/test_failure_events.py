@@ -16,7 +16,7 @@ from evenkeel.application.events import Failure, Ignored, ScaleRequestEvent
 from evenkeel.bootstrap import SystemClock, container, use_clock
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.states import PoolState
-from sandbox.aws import Deployment
+from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.template import Template
 from sandbox.triggers import InProcess
 from tests.fakes import FakeClock
@@ -59,6 +59,13 @@ class Stage(staging.Stage):
     def impaired(self, cluster: str) -> list[str]:
         zones = container().store.load(cluster).zones
         return [zone for zone, record in zones.items() if record.impaired_until > self.clock.at]
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """As everywhere, with all metrics sent."""
+    with aws.deploy(parameters={"DryRun": "false", "WithDashboard": "true"}) as made:
+        yield made
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ def staged(aws: AwsEndpoints) -> Iterator[Callable[..., Stage]]:
     """Makes the stage, with the template's parameters; one per test."""
     with ExitStack() as stack:
 
-        def made(dry_run: bool = False, clusters: tuple[str, ...] = tuple(UNEVEN)) -> Stage:
+        def made(dry_run: bool = False, clusters: tuple[str, ...] = tuple(UNEVEN), *, dashboard: bool = False) -> Stage:
             world = World(clusters=clusters, pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None)
             stack.enter_context(world)
             for name in set(clusters) & {"gardener"}:
@@ -83,7 +83,8 @@ def staged(aws: AwsEndpoints) -> Iterator[Callable[..., Stage]]:
                 resource = cluster.controllers.resource("machinedeployments")
                 other = {"metadata": {"annotations": {FLAVOURS[name].max_key: "3"}}}
                 cluster.store.patch(resource, cluster.namespace, cluster.groups()[1].name, other, manager="test")
-            deployment = stack.enter_context(aws.deploy(parameters={"DryRun": str(dry_run).lower()}))
+            parameters = {"DryRun": str(dry_run).lower(), "WithDashboard": str(dashboard).lower()}
+            deployment = stack.enter_context(aws.deploy(parameters=parameters))
             log = io.StringIO()
             functions = stack.enter_context(InProcess(deployment, log=log))
             use_clock(SystemClock())  # forgets the clients of the stack before this one
@@ -134,7 +135,7 @@ def test_a_quiet_cluster_is_looked_at_and_nothing_else_happens(stage: Stage) -> 
         assert stage.triggers.drain() == 1, "a chunk"
     assert (stage.patches("cluster-api"), stage.triggers.failures) == (patches, [])
     lines = stage.log.getvalue()[logged:].splitlines()
-    assert [line for line in lines if '"_aws"' not in line] == [], "no line but the metrics of a chunk"
+    assert [line for line in lines if '"_aws"' not in line] == [], "no line but the metrics of a tick"
 
 
 def test_whoever_looks_may_not_write(stage: Stage) -> None:
@@ -435,20 +436,40 @@ def test_no_secret_is_in_any_log_or_answer(stage: Stage) -> None:
         assert cluster.api.token("evenkeel") not in told
 
 
-def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(stage: Stage) -> None:
+def metric_lines(stage: Stage) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stage.log.getvalue().splitlines() if '"_aws"' in line]
+
+
+def sent(stage: Stage) -> set[str]:
+    """The metrics that CloudWatch takes from the log, and bills."""
+    directives = [directive for line in metric_lines(stage) for directive in line["_aws"]["CloudWatchMetrics"]]
+    return {metric["Name"] for directive in directives for metric in directive["Metrics"]}
+
+
+def test_metrics_have_one_dimension_so_that_the_bill_stays_flat(staged: Callable[..., Stage]) -> None:
+    stage = staged(dashboard=True)
     stage.register()
     stage.look()
-    documents = [json.loads(line) for line in stage.log.getvalue().splitlines() if '"_aws"' in line]
+    documents = metric_lines(stage)
     assert documents
     for document in documents:
         (directive,) = document["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "Evenkeel"
         assert directive["Dimensions"] == [["service"]]
-    names = {metric["Name"] for d in documents for metric in d["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
-    assert names >= {
-        *("ClustersScanned", "PatchesWritten", "PoolsStarved", "PoolsInvalid", "PoolsOvercommitted"),
-        *("GroupsFenced", "Conflicts", "Rejected", "ClustersUnreachable", "Imbalance"),
+    assert sent(stage) >= {"ClustersScanned", "ClustersLookedAt", "PatchesWritten", "Imbalance", "Headroom"}
+
+
+def test_without_a_dashboard_metrics_without_an_alarm_are_only_in_the_log(stage: Stage) -> None:
+    stage.register()
+    stage.look()
+    assert sent(stage) == {"ClustersScanned"}
+    lines = [json.loads(line) for line in stage.log.getvalue().splitlines() if '"counts"' in line]
+    assert {line["message"]: line["counts"]["PatchesWritten"] for line in lines} == {
+        "cluster-api: 2 patches written, 0 conflicts": 2,
+        "gardener: 1 patches written, 0 conflicts": 1,
+        "openshift: 2 patches written, 0 conflicts": 2,
     }
+    assert all(0 not in line["counts"].values() for line in lines)
 
 
 def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stage]) -> None:

@@ -26,7 +26,6 @@ from sandbox.kube.world import REGION, ZONES
 from tests.integration.chaos_harness import MAXIMUM, MINIMUM, PAUSED, SECONDS, ChaosHarness, ClusterUnderTest
 
 # A worker that is killed has counted nothing yet.
-pytestmark = pytest.mark.filterwarnings("ignore:No application metrics to publish")
 
 #: the cluster without an autoscaler, where stuck replicas are moved, or the other one
 CLUSTER = st.booleans()

@@ -16,7 +16,7 @@ from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.stored import GroupRecord
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError, UnknownClusterError
 from evenkeel.application.operate import Operate
-from evenkeel.application.ports import SharedOffering, Store, Versions
+from evenkeel.application.ports import AtRest, SharedOffering, Store, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -29,7 +29,7 @@ from evenkeel.config import (
     ZoneStatement,
 )
 from evenkeel.domain.health.backoff import record_failure
-from evenkeel.domain.looks import Silence, Timer
+from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -477,7 +477,49 @@ class TestSilence:
             registered.save_silence("demo", SILENT, other)
 
 
-class TestWhatIsKeptBetweenReads:
+SETTLED = Settled(at=NOW, seen={"cluster-api/MachineDeployment/v1beta2": "ab" * 32}, zones=frozenset("ab"), headroom=3)
+
+
+class TestSettled:
+    def test_it_stands_beside_the_record_and_is_found_with_it(self, registered: Store) -> None:
+        assert registered.at_rest(["demo", "gone"]) == {}
+        registered.save_settled("demo", SETTLED, registered.load("demo").versions)
+        assert registered.load("demo").settled == SETTLED
+        found = registered.at_rest(["demo", "gone", "demo"])
+        assert found == {"demo": AtRest(record=registered.load("demo").record, settled=SETTLED)}
+        ended = Settled(at=NOW + MINUTE, seen={})
+        registered.save_settled("demo", ended, registered.load("demo").versions)
+        assert (registered.at_rest(["demo"]), registered.load("demo").settled) == ({}, ended)
+
+    def test_of_any_number_of_clusters(self, registered: Store) -> None:
+        names = [f"c{number}" for number in range(120)]
+        for name in names:
+            register(registered, name)
+            registered.save_settled(name, SETTLED, registered.load(name).versions)
+        assert sorted(registered.at_rest(["demo", *names])) == sorted(names)
+
+    def test_whatever_is_written_of_the_record_ends_it(self, registered: Store) -> None:
+        registered.save_settled("demo", SETTLED, registered.load("demo").versions)
+        remembered = registered.load("demo")
+        registered.save_record(remembered.record, PAUSED, remembered.versions)
+        assert registered.at_rest(["demo"]) == {}
+        with pytest.raises(StateConflictError):
+            registered.save_settled("demo", SETTLED, Versions({"META": 1}))
+        assert registered.load("demo").control == PAUSED
+
+    def test_it_changes_no_version(self, registered: Store) -> None:
+        before = registered.load("demo")
+        registered.save_settled("demo", SETTLED, before.versions)
+        assert registered.load("demo").versions == before.versions
+        registered.save_record(before.record, PAUSED, before.versions)
+
+    def test_a_record_that_nobody_can_read_is_not_at_rest(self, kept: Kept, registered: Store) -> None:
+        registered.save_settled("demo", SETTLED, registered.load("demo").versions)
+        kept.change("demo", "META", "{")
+        assert registered.at_rest(["demo"]) == {}
+
+
+class TestReadingAgain:
     def test_what_expires_meanwhile_counts_no_more(self, kept: Kept, registered: Store) -> None:
         registered.save_group("demo", KEY, FAILED, None)
         assert KEY in registered.load("demo").state.groups
@@ -884,6 +926,8 @@ class TestTheTableItself:
             lambda: gone.called("name"),
             lambda: gone.list_as_due(Registration.of(record(), ControlRecord())),
             lambda: gone.save_silence("demo", SILENT, None),
+            lambda: gone.save_settled("demo", SETTLED, Versions()),
+            lambda: gone.at_rest(["demo"]),
             lambda: gone.registered("demo"),
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),

@@ -1,6 +1,6 @@
 """A warm instance that keeps what it has read sees, at every look, what one sees that keeps nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from evenkeel.adapters.kubernetes import cluster as adapter
 from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.lists import ReceivedList
+from evenkeel.application.ports import Cluster
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import Observation
 from sandbox.kube.errors import ApiError
@@ -58,8 +59,16 @@ class Looks:
     record: ClusterRecord
 
     def look(self, kept: KeptGroups) -> Observation:
+        return self.opened(kept).observe()
+
+    def seen(self) -> Mapping[str, str]:
+        cluster = self.opened()
+        cluster.observe()
+        return cluster.seen()
+
+    def opened(self, kept: KeptGroups | None = None) -> Cluster:
         clusters = WirelessClusters(self.world.clusters[self.flavour].api, Life(), FakeClock(), kept)
-        return clusters.open(self.record, plenty, consistent=False).observe()
+        return clusters.open(self.record, plenty, consistent=False)
 
     @property
     def store(self) -> Store:
@@ -125,6 +134,38 @@ def test_whatever_happens_between_looks_they_see_the_same(
             with suppress(ApiError):  # what the server refuses has not happened
                 happens(looks, *objects[which % len(objects)], patch)
         assert looks.look(looks.kept) == looks.look(KeptGroups())
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@given(events=st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 20), PATCHES), max_size=4))
+@settings(max_examples=15, deadline=None)
+def test_what_a_glance_takes_to_be_as_it_was_is_so(
+    flavour: str, events: list[tuple[Callable[..., None], int, Object]]
+) -> None:
+    world = World(clusters=[flavour], settings=None)
+    looks = Looks(flavour, world, KeptGroups(), record(flavours=[flavour]))
+    for happens, which, patch in [(nothing, 0, {}), *events]:
+        before = looks.opened()
+        observation, seen = before.observe(), before.seen()
+        objects = [entry for entry in looks.objects() if entry[0] == KINDS[flavour][0]]
+        if objects and happens is not recorded_otherwise:  # a record that is written is looked at
+            with suppress(ApiError):
+                happens(looks, *objects[which % len(objects)], patch)
+        is_as_it_was = looks.opened().shows(seen)
+        assert is_as_it_was or happens is not nothing or not seen
+        if is_as_it_was:
+            assert looks.opened().observe() == observation
+
+
+def test_what_another_release_has_seen_is_not_as_it_was() -> None:
+    looks = Looks(
+        "openshift", World(clusters=["openshift"], settings=None), KeptGroups(), record(flavours=["openshift"])
+    )
+    ((place, fingerprint),) = looks.seen().items()
+    assert looks.opened().shows({place: fingerprint})
+    others = ["", "openshift", "eks/NodeGroup/v1", "openshift/NodeGroup/v1beta1", "openshift/MachineSet/v9"]
+    for seen in ({}, {place: "0" * 64}, *({other: fingerprint} for other in others)):
+        assert not looks.opened().shows(seen)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

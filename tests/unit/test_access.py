@@ -126,7 +126,7 @@ class TestKubeconfig:
             ({"server": ["https://a"]}, {}, "cluster.server"),
             ({"certificate-authority-data": None}, {}, "cluster.certificate-authority-data is missing"),
             ({"certificate-authority-data": "%%%"}, {}, "certificate-authority-data is not base64"),
-            ({"certificate-authority-data": b64("no pem")}, {}, "is not a PEM certificate"),
+            ({"certificate-authority-data": b64("\u00e4")}, {}, "is not a PEM certificate"),
             ({"tls-server-name": {"a": 1}}, {}, "cluster.tls-server-name"),
             ({"tls-server-name": f"{SECRET}\n"}, {}, "cluster.tls-server-name must be the name of a host"),
             ({}, {"token": f"{SECRET} "}, "user.token: character 13 of 13 is white space: copy the token alone"),
@@ -435,17 +435,65 @@ class TestRecordedClusters:
         assert first._api is second._api  # type: ignore[attr-defined]
         assert set(asked) == {"evenkeel/demo"}
 
-    @pytest.mark.parametrize(("writes", "most"), [(True, 32), (False, 256)])
+    @pytest.mark.parametrize("authority", ["no pem", PEM.decode()[:200], "-----BEGIN CERTIFICATE-----"])
+    def test_an_authority_that_is_none_is_told_by_where_it_stands(self, authority: str) -> None:
+        config = json.dumps(kubeconfig({"certificate-authority-data": b64(authority)}))
+        with pytest.raises(AccessError) as caught:
+            self.clusters(lambda *_: config).open(record(), plenty)
+        where = "cluster demo: secret evenkeel/demo: cluster.certificate-authority-data"
+        assert str(caught.value) == f"{where} is not a PEM certificate"
+
+    @pytest.mark.parametrize(("writes", "most"), [(True, 32), (False, 600)])
     def test_no_more_connections_are_kept_than_a_function_may_have_files_open(self, writes: bool, most: int) -> None:
-        config = json.dumps(kubeconfig())
+        config, clock = json.dumps(kubeconfig()), FakeClock()
         clusters = RecordedClusters(
-            session=botocore.session.Session, secret=lambda *_: config, clock=FakeClock(), writes=writes
+            session=botocore.session.Session, secret=lambda *_: config, clock=clock, writes=writes
         )
-        made = [weakref.ref(clusters.open(record(f"c{n}"), plenty)._api) for n in range(most)]  # type: ignore[attr-defined]
-        clusters.open(record("c0"), plenty)
-        clusters.open(record("another"), plenty)
-        gc.collect()
-        assert [place for place, api in enumerate(made) if api() is None] == [1], "the one that was opened longest ago"
+
+        def opened(name: str) -> weakref.ref[Any]:
+            return weakref.ref(clusters.open(record(name), plenty)._api)  # type: ignore[attr-defined]
+
+        gc.disable()  # they are closed with their last user, not when somebody looks for garbage
+        try:
+            made = [opened(f"c{n}") for n in range(most)]
+            clock.sleep(10 * 60)
+            opened("c0")
+            assert opened("another")() is not None
+            assert [place for place, api in enumerate(made) if api() is None] == [1], "unused for longest"
+            assert opened("c2")() is made[2]()
+        finally:
+            gc.enable()
+
+    def test_clusters_that_come_round_in_turn_find_their_connections_as_far_as_there_is_room(self) -> None:
+        config, clock = json.dumps(kubeconfig()), FakeClock()
+        clusters = RecordedClusters(session=botocore.session.Session, secret=lambda *_: config, clock=clock)
+
+        def one_round() -> list[Any]:
+            clock.sleep(1 * 60)
+            return [clusters.open(record(f"c{n}"), plenty)._api for n in range(64)]  # type: ignore[attr-defined]
+
+        first = one_round()
+        for _ in range(3):
+            assert [api is before for api, before in zip(one_round(), first, strict=True)] == [True] * 32 + [False] * 32
+
+    def test_what_a_server_serves_is_known_to_whoever_reaches_the_same_server_by_the_same_authority(self) -> None:
+        other = b64(trustme.CA().cert_pem.bytes())
+        configs = {
+            "evenkeel/demo": kubeconfig(),
+            "evenkeel/again": kubeconfig(user={"token": "another"}),
+            "evenkeel/server": kubeconfig({"server": "https://api.other:6443"}),
+            "evenkeel/authority": kubeconfig({"certificate-authority-data": other}),
+        }
+        clusters = self.clusters(lambda name, fresh: json.dumps(configs[name]))
+
+        def served(secret: str) -> Any:
+            access = {"kind": "kubeconfig", "secret": secret}
+            return clusters.open(record(secret.partition("/")[2], access=access), plenty)._api._served  # type: ignore[attr-defined]
+
+        first = served("evenkeel/demo")
+        assert served("evenkeel/again") is first
+        assert served("evenkeel/server") is not first
+        assert served("evenkeel/authority") is not first
 
     def test_fifty_threads_open_fifty_clusters(self) -> None:
         config = json.dumps(kubeconfig())

@@ -20,6 +20,7 @@ NOW = "2026-01-15T12:00:00Z"
 POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "problemRules"} | {
     "starved",
     "overcommitted",
+    "numbersFrom",
     "groups",
 }
 GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons", "rules"}

@@ -13,11 +13,13 @@ import yaml
 
 from evenkeel.adapters.aws.inbound import read_event
 from evenkeel.adapters.aws.messages import Request, read_message
+from evenkeel.adapters.aws.metrics import ALARMED
 from evenkeel.adapters.kubernetes.access import _REFUSED
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.readers import Listing, read_groups
 from evenkeel.application.actions.table import ACTIONS
 from evenkeel.application.events import Failure
+from evenkeel.application.look import LookSummary
 from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.telling import trouble_json
@@ -152,23 +154,30 @@ def test_bounds_and_delete_marks_are_named_as_the_code_writes_them(flavour: Any)
 
 def test_metrics_are_those_that_the_code_counts() -> None:
     counted = set(RunSummary(cluster="blue").metrics()) | set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
-    listed = {
-        name
-        for line in re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "bill.md").read_text(), re.M)
-        for name in re.findall(r"`([A-Za-z]+)`", line)
-    }
-    assert listed == counted
+    counted |= set(LookSummary(alone=True, offerings=None).metrics())
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Metrics")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`[A-Z].*?) \|.*\| ?([^|]*?) ?\|$", text, re.M)
+    assert {name for names, _ in rows for name in re.findall(r"`([A-Za-z]+)`", names)} == counted
+    told = {name for names, alarm in rows for name in re.findall(r"`([A-Za-z]+)`", names) if re.match(r"\w+$", alarm)}
+    assert told == ALARMED
 
 
-def test_the_price_of_metrics_is_that_of_as_many_as_there_are() -> None:
-    listed = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "bill.md").read_text(encoding="utf-8"), re.M)
-    count = sum(line.count("`") // 2 for line in listed)
+def test_the_readme_quotes_the_bill() -> None:
+    bill = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{count} metrics × $0.30 = {count * 0.3:.2f}" in readme
+    *sums, own = re.findall(r"^\| \*\*sum\*\* \| (.+) \|$", bill, re.M)
+    for groups, line in zip((3, 30, 300), sums, strict=True):
+        first, *rest = map(float, line.split(" | "))
+        assert f"| {groups} | {first:.2f} | {' | '.join(f'{price:.3f}' for price in rest)} |" in readme
+    assert f"a share of the ${float(own):.2f} that the stack costs" in readme
+    (alarms, price) = re.findall(r"^\| (\d+ alarms with \d+ metrics) \| ([\d.]+) \|$", bill, re.M)[0]
+    assert re.search(rf"{alarms}\s{float(price):.2f}", readme)
+    ((metrics, page),) = re.findall(r"the page and all (\d+) metrics, at most\* \| ([\d.]+) \|", bill)
+    assert f"at most {float(page):.2f} more, for the page and all {metrics} metrics" in readme
 
 
 def test_alarms_are_those_of_the_template() -> None:
-    text = (ROOT / "docs" / "bill.md").read_text(encoding="utf-8").partition("## Alarms")[2].partition("##")[0]
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition("## Alarms")[2].partition("##")[0]
     listed = set(re.findall(r"^\| ([A-Z]\w+) \|", text, re.M))
     template = (ROOT / "template.yaml").read_text(encoding="utf-8")
     assert listed == set(re.findall(r"^  (\w+)Alarm:$", template, re.M))

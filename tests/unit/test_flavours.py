@@ -17,7 +17,7 @@ from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour, Joined, being_deleted
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Scalable, failure_of, get_path, moment_of
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
-from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, ReplicasOwner
+from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.cli.main import app
 from evenkeel.config import ClusterPolicy, ConfigError, read_model
 from evenkeel.domain.model.groups import MachineFailure
@@ -64,6 +64,8 @@ FICTIONAL = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{GROUP}/patience",
+    unneeded_time=f"{GROUP}/idle",
+    utilization_threshold=f"{GROUP}/share",
     status_name="{namespace}:{name}",
     node_labels=("spec", "pennants"),
 )
@@ -181,7 +183,7 @@ def test_every_file_of_a_flavour_is_registered() -> None:
 @pytest.mark.parametrize("flavour", FLAVOURS.values(), ids=lambda flavour: flavour.name)
 def test_the_last_owner_claims_every_scalable(flavour: Flavour) -> None:
     assert flavour.bounds_owners[-1] is Annotations
-    assert all(owner.kind is not None for owner in flavour.bounds_owners[:-1])
+    assert Annotations not in flavour.bounds_owners[:-1]
 
 
 def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
@@ -191,10 +193,14 @@ def test_every_file_of_an_owner_is_used_by_a_flavour() -> None:
         for name in names
         for value in vars(importlib.import_module(f"{owners.__name__}.{name}")).values()
         if isinstance(value, type)
-        and issubclass(value, BoundsOwner | ReplicasOwner)
-        and value not in (BoundsOwner, ReplicasOwner)
+        and issubclass(value, BoundsOwner | ReplicasOwner | CapOwner)
+        and value not in (BoundsOwner, ReplicasOwner, CapOwner)
     }
-    used = {owner for flavour in FLAVOURS.values() for owner in (*flavour.bounds_owners, flavour.replicas_owner)}
+    used = {
+        owner
+        for flavour in FLAVOURS.values()
+        for owner in (*flavour.bounds_owners, flavour.replicas_owner, flavour.cap_owner)
+    }
     assert len(stated) == len(names)
     assert stated == used - {None}
 
@@ -209,6 +215,8 @@ def test_the_role_grants_what_a_look_and_a_patch_of_the_flavour_need(flavour: Fl
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    written = {owner.kind for owner in flavour.bounds_owners} | {*flavour.scalables, flavour.machine}
+    owners = {owner.kind for owner in flavour.bounds_owners if owner.kind is not None}
+    # What may be refused is written only where its own file of rights says so.
+    written = {kind for kind in owners if not kind.may_be_refused} | {*flavour.scalables, flavour.machine}
     needed = {(kind, "list") for kind in (*flavour.kinds, flavour.machine)} | {(kind, "patch") for kind in written}
     assert {(kind.group, kind.plural, verb) for kind, verb in needed if kind is not None} <= granted

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.adapters.kubernetes.lists import ReceivedList, continuation_of, fingerprint_of
+from evenkeel.adapters.kubernetes.lists import ReceivedList, continuation_of, fingerprint_of, versions_of
 from evenkeel.adapters.kubernetes.objects import name_of
 from evenkeel.application.errors import ClusterUnavailableError
 from tests import objects
@@ -155,3 +155,31 @@ def test_the_end_of_a_list_is_not_looked_for_within_its_texts() -> None:
     one, other = (received(page([{"metadata": {"name": name}, "spec": text}])) for name in "ab")
     assert fingerprint_of([one], "") not in (None, fingerprint_of([other], ""))
     assert one.objects()[0]["spec"] == text
+
+
+objects_of = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 3), max_size=5)
+
+
+def page_of(objects: list[tuple[str, int]], **more: object) -> bytes:
+    items = [{"metadata": {"uid": uid, "resourceVersion": str(version)}, **more} for uid, version in objects]
+    return json.dumps({"items": items, "kind": "L", "metadata": {}}).encode()
+
+
+@given(one=objects_of, other=objects_of, cut=st.integers(0, 5))
+def test_the_same_objects_in_the_same_versions_are_the_same_in_whatever_pages_and_order(
+    one: dict[str, int], other: dict[str, int], cut: int
+) -> None:
+    entries = list(one.items())
+    whole = versions_of([ReceivedList("x", (page_of(entries),))])
+    pages = (page_of(entries[cut:][::-1], spec={"a": 1}), page_of(entries[:cut]))
+    assert versions_of([ReceivedList("y", pages, whole=False)]) == whole
+    assert versions_of([ReceivedList("y", (pages[0],)), ReceivedList("z", (pages[1],))]) == whole
+    assert (versions_of([ReceivedList("x", (page_of(list(other.items())),))]) == whole) == (one == other)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [b"", b"{", b"[]", b'{"items":[{}]}', b'{"items":[{"metadata":{"uid":"a"}}]}', b'{"items":[{"metadata":1}]}'],
+)
+def test_what_has_no_version_has_no_fingerprint(page: bytes) -> None:
+    assert versions_of([ReceivedList("x", (page,))]) is None

@@ -256,7 +256,7 @@ def test_a_fleet_larger_than_what_is_kept_asks_eks_once_for_each_cluster(monkeyp
 
     def describe(client: Any, access: Any, where: str) -> Connection:
         asked.append(access.name)
-        return Connection(server="https://eks.example", ca=CA)
+        return Connection(server="https://eks.example", ca=CA, ca_place=where)
 
     monkeypatch.setattr(access, "describe_eks", describe)
     monkeypatch.setattr(AwsIdentity, "client", lambda *_: None)

@@ -79,7 +79,8 @@ def test_a_decision_has_the_names_of_the_contract_and_what_programs_read_beside_
     told = decision(a=Outcome(Result.WRITTEN), b=Outcome(Result.CONFLICT, "it has changed"))
     assert list(told) == ["id", "at", "cluster", "cause", "dryRun", "pool"]
     assert list(told["pool"]) == [
-        *("name", "strategy", "min", "max", "valid", "problems", "problemRules", "starved", "overcommitted", "groups")
+        *("name", "strategy", "min", "max", "valid", "problems", "problemRules", "starved", "overcommitted"),
+        *("numbersFrom", "groups"),
     ]
     first, second, third = told["pool"]["groups"]
     assert list(first) == [

@@ -96,6 +96,62 @@ class TestZones:
         assert only("gardener", item).zone_index == index
 
 
+class TestMachinePools:
+    @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+    def test_one_failure_domain_is_a_zone_and_members_are_counted_not_what_is_called_ready(self, version: str) -> None:
+        group = only("cluster-api", objects.machine_pool(ZONES[1], 5, 1, instances=3, version=version))
+        assert (group.kind, group.zone, group.pool_label, group.bounds) == (
+            *("MachinePool", ZONES[1], "workers"),
+            Bounds(0, 4),
+        )
+        assert (group.requested, group.running, group.launched, group.waiting) == (5, 1, 3, 4)
+        assert group.on_its_way(NOW, timedelta(0)) == 2, "however old: nobody says which of them go"
+
+    def test_references_to_nodes_whose_machines_have_gone_do_not_count(self) -> None:
+        assert only("cluster-api", objects.machine_pool(ZONES[0], 3, 3, instances=1)).running == 1
+        twice = changed(objects.machine_pool(ZONES[0], 3, 2), "spec", "providerIDList", to=["aws:///a/i-1"] * 2)
+        assert only("cluster-api", twice).launched == 1
+
+    def test_without_machines_none_are_listed_and_with_some_they_are_counted(self) -> None:
+        item = objects.machine_pool(ZONES[0], 3, 2)
+        group = only("cluster-api", item)
+        assert with_machines(group, []) == group
+        found = [read_machine(FLAVOURS["cluster-api"], machine(item, number, node=True), NOW) for number in (1, 2, 3)]
+        assert with_machines(group, found).running == 3
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"spec.failureDomains": list(ZONES)}, "it spans the zones eu-central-1a, eu-central-1b, eu-central-1c"),
+            ({"spec.failureDomains": None}, "spec.failureDomains is empty"),
+            ({"spec.failureDomains": []}, "spec.failureDomains is empty"),
+            ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}}, "replicas-managed-by is ''"),
+            ({"metadata.annotations": {"cluster.x-k8s.io/replicas-managed-by": "eks"}}, "replicas-managed-by is 'eks'"),
+            ({"metadata.labels": {"topology.cluster.x-k8s.io/owned": ""}}, "its Cluster's topology makes it"),
+        ],
+    )
+    def test_one_that_is_no_zone_of_ours_is_left_out_with_the_reason(self, changes: dict[str, Any], says: str) -> None:
+        item = objects.machine_pool(ZONES[0], 3)
+        for path, value in changes.items():
+            item = changed(item, *path.split("."), to=value)
+        listing = Listing(flavour=FLAVOURS["cluster-api"], objects={"MachinePool": [item]})
+        found, (skipped,) = read_groups(listing)
+        assert found == []
+        assert sentence(skipped.reason).startswith(says) or says in sentence(skipped.reason)
+
+    def test_managed_by_nobody_else_and_a_zone_in_a_label_are_well(self) -> None:
+        item = changed(objects.machine_pool(ZONES[0], 3), "spec", "failureDomains", to=None)
+        item = changed(item, "metadata", "labels", "topology.kubernetes.io/zone", to="zone-x")
+        item = changed(item, "metadata", "annotations", "cluster.x-k8s.io/replicas-managed-by", to="false")
+        assert only("cluster-api", item).zone == "zone-x"
+
+    @given(json_values(), st.sampled_from(["metadata", "spec", "status"]))
+    def test_anything_in_any_part_of_one_is_read_or_skipped(self, value: Any, part: str) -> None:
+        item = {**objects.machine_pool(ZONES[0], 1), part: value}
+        found, skipped = read_groups(Listing(flavour=FLAVOURS["cluster-api"], objects={"MachinePool": [item]}))
+        assert len(found) + len(skipped) == 1
+
+
 class TestPools:
     def test_our_own_label_goes_before_the_flavours(self) -> None:
         item = changed(objects.gardener(ZONES[0], 1), "metadata", "labels", "evenkeel.dev/pool", to="mine")
@@ -447,13 +503,23 @@ class TestLaunches:
 
 class TestPreserved:
     @staticmethod
-    def preserved(phase: str, *, expires: Any = None, asks: str | None = None, flavour: str = "gardener") -> bool:
+    def preserved(
+        phase: str,
+        *,
+        expires: Any = None,
+        asks: str | None = None,
+        node_asks: str | None = None,
+        flavour: str = "gardener",
+    ) -> bool:
         item = machine(MAKE[flavour](ZONES[0], 1), 1, node=False)
         item["status"] = {"currentStatus": {"phase": phase}}
         if expires is not None:
             item["status"]["currentStatus"]["preserveExpiryTime"] = expires
-        if asks is not None:
-            item["metadata"]["annotations"] = {"node.machine.sapcloud.io/preserve": asks}
+        names = {
+            "node.machine.sapcloud.io/preserve": asks,
+            "node.machine.sapcloud.io/last-applied-node-preserve-value": node_asks,
+        }
+        item["metadata"]["annotations"] = {name: value for name, value in names.items() if value is not None}
         return read_machine(FLAVOURS[flavour], item, NOW).preserved
 
     def test_a_failed_machine_is_kept_until_its_time_of_expiry(self) -> None:
@@ -468,6 +534,22 @@ class TestPreserved:
     )
     def test_one_whose_annotation_asks_for_it_will_be_kept(self, asks: str, kept: bool) -> None:
         assert self.preserved("Failed", asks=asks) is kept
+
+    @pytest.mark.parametrize(
+        ("node_asks", "asks", "kept"),
+        [("now", None, True), ("false", "now", False), ("", "now", True), ("when-failed", "false", True)],
+    )
+    def test_what_its_node_asks_for_wins_as_it_was_last_obeyed(
+        self, node_asks: str, asks: str | None, kept: bool
+    ) -> None:
+        assert self.preserved("Failed", asks=asks, node_asks=node_asks) is kept
+
+    @pytest.mark.parametrize(("count", "held"), [(1, 1), (2, 2), (9, 2), (-1, 0), (True, 0), ("2", 0), (None, 0)])
+    def test_a_deployment_counts_those_that_have_failed(self, count: Any, held: int) -> None:
+        item = changed(MAKE["gardener"](ZONES[0], 3, 1), "status", "preservedFailedReplicas", to=count)
+        group = only("gardener", item)
+        assert (group.preserved, group.waiting) == (held, 2 - held)
+        assert only("cluster-api", {**MAKE["cluster-api"](ZONES[0], 3, 1), "status": item["status"]}).preserved == 0
 
     def test_a_machine_that_has_not_failed_is_as_any_other(self) -> None:
         for phase in ("Pending", "CrashLoopBackOff"):

@@ -9,7 +9,7 @@ from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.choices import OnFailure
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, MachineFailure
+from evenkeel.domain.model.groups import Bounds, MachineFailure, State
 from tests.builders import (
     NOW,
     Played,
@@ -130,6 +130,19 @@ def test_a_machine_that_is_older_than_the_provision_timeout_is_not_on_its_way() 
     assert requested(found) == (3, 3)
     patient = replace(machines(a, *minutes(14, 15, 16)), provision_timeout=timedelta(minutes=30))
     assert requested(pool_plan([patient, b], numbers(0, 12), fenced=("a",))) == (5, 3)
+
+
+def test_a_preserved_machine_is_told_and_neither_fences_its_zone_nor_keeps_it_from_being_tried() -> None:
+    a, b = zones((3, 3), running=(2, 3), preserved_failed=0)
+    a = replace(a, preserved_failed=1)
+    probing = pool_plan([a, b], numbers(0, 12), probing=("a",))
+    assert (requested(probing), maxima(probing)[0]) == ((3, 3), 4)
+    played = Played([a, b], numbers(0, 12))
+    for _ in range(40):
+        found = played.look(60)
+        assert [planned.state for planned in found.groups] == [State.HEALTHY, State.HEALTHY]
+    assert "1 replicas are held by machines that Gardener preserves" in reasons(found, "a")
+    assert "preserves" not in reasons(found, "b")
 
 
 def test_a_machine_that_gardener_preserves_is_not_stuck() -> None:

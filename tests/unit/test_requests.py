@@ -27,6 +27,7 @@ from tests.builders import (
     group,
     in_backoff,
     key,
+    machines,
     maxima,
     numbers,
     problems_of,
@@ -332,3 +333,19 @@ def test_requests_find_their_pool_without_asking_every_pool(monkeypatch: pytest.
         return len(asked)
 
     assert work(30) == work(300) == 30
+
+
+def test_what_a_preserved_machine_holds_is_no_node_to_give_back() -> None:
+    a, b = zones((4, 3), running=(2, 3))
+    a = replace(a, preserved_failed=2)
+    assert requested(grown([a, b], asked(-1))) == (4, 2), "the largest by nodes, not by replicas"
+    found = grown([a, b], asked(-5), policy=numbers(3, 100))
+    assert requested(found) == (3, 2), "PoolMinimum asks for nodes"
+    assert found.missing == 3
+
+
+def test_a_preserved_node_is_not_given_back() -> None:
+    a, b = machines(zones((3,))[0]), group("b", 0)
+    kept = tuple(replace(machine, preserved=True) for machine in (a.machines or ())[1:])
+    found = grown([replace(a, machines=((a.machines or ())[0], *kept)), b], asked(-3))
+    assert (requested(found), found.missing) == ((2, 0), 2)

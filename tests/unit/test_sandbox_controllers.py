@@ -8,12 +8,14 @@ import pytest
 
 from sandbox.kube.autoscaler import FLAVOURS
 from sandbox.kube.controllers.cluster_api import cluster_api_deletion_order
-from sandbox.kube.controllers.gardener import distribute, gardener_deletion_order
+from sandbox.kube.controllers.gardener import gardener_deletion_order
 from sandbox.kube.controllers.life import Timing
 from sandbox.kube.controllers.objects import parse_time
 from sandbox.kube.controllers.openshift import openshift_deletion_order
+from sandbox.kube.controllers.shoots import distribute
 from sandbox.kube.store import rfc3339
 from sandbox.kube.world import Cluster, Pool, World
+from tests.objects import machine_pool
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "eu-central-1a"
@@ -393,6 +395,38 @@ class TestFailures:
         scene.run(minutes=3)
         assert machine["metadata"]["name"] not in names(scene.machines())
 
+    def test_gardener_preserves_failed_machines_by_itself_as_far_as_their_deployment_says(self) -> None:
+        scene, machine = lame()
+        scene.patch_group({"spec": {"autoPreserveFailedMachineMax": 1}})
+        scene.run(minutes=40)
+        (kept,) = scene.stuck()
+        assert kept["metadata"]["name"] == machine["metadata"]["name"]
+        assert kept["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] == "auto-preserved"
+        (machine_set,) = scene.store.list("machinesets.machine.sapcloud.io")
+        assert machine_set["status"]["autoPreserveFailedMachineCount"] == 1
+        assert scene.group["status"]["preservedFailedReplicas"] == 1
+        assert "failedMachines" not in scene.group["status"], "it does not make the deployment unavailable"
+        scene.patch_group({"spec": {"autoPreserveFailedMachineMax": 0}})
+        scene.run(minutes=3)
+        assert machine["metadata"]["name"] not in names(scene.machines())
+        assert "preservedFailedReplicas" not in scene.group["status"]
+
+    def test_what_a_node_asks_for_wins_over_what_its_machine_asks_for(self) -> None:
+        scene = Scene("gardener", replicas=1)
+        (machine,) = scene.machines()
+        (node,) = scene.store.list("nodes")
+        scene.annotate(machine, {"node.machine.sapcloud.io/preserve": "now"})
+        scene.run(seconds=30)
+        assert "preserveExpiryTime" in scene.machines()[0]["status"]["currentStatus"]
+        note = {"metadata": {"annotations": {"node.machine.sapcloud.io/preserve": "false"}}}
+        scene.store.patch("nodes", "", node["metadata"]["name"], note)
+        scene.run(seconds=30)
+        (let_go,) = scene.machines()
+        assert "preserveExpiryTime" not in let_go["status"]["currentStatus"]
+        assert let_go["metadata"]["annotations"] == {
+            "node.machine.sapcloud.io/last-applied-node-preserve-value": "false"
+        }
+
     def test_when_replicas_fall_a_healthy_node_goes_in_the_place_of_a_preserved_machine(self) -> None:
         scene, machine = lame()
         marks = {"node.machine.sapcloud.io/preserve": "now", "machinepriority.machine.sapcloud.io": "1"}
@@ -564,3 +598,103 @@ class TestOwners:
 
     def test_shares_give_remainders_to_the_first_zones(self) -> None:
         assert [distribute(index, 8, 3) for index in range(3)] == [3, 3, 2]
+
+
+class PoolScene:
+    """A management cluster with one MachinePool, and a handle on it."""
+
+    def __init__(self, *zones: str, replicas: int = 2, api: str = "v1beta2", machines: bool = False) -> None:
+        versions = ("v1beta1", "v1beta2") if api == "v1beta2" else ("v1beta1",)
+        pool = Pool(name="p", minimum=1, maximum=9, replicas=(0, 0), zones=(ZONE, OTHER))
+        self.world = World(
+            clusters=["cluster-api"], pools={"cluster-api": [pool]}, settings=None, cluster_api_versions=versions
+        )
+        self.cluster = self.world.clusters["cluster-api"]
+        self.store = self.cluster.store
+        self.pools: Any = self.cluster.controllers.machine_pools  # type: ignore[attr-defined]
+        self.pools.has_machines = machines
+        body = machine_pool(ZONE, replicas, 0, instances=0)
+        body["metadata"]["namespace"] = "demo"
+        body["spec"] |= {"failureDomains": list(zones), "providerIDList": []}
+        self.store.create(POOLS, {key: value for key, value in body.items() if key in ("metadata", "spec")})
+        self.run(minutes=2)
+
+    @property
+    def pool(self) -> Any:
+        (item,) = self.store.list(POOLS)
+        return item
+
+    def patch(self, **patch: Any) -> None:
+        self.store.patch(POOLS, "demo", self.pool["metadata"]["name"], patch)
+
+    def run(self, **duration: float) -> None:
+        self.world.run(timedelta(**duration))
+
+    def machines(self) -> list[Any]:
+        return self.store.list("machines.cluster.x-k8s.io")
+
+    def nodes(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.store.list("nodes")}
+
+
+POOLS = "machinepools.cluster.x-k8s.io"
+OTHER = "eu-central-1b"
+
+
+class TestMachinePools:
+    def test_instances_become_members_and_then_nodes_and_no_machines_show_them(self) -> None:
+        scene = PoolScene(ZONE, replicas=2)
+        assert len(scene.pool["spec"]["providerIDList"]) == 2
+        assert {reference["name"] for reference in scene.pool["status"]["nodeRefs"]} == scene.nodes()
+        assert scene.machines() == []
+
+    def test_in_the_newer_version_ready_counts_instances_where_there_are_no_machines(self) -> None:
+        for api, machines, ready in (("v1beta2", False, 2), ("v1beta2", True, 1), ("v1beta1", False, 1)):
+            scene = PoolScene(ZONE, replicas=1, api=api, machines=machines)
+            scene.cluster.cloud.never_join(ZONE, 1)
+            scene.patch(spec={"replicas": 2})
+            scene.run(minutes=2)
+            assert scene.pool["status"]["readyReplicas"] == ready
+            assert len(scene.pool["status"]["nodeRefs"]) == 1
+
+    def test_what_the_cloud_refuses_no_object_tells(self) -> None:
+        scene = PoolScene(ZONE, replicas=1)
+        scene.cluster.cloud.take_away(ZONE)
+        scene.patch(spec={"replicas": 3})
+        scene.run(minutes=5)
+        assert scene.pool["status"]["replicas"] == 1
+        assert scene.store.list("events") == []
+        assert "conditions" not in scene.pool["status"]
+
+    def test_when_replicas_fall_the_oldest_goes_although_another_is_no_node_yet(self) -> None:
+        scene = PoolScene(ZONE, replicas=1)
+        (node,) = scene.nodes()
+        scene.patch(spec={"replicas": 2})
+        scene.run(seconds=20)
+        scene.patch(spec={"replicas": 1})
+        scene.run(seconds=20)
+        assert node not in scene.nodes()
+
+    def test_a_provider_with_machines_takes_the_marked_one(self) -> None:
+        scene = PoolScene(ZONE, replicas=3, machines=True)
+        chosen = scene.machines()[1]
+        assert chosen["metadata"]["labels"]["cluster.x-k8s.io/pool-name"] == scene.pool["metadata"]["name"]
+        note = {"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": "yes"}}}
+        scene.store.patch("machines.cluster.x-k8s.io", "demo", chosen["metadata"]["name"], note)
+        scene.patch(spec={"replicas": 2})
+        scene.run(seconds=20)
+        assert chosen["metadata"]["name"] not in names(scene.machines())
+        assert len(scene.machines()) == 2
+
+    def test_a_pool_that_names_no_zone_is_spread_over_all(self) -> None:
+        scene = PoolScene(replicas=4)
+        zones = [member.split("/")[3] for member in scene.pool["spec"]["providerIDList"]]
+        assert sorted(zones) == [ZONE, ZONE, OTHER, OTHER]
+
+    def test_replicas_that_are_managed_outside_are_written_back(self) -> None:
+        scene = PoolScene(ZONE, replicas=1)
+        scene.patch(metadata={"annotations": {"cluster.x-k8s.io/replicas-managed-by": ""}})
+        scene.pools.asked_outside[scene.pool["metadata"]["name"]] = 3
+        scene.patch(spec={"replicas": 1})
+        scene.run(minutes=2)
+        assert (scene.pool["spec"]["replicas"], len(scene.nodes())) == (3, 3)

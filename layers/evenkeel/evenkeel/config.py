@@ -202,6 +202,7 @@ class Settings(Strict):
     bus: str = Field(min_length=1)
     dry_run: bool
     token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
+    all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
     allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
 
     @classmethod
@@ -338,6 +339,30 @@ class BackoffEntry(Strict):
         )
 
 
+# As GEP-24 calls them ("Shoot Spec Enhancement"); stored is our name.
+_OTHER_NAMES = {
+    "nodeGroupSizingStrategy": "strategy",
+    "sizingStrategy": "strategy",
+    "sizing": "strategy",
+    "nodeGroupAutoDiscovery": "discovery",
+}
+
+
+def _in_our_words(data: object) -> object:
+    """A record with the fields that it has in the proposal's words under our names."""
+    if not isinstance(data, Mapping):
+        return data
+    renamed = dict(data)
+    for other, name in _OTHER_NAMES.items():
+        if other not in renamed:
+            continue
+        value = renamed.pop(other)
+        if name in renamed:
+            raise ValueError(f"{other} is another name of {name}: keep one of the two")
+        renamed[name] = (value,) if name == "discovery" and isinstance(value, str) else value
+    return renamed
+
+
 class PoolEntry(Strict):
     """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
 
@@ -350,6 +375,11 @@ class PoolEntry(Strict):
     on_failure: OnFailureName | None = None
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -410,8 +440,14 @@ class ClusterPolicy(Strict):
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: Pools = ()
+    fix_owners: bool = False  # `validate --apply` may write to the objects that own a pool's numbers
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_others_say(cls, data: object) -> object:
+        return _in_our_words(data)
 
     @property
     def discoveries(self) -> tuple[Discovery, ...]:
@@ -448,6 +484,7 @@ class FixEntry(Strict):
 
     pool: PoolName
     group: Annotated[str, Field(max_length=600)] = ""  # whose annotation it is; empty: the record's own number
+    owner: Annotated[str, Field(max_length=600)] = ""  # OwnerRef.id of whose number it is: then the group is one of its
     before: Count | None = None  # as it stood when the operator agreed; None: nowhere
     after: Count
 

@@ -1,4 +1,4 @@
-"""Cluster API core with its AWS provider, and the topology controller of ClusterClass."""
+"""Cluster API core with its AWS provider, with the topology controller and with HyperShift's operator above it."""
 
 # ruff: noqa: ARG002 - a hook takes what some flavour needs
 
@@ -7,19 +7,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
 from sandbox.kube.controllers.deployments import DeploymentControllers, Totals
+from sandbox.kube.controllers.machine_pools import POOL_NAME, MachinePools
+from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS, NodePoolOperator
 from sandbox.kube.controllers.objects import (
+    USERS_POOL_LABEL,
     annotations_of,
     as_selector,
     condition,
     controller_reference,
     is_deleting,
+    labels_of,
     provider_id,
     seniority,
     status_of,
+    template_hash,
 )
+from sandbox.kube.controllers.topology import TopologyController
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 
@@ -66,7 +73,16 @@ class ClusterAPIControllers(DeploymentControllers):
     revision = "machinedeployment.clusters.x-k8s.io/revision"
     counts_deleting = True
     _aws = "awsmachines.infrastructure.cluster.x-k8s.io"
+    _aws_template = "awsmachinetemplates.infrastructure.cluster.x-k8s.io"
     _aws_version = "infrastructure.cluster.x-k8s.io/v1beta2"
+
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        self.machine_pools.step(now)
+
+    def _reconcile_machine(self, machine: Object, now: datetime) -> None:
+        if POOL_NAME not in machine["metadata"].get("labels", {}):  # its instance came first
+            super()._reconcile_machine(machine, now)
 
     @property
     def _new(self) -> bool:
@@ -83,22 +99,37 @@ class ClusterAPIControllers(DeploymentControllers):
             return False
         return bool(cluster.get("spec", {}).get("paused"))
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.topology = TopologyController(self.store)
+        self.machine_pools = MachinePools(self, self._create_node, is_new=self._new)
+
     def reconcile_owners(self, now: datetime) -> None:
-        """The topology controller: what Cluster.spec.topology names is written, and put back, onto the deployments."""
-        for cluster in self.objects("clusters"):
-            namespace, name = cluster["metadata"]["namespace"], cluster["metadata"]["name"]
-            workers = (cluster.get("spec", {}).get("topology") or {}).get("workers") or {}
-            for topology in workers.get("machineDeployments") or ():
-                selector = (
-                    f"cluster.x-k8s.io/cluster-name={name},topology.cluster.x-k8s.io/deployment-name={topology['name']}"
-                )
-                patch: Object = {}
-                if annotations := annotations_of(topology):
-                    patch["metadata"] = {"annotations": annotations}
-                if "replicas" in topology:
-                    patch["spec"] = {"replicas": topology["replicas"]}
-                for deployment in self.store.list(self.resource("machinedeployments"), namespace, labels=selector):
-                    self.patch("machinedeployments", deployment, patch, manager="capi-topology")
+        self.topology.step()
+
+    def digest_of(self, template: Object) -> str:
+        """Annotations of machines are brought to those that run, without a rollout."""
+        metadata = {key: value for key, value in (template.get("metadata") or {}).items() if key != "annotations"}
+        return template_hash({**template, "metadata": metadata} if annotations_of(template) else template)
+
+    def pool_of(self, item: Object) -> str | None:
+        return labels_of(item).get(USERS_POOL_LABEL)
+
+    def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
+        super()._reconcile_deployment(deployment, sets)
+        notes, digest = annotations_of(deployment["spec"]["template"]), self.digest_of(deployment["spec"]["template"])
+        for machine_set in sets:
+            current = annotations_of(machine_set["spec"]["template"])
+            if machine_set["metadata"]["labels"][self.hash_label] == digest and current != notes:
+                patch = {"metadata": {"annotations": dict.fromkeys(current) | notes}}
+                self.patch("machinesets", machine_set, {"spec": {"template": patch}})
+
+    def _reconcile_set(self, machine_set: Object, machines: list[Object], now: datetime) -> None:
+        super()._reconcile_set(machine_set, machines, now)
+        notes = annotations_of(machine_set["spec"].get("template") or {})
+        for machine in machines:
+            if not (notes.items() <= annotations_of(machine).items() or is_deleting(machine)):
+                self.patch("machines", machine, {"metadata": {"annotations": notes}})
 
     def machine_set_of(self, deployment: Object, digest: str) -> Object:
         metadata, spec = deployment["metadata"], deployment["spec"]
@@ -134,6 +165,7 @@ class ClusterAPIControllers(DeploymentControllers):
                     **template.get("metadata", {}).get("labels", {}),
                     "cluster.x-k8s.io/set-name": machine_set["metadata"]["name"],
                 },
+                "annotations": annotations_of(template),
             },
             "spec": {
                 **template["spec"],
@@ -160,11 +192,23 @@ class ClusterAPIControllers(DeploymentControllers):
                     "labels": machine["metadata"]["labels"],
                     "ownerReferences": [controller_reference(machine)],
                 },
-                "spec": {"instanceType": self.cloud.machine_type},
+                "spec": self._infrastructure_of(machine),
             },
             manager=self.manager,
         )
         self.write_status(machine, self._machine_status(machine, "Provisioning", "WaitingForInfrastructure", "", now))
+
+    def _infrastructure_of(self, machine: Object) -> Object:
+        """A copy of the machine template's spec; the usual machine where the template is not there."""
+        namespace = machine["metadata"]["namespace"]
+        try:
+            owner = machine["metadata"]["ownerReferences"][0]["name"]
+            machine_set = self.store.get(self.resource("machinesets"), namespace, owner)
+            name = machine_set["spec"]["template"]["spec"]["infrastructureRef"]["name"]
+            template = self.store.get(self._aws_template, namespace, name)
+        except (ApiError, KeyError):
+            return {"instanceType": self.cloud.machine_type}
+        return dict(template["spec"]["template"]["spec"])
 
     def on_launched(self, machine: Object, instance: Instance, now: datetime) -> None:
         metadata = machine["metadata"]
@@ -296,3 +340,40 @@ class ClusterAPIControllers(DeploymentControllers):
                 entry = before[kind]  # the time of the last change stays
             conditions.append(entry)
         return conditions
+
+
+class HyperShiftControllers(ClusterAPIControllers):
+    """A management cluster of HyperShift: Cluster API below its NodePools."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.operator = NodePoolOperator(self.store)
+
+    def reconcile_owners(self, now: datetime) -> None:
+        self.operator.step(now)
+        super().reconcile_owners(now)
+
+    def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        return self.operator.autoscaler_arguments()
+
+    def pool_of(self, item: Object) -> str | None:
+        """NodePools are told apart by zone; what they share is a label of their users."""
+        namespace, _, name = annotations_of(item).get(NODE_POOL, "").partition("/")
+        try:
+            pool = self.store.get(NODE_POOLS, namespace, name)
+        except ApiError:
+            return None
+        return labels_of(pool).get(USERS_POOL_LABEL)
+
+    def zone_of(self, spec: Object) -> str:
+        """By name, or by the subnet of the machine or of its template."""
+        if zone := super().zone_of(spec):
+            return zone
+        reference = spec["infrastructureRef"]
+        resource = self._aws if reference["kind"] == "AWSMachine" else self._aws_template
+        try:
+            item = self.store.get(resource, reference["namespace"], reference["name"])
+        except ApiError:
+            return ""
+        found = item["spec"]["template"]["spec"] if resource == self._aws_template else item["spec"]
+        return self.cloud.zone_of_subnet((found.get("subnet") or {}).get("id", ""))

@@ -41,7 +41,7 @@ class DeploymentControllers(MachineControllers):
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
         wanted = deployment["spec"].get("replicas", 0)
-        digest = template_hash(deployment["spec"]["template"])
+        digest = self.digest_of(deployment["spec"]["template"])
         current = next((item for item in sets if item["metadata"]["labels"][self.hash_label] == digest), None)
         old = [item for item in sets if item is not current and item["spec"].get("replicas")]
         ready = status_of(current).get("readyReplicas", 0) if current else 0
@@ -61,6 +61,10 @@ class DeploymentControllers(MachineControllers):
             if kept != item["spec"]["replicas"]:
                 self.patch("machinesets", item, {"spec": {"replicas": kept}})
 
+    def digest_of(self, template: Object) -> str:
+        """What tells one template from another: a new one rolls out."""
+        return template_hash(template)
+
     @abstractmethod
     def machine_set_of(self, deployment: Object, digest: str) -> Object:
         """The set that a deployment makes."""
@@ -71,7 +75,7 @@ class DeploymentControllers(MachineControllers):
 
     def totals(self, deployment: Object, sets: Sequence[Object]) -> Totals:
         """What the statuses of a deployment's sets add up to."""
-        template = template_hash(deployment["spec"]["template"])
+        template = self.digest_of(deployment["spec"]["template"])
         replicas, ready, available = (
             sum(status_of(machine_set).get(key, 0) for machine_set in sets)
             for key in ("replicas", "readyReplicas", "availableReplicas")

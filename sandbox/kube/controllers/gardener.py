@@ -1,4 +1,4 @@
-"""machine-controller-manager, and the part of Gardener's Worker reconciler that puts replicas back."""
+"""machine-controller-manager, with what Gardener does above it: shoots.py."""
 
 # ruff: noqa: ARG002 - a hook takes what some flavour needs
 
@@ -14,6 +14,7 @@ from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
     age_of,
     annotations_of,
+    arguments_of,
     controller_reference,
     is_deleting,
     parse_time,
@@ -22,11 +23,14 @@ from sandbox.kube.controllers.objects import (
     status_of,
     without_request_id,
 )
+from sandbox.kube.controllers.shoots import DEPLOYMENTS, SHOOTS, WORKERS, Gardenlet, Pace, WorkerActuator
 from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import rfc3339
 
 PRESERVE = "node.machine.sapcloud.io/preserve"
+PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+_ASKS_TO_PRESERVE = frozenset({"now", "when-failed", "auto-preserved"})
 PRIORITY = "machinepriority.machine.sapcloud.io"
 MARKED_AT = "machine.sapcloud.io/marked-for-deletion-time"
 SCALED_AT = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time"
@@ -97,7 +101,7 @@ def gardener_deletion_order(machines: Iterable[Object], now: datetime) -> list[O
 
 
 class GardenerControllers(DeploymentControllers):
-    """machine-controller-manager, and the part of the Worker's reconciler that puts replicas back."""
+    """machine-controller-manager; gardenlet and the Worker's actuator, where there is a Shoot or a Worker."""
 
     flavour = "gardener"
     group = "machine.sapcloud.io"
@@ -105,36 +109,34 @@ class GardenerControllers(DeploymentControllers):
     finalizer = "machine.sapcloud.io/machine-controller-manager"
     revision = "deployment.kubernetes.io/revision"
 
-    def __init__(self, *arguments: Any, worker_controller: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, worker_controller: bool = False, pace: Pace | None = None, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         #: whether each step reconciles the Workers, too; in life that happens when the Shoot is reconciled
         self.worker_controller = worker_controller
+        self.actuator = WorkerActuator(self.store)
+        self.gardenlet = Gardenlet(self.store, self.actuator, pace or Pace())
 
     def reconcile_owners(self, now: datetime) -> None:
+        self.gardenlet.step(now)
+        self.actuator.carry_out_requests(now)
         if self.worker_controller:
             self.reconcile_workers()
         for deployment in self.objects("machinedeployments"):
             self._trigger_deletions(deployment, now)
 
     def reconcile_workers(self) -> None:
-        """Put the replicas of each pool's deployments back into the zone's share of the Worker's bounds."""
-        for worker in self.store.list("workers.extensions.gardener.cloud"):
-            for pool in worker["spec"]["pools"]:
-                for index in range(len(pool.get("zones") or [])):
-                    self._reconcile_worker_zone(worker["metadata"]["namespace"], pool, index)
+        """Put the replicas of every pool back into the zones' shares, now."""
+        now = self.store.clock()
+        for worker in self.store.list(WORKERS):
+            self.actuator.reconcile(worker, now)
 
-    def _reconcile_worker_zone(self, namespace: str, pool: Object, index: int) -> None:
-        name, zones = f"{namespace}-{pool['name']}-z{index + 1}", len(pool["zones"])
-        low, high = (distribute(index, pool[key], zones) for key in ("minimum", "maximum"))
-        try:
-            deployment = self.store.get(self.resource("machinedeployments"), namespace, name)
-        except ApiError:
-            return
-        replicas = deployment["spec"].get("replicas", 0)
-        allowed = min(max(replicas, low), high)
-        if allowed != replicas:
-            patch = {"spec": {"replicas": allowed}}
-            self.patch("machinedeployments", deployment, patch, manager="gardener-extension-provider-aws")
+    def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        if not self.store.list(SHOOTS):
+            return ()  # somebody started one by hand, and it reads annotations
+        found = self.store.list(DEPLOYMENTS, fields="metadata.name=cluster-autoscaler")
+        return arguments_of(found[0]) if found else None
 
     def _trigger_deletions(self, deployment: Object, now: datetime) -> None:
         """Machines that the deployment names, each with the moment when the autoscaler decided it, are marked.
@@ -166,6 +168,10 @@ class GardenerControllers(DeploymentControllers):
 
     def _reconcile_deployment(self, deployment: Object, sets: list[Object]) -> None:
         super()._reconcile_deployment(deployment, sets)
+        most = {"autoPreserveFailedMachineMax": deployment["spec"].get("autoPreserveFailedMachineMax", 0)}
+        for machine_set in sets:
+            if machine_set["spec"].get("autoPreserveFailedMachineMax", 0) != most["autoPreserveFailedMachineMax"]:
+                self.patch("machinesets", machine_set, {"spec": most})
         scaled_at = annotations_of(deployment).get(SCALED_AT)
         for machine_set in sets:
             if scaled_at and annotations_of(machine_set).get(SCALED_AT) != scaled_at:
@@ -176,9 +182,41 @@ class GardenerControllers(DeploymentControllers):
             machine = self._preserve(machine, now)
         super()._reconcile_machine(machine, now)
 
+    def _reconcile_set(self, machine_set: Object, machines: list[Object], now: datetime) -> None:
+        super()._reconcile_set(machine_set, self._auto_preserve(machine_set, machines), now)
+
+    def _auto_preserve(self, machine_set: Object, machines: list[Object]) -> list[Object]:
+        """Failed machines that nobody has said anything about are kept, the newest first, up to the set's limit.
+
+        Above it those kept by themselves are let go, the oldest first (manageAutoPreservationOfFailedMachines).
+        """
+        by_itself = [item for item in machines if annotations_of(item).get(PRESERVE) == "auto-preserved"]
+        capacity = machine_set["spec"].get("autoPreserveFailedMachineMax", 0) - len(by_itself)
+        if capacity < 0:
+            chosen = sorted(by_itself, key=_created)[:-capacity]
+        else:
+            unasked = [item for item in machines if _mcm_phase(item) == "Failed" and not _asked(item)]
+            chosen = sorted(unasked, key=_created, reverse=True)[:capacity]
+        patch = {"metadata": {"annotations": {PRESERVE: "auto-preserved" if capacity > 0 else None}}}
+        changed = {item["metadata"]["uid"]: self.patch("machines", item, patch) for item in chosen}
+        return [changed.get(item["metadata"]["uid"], item) for item in machines]
+
+    def _obey_node(self, machine: Object) -> Object:
+        """What stands on the machine's node wins: it is written down on the machine, and the machine's own goes."""
+        name = machine["metadata"]["name"]
+        nodes = self.store.list("nodes", labels=f"sandbox.evenkeel.dev/machine={name}")
+        asks = annotations_of(nodes[0]).get(PRESERVE, "") if nodes else ""
+        known = annotations_of(machine)
+        if not nodes or (not asks and not known.get(PRESERVE_OF_NODE)):
+            return machine
+        if known.get(PRESERVE_OF_NODE) == asks and PRESERVE not in known:
+            return machine
+        return self.patch("machines", machine, {"metadata": {"annotations": {PRESERVE: None, PRESERVE_OF_NODE: asks}}})
+
     def _preserve(self, machine: Object, now: datetime) -> Object:
-        """Begin and end the preservation that the machine's annotation asks for."""
-        asks = annotations_of(machine).get(PRESERVE, "")
+        """Begin and end the preservation that the annotation of the machine or its node asks for."""
+        machine = self._obey_node(machine)
+        asks = _asked(machine)
         current = _current_of(machine)
         wanted = asks == "now" or (asks in ("when-failed", "auto-preserved") and current.get("phase") == "Failed")
         expires = current.get("preserveExpiryTime")
@@ -237,8 +275,7 @@ class GardenerControllers(DeploymentControllers):
 
     def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
         if _mcm_phase(machine) == "Failed":
-            asked = annotations_of(machine).get(PRESERVE) in ("now", "when-failed", "auto-preserved")
-            return not is_preserved(machine, now) and not asked
+            return not is_preserved(machine, now) and _asked(machine) not in _ASKS_TO_PRESERVE
         marked, scaled_at = _marked_at(machine), annotations_of(machine_set).get(SCALED_AT)
         first = annotations_of(machine).get(PRIORITY) == "1"
         return first and marked is not None and scaled_at is not None and marked <= parse_time(scaled_at)
@@ -359,10 +396,18 @@ class GardenerControllers(DeploymentControllers):
             }
             for machine in machines
             if (status_of(machine).get("lastOperation") or {}).get("state") == "Failed"
+            and not _is_preserved_and_failed(machine)
         ]
         return {
             **positive(
-                replicas=len(machines), fullyLabeledReplicas=len(machines), readyReplicas=ready, availableReplicas=ready
+                replicas=len(machines),
+                fullyLabeledReplicas=len(machines),
+                readyReplicas=ready,
+                availableReplicas=ready,
+                preservedFailedReplicas=sum(map(_is_preserved_and_failed, machines)),
+                autoPreserveFailedMachineCount=sum(
+                    annotations_of(machine).get(PRESERVE) == "auto-preserved" for machine in machines
+                ),
             ),
             "observedGeneration": machine_set["metadata"]["generation"],
             **({"failedMachines": failed} if failed else {}),
@@ -379,6 +424,7 @@ class GardenerControllers(DeploymentControllers):
                 availableReplicas=totals.available,
                 unavailableReplicas=max(0, totals.wanted - totals.available),
                 updatedReplicas=totals.updated,
+                preservedFailedReplicas=sum(status_of(item).get("preservedFailedReplicas", 0) for item in sets),
             ),
             "observedGeneration": deployment["metadata"]["generation"],
             "conditions": [
@@ -393,14 +439,23 @@ class GardenerControllers(DeploymentControllers):
         }
 
 
+def _created(machine: Object) -> str:
+    return str(machine["metadata"]["creationTimestamp"])
+
+
+def _asked(machine: Object) -> str:
+    """What is asked for the machine: by its node, as it was last obeyed, else by itself."""
+    known = annotations_of(machine)
+    return str(known.get(PRESERVE_OF_NODE) or known.get(PRESERVE, ""))
+
+
+def _is_preserved_and_failed(machine: Object) -> bool:
+    return _mcm_phase(machine) == "Failed" and "preserveExpiryTime" in _current_of(machine)
+
+
 def _current_of(machine: Object) -> Object:
     return status_of(machine).get("currentStatus") or {}
 
 
 def _mcm_phase(machine: Object) -> str:
     return str(_current_of(machine).get("phase", ""))
-
-
-def distribute(index: int, size: int, zones: int) -> int:
-    """Gardener's DistributeOverZones: the share of the zone with this index, remainders to the first zones."""
-    return size // zones + (1 if index < size % zones else 0)

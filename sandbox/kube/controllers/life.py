@@ -133,6 +133,14 @@ class MachineControllers(ABC):
     def reconcile_owners(self, now: datetime) -> None:
         """Controllers above the scalables that write onto them."""
 
+    def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        """What the cluster autoscaler was started with by a controller; None where that runs none now."""
+        return ()
+
+    def pool_of(self, item: Object) -> str | None:
+        """The pool of a scalable, where that is said by something else than its labels."""
+        return None
+
     def is_paused(self, item: Object) -> bool:
         """Whether the controllers leave an object alone."""
         return False

@@ -12,11 +12,17 @@ from sandbox.kube.schema import Json, Object
 from sandbox.kube.store import rfc3339
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
+#: by what the users of a cluster without our labels tell its pools apart
+USERS_POOL_LABEL = "example.com/pool"
 _TEN_DAYS = 864_000.0  # seconds
 
 
 def annotations_of(item: Object) -> dict[str, str]:
     return (item.get("metadata") or {}).get("annotations") or {}
+
+
+def labels_of(item: Object) -> dict[str, str]:
+    return (item.get("metadata") or {}).get("labels") or {}
 
 
 def status_of(item: Object) -> Object:
@@ -35,6 +41,30 @@ def age_of(item: Object, now: datetime) -> float:
 def seniority(machine: Object, now: datetime) -> float:
     """From 0 for a new machine towards 1, as Cluster API and OpenShift weigh age."""
     return 1.0 - math.exp(-max(0.0, age_of(machine, now)) / _TEN_DAYS)
+
+
+def deployment_of(name: str, namespace: str, arguments: list[str], *, replicas: int = 1) -> Object:
+    """A Deployment of apps/v1 with one container."""
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": name, "image": f"registry.example/{name}", "args": arguments}]},
+            },
+        },
+    }
+
+
+def arguments_of(deployment: Object) -> tuple[str, ...] | None:
+    """What the one container of a Deployment is started with; None where none runs."""
+    if not deployment["spec"].get("replicas", 1):
+        return None
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return tuple(container.get("args") or ())
 
 
 def parse_time(text: str) -> datetime:

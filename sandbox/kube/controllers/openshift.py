@@ -1,4 +1,4 @@
-"""OpenShift's machine API on AWS, and the MachineAutoscaler controller that owns the bounds."""
+"""OpenShift's machine API on AWS, and the operator whose MachineAutoscalers own the bounds."""
 
 # ruff: noqa: ARG002 - a hook takes what some flavour needs
 
@@ -7,19 +7,22 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
+from sandbox.kube.controllers.cluster_autoscaler_operator import ClusterAutoscalerOperator
 from sandbox.kube.controllers.life import MachineControllers
+from sandbox.kube.controllers.migration import Migration
 from sandbox.kube.controllers.objects import (
     annotations_of,
     condition,
     is_deleting,
+    labels_of,
     positive,
     provider_id,
     seniority,
     status_of,
 )
-from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 from sandbox.kube.store import rfc3339
 
@@ -54,7 +57,7 @@ def openshift_deletion_order(machines: Iterable[Object], policy: str, now: datet
 
 
 class OpenShiftControllers(MachineControllers):
-    """OpenShift's machine API on AWS, and the MachineAutoscaler controller that owns the bounds."""
+    """OpenShift's machine API on AWS, and the operator whose MachineAutoscalers own the bounds."""
 
     flavour = "openshift"
     group = "machine.openshift.io"
@@ -62,36 +65,32 @@ class OpenShiftControllers(MachineControllers):
     finalizer = "machine.machine.openshift.io"
     _prefix = "machine.openshift.io"
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.operator = ClusterAutoscalerOperator(self.store)
+        self._migration: Migration | None = None
+
+    def begin_migration(self) -> None:
+        """From here on each MachineSet has a twin in Cluster API, and may move there."""
+        self._migration = Migration(self.store)
+
+    def step(self, now: datetime) -> None:
+        super().step(now)
+        if self._migration is not None:
+            self._migration.step()
+
     def reconcile_owners(self, now: datetime) -> None:
-        """Copy each MachineAutoscaler's bounds onto its MachineSet, over whatever stands there."""
-        for autoscaler in self.store.list("machineautoscalers.autoscaling.openshift.io"):
-            metadata, spec = autoscaler["metadata"], autoscaler["spec"]
-            target = spec["scaleTargetRef"]
-            owned = {
-                f"{self._prefix}/cluster-api-autoscaler-node-group-min-size": str(spec["minReplicas"]),
-                f"{self._prefix}/cluster-api-autoscaler-node-group-max-size": str(spec["maxReplicas"]),
-                "autoscaling.openshift.io/machineautoscaler": f"{metadata['namespace']}/{metadata['name']}",
-            }
-            try:
-                self.store.patch(
-                    self.resource("machinesets"),
-                    metadata["namespace"],
-                    target["name"],
-                    {"metadata": {"annotations": owned}},
-                    manager="cluster-autoscaler-operator",
-                )
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-                continue
-            self.store.patch(
-                "machineautoscalers.autoscaling.openshift.io",
-                metadata["namespace"],
-                metadata["name"],
-                {"status": {"lastTargetRef": target}},
-                subresource="status",
-                manager="cluster-autoscaler-operator",
-            )
+        self.operator.step()
+
+    def autoscaler_arguments(self) -> tuple[str, ...] | None:
+        return self.operator.autoscaler_arguments()
+
+    def pool_of(self, item: Object) -> str | None:
+        """Where no label of ours says it: the role of the machines, as the installer names it."""
+        labels = (item["spec"].get("template", {}).get("metadata") or {}).get("labels") or {}
+        return (
+            None if "evenkeel.dev/pool" in labels_of(item) else labels.get(f"{self._prefix}/cluster-api-machine-role")
+        )
 
     def machine_of(self, machine_set: Object, name: str) -> Object:
         template = machine_set["spec"].get("template") or {}
@@ -116,6 +115,8 @@ class OpenShiftControllers(MachineControllers):
         )
 
     def is_paused(self, item: Object) -> bool:
+        if self._migration is not None:
+            return status_of(item).get("authoritativeAPI") == "Migrating"
         return str(item["spec"].get("authoritativeAPI", "MachineAPI")) != "MachineAPI"
 
     def zone_of(self, spec: Object) -> str:
@@ -202,4 +203,5 @@ class OpenShiftControllers(MachineControllers):
             "replicas": active,
             **positive(fullyLabeledReplicas=active, readyReplicas=ready, availableReplicas=ready),
             "observedGeneration": machine_set["metadata"]["generation"],
+            **{key: value for key, value in status_of(machine_set).items() if key == "authoritativeAPI"},
         }

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_json, read_model
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.looks import Silence, Timer
+from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move
@@ -20,7 +20,7 @@ from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting, Wish
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
@@ -97,6 +97,8 @@ class GroupRecord(Strict):
     contested_replicas: bool = False
     reports: tuple[Moment, ...] = ()
     marked: tuple[str, ...] = ()
+    bounds_applied_by: str = ""
+    replicas_applied_by: str = ""
     arrived_at: Moment | None = None
     ended: tuple[Moment, ...] = ()
     refused: tuple[str, ...] = ()
@@ -154,6 +156,22 @@ class BoundsRecord(Strict):
         return self
 
 
+class WishRecord(Strict):
+    """What is wanted at the owner of a group's bounds, and what we have written over it."""
+
+    bounds: BoundsRecord
+    ours: tuple[BoundsRecord, ...] = ()
+
+    def wish(self) -> Wish:
+        ours = tuple(Bounds(**dict(bounds)) for bounds in self.ours)
+        return Wish(bounds=Bounds(**dict(self.bounds)), ours=ours)
+
+    @classmethod
+    def of(cls, wish: Wish) -> Self:
+        ours = tuple(BoundsRecord(**vars(bounds)) for bounds in wish.ours)
+        return cls(bounds=BoundsRecord(**vars(wish.bounds)), ours=ours)
+
+
 class MoveRecord(Strict):
     """A move between zones, or growth on request, from before its first patch until after its last."""
 
@@ -192,6 +210,7 @@ class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
     adopted: dict[str, BoundsRecord | None] = {}
+    wishes: dict[str, WishRecord] = {}
     digest: str = ""
     move: MoveRecord | None = None
     seen: SightingRecord | None = None
@@ -201,6 +220,7 @@ class PoolRecord(Strict):
     def state(self) -> PoolState:
         return PoolState(
             adopted={key: Bounds(**dict(bounds)) if bounds else None for key, bounds in self.adopted.items()},
+            wishes={owner: wish.wish() for owner, wish in self.wishes.items()},
             digest=self.digest,
             move=self.move.move() if self.move else None,
             seen=Sighting(**dict(self.seen)) if self.seen else None,
@@ -213,6 +233,7 @@ class PoolRecord(Strict):
         move = state.move
         fields = {
             "adopted": {key: BoundsRecord(**vars(bounds)) if bounds else None for key, bounds in state.adopted.items()},
+            "wishes": {owner: WishRecord.of(wish) for owner, wish in state.wishes.items()},
             "move": MoveRecord(**{**vars(move), "only": tuple(sorted(move.only))}) if move else None,
             "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
@@ -328,6 +349,23 @@ class LookedAtRecord(Strict):
 
     at: Moment
     clusters: tuple[str, ...]
+
+
+class SettledRecord(Strict):
+    """What was seen of a cluster when nothing was to be done, as it is stored, and as looks send it to runs."""
+
+    at: Moment
+    seen: dict[str, str]
+    zones: tuple[str, ...] = ()
+    headroom: Count = 0
+    imbalance: Count = 0
+
+    def settled(self) -> Settled:
+        return Settled(**{**dict(self), "zones": frozenset(self.zones)})
+
+    @classmethod
+    def of(cls, settled: Settled) -> Self:
+        return cls(**{**vars(settled), "zones": tuple(sorted(settled.zones))})
 
 
 class StateFile(Strict):

@@ -9,6 +9,9 @@ from evenkeel.application.plan_documents import (
     BoundChange,
     DecisionDocument,
     GroupDocument,
+    OriginDocument,
+    OriginsDocument,
+    OwnerDocument,
     PlanDocument,
     PoolDocument,
     ReplicaChange,
@@ -16,8 +19,17 @@ from evenkeel.application.plan_documents import (
     SkippedDocument,
     document_json,
 )
-from evenkeel.application.words import outcome_words, problem_words, rfc3339, sentence, sentences
+from evenkeel.application.words import (
+    MOST_NAMED,
+    origin_words,
+    outcome_words,
+    problem_words,
+    rfc3339,
+    sentence,
+    sentences,
+)
 from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import Problem
@@ -68,6 +80,31 @@ def _group(plan: GroupPlan) -> GroupDocument:
     )
 
 
+def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
+    origin = next((origin for origin in pool.origins if origin.field == field), None)
+    if origin is None:
+        return None
+    is_min = field == POOL_MIN
+    return OriginDocument(
+        source=origin.source.value,
+        says=origin_words(origin),
+        groups=tuple(str(group.key) for group in origin.groups[:MOST_NAMED]),
+        owners=tuple(
+            OwnerDocument(
+                kind=share.owner.ref.kind,
+                namespace=share.owner.ref.namespace,
+                name=share.owner.ref.name,
+                part=share.owner.ref.part,
+                field=share.owner.min_field if is_min else share.owner.max_field,
+                value=share.owner.bounds.min if is_min else share.owner.bounds.max,
+                wanted=share.wish,
+                set_by=share.owner.set_by,
+            )
+            for share in origin.owners[:MOST_NAMED]
+        ),
+    )
+
+
 def _pool(pool: PoolPlan) -> PoolDocument:
     request = pool.scale_request
     return PoolDocument(
@@ -80,6 +117,11 @@ def _pool(pool: PoolPlan) -> PoolDocument:
         problem_rules=tuple(problem_json(problem) for problem in pool.problems),
         starved=pool.starved,
         overcommitted=pool.overcommitted,
+        numbers_from=OriginsDocument(min=_origin(pool, POOL_MIN), max=_origin(pool, POOL_MAX))
+        if pool.origins
+        else None,
+        notes=tuple(sentences(pool.notes)),
+        note_rules=tuple(reason_json(note) for note in pool.notes),
         growth=None
         if request is None
         else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),

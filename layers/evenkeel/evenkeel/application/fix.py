@@ -7,9 +7,10 @@ from evenkeel.application.errors import RejectedError
 from evenkeel.application.ports import Cluster
 from evenkeel.application.words import sentence
 from evenkeel.config import FixEntry
-from evenkeel.domain.model.groups import GroupKey, NodeGroup
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.wishes import wish_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,35 +34,44 @@ def fix(fixes: Sequence[FixEntry], plan: Plan, api: Cluster, is_late: Callable[[
     Raises ConflictError, ClusterUnavailableError, AccessError: then everything is tried again.
     """
     groups = {str(group.group.key): group.group for pool in plan.pools for group in pool.groups}
+    states = {str(group.group.key): pool.remembered for pool in plan.pools for group in pool.groups}
     outcomes: list[tuple[FixEntry, Outcome]] = []
     postponed: list[FixEntry] = []
     for entry in fixes:
-        outcome = Outcome(Result.PLANNED) if dry_run else _obstacle(entry, groups.get(entry.group))
+        group = groups.get(entry.group)
+        wish = None if group is None or not entry.owner else wish_of(group, states[entry.group])
+        outcome = Outcome(Result.PLANNED) if dry_run else _obstacle(entry, group, wish)
         if outcome is None and is_late():
             postponed.append(entry)
         else:
-            outcomes.append((entry, outcome or _write(entry, api)))
+            outcomes.append((entry, outcome or _write(entry, wish, api)))
     return Fixes(outcomes=tuple(outcomes), postponed=tuple(postponed))
 
 
-def _write(entry: FixEntry, api: Cluster) -> Outcome:
+def _write(entry: FixEntry, wish: Bounds | None, api: Cluster) -> Outcome:
     try:
-        api.write_pool_maximum(GroupKey.read(entry.group), entry.after)
+        if wish is None:
+            api.write_pool_maximum(GroupKey.read(entry.group), entry.after)
+        else:
+            api.write_owner_numbers(GroupKey.read(entry.group), Bounds(wish.min, entry.after))
     except RejectedError as error:
         return Outcome(Result.REJECTED, str(error))
     return Outcome(Result.WRITTEN)
 
 
-def _obstacle(entry: FixEntry, group: NodeGroup | None) -> Outcome | None:
+def _obstacle(entry: FixEntry, group: NodeGroup | None, wish: Bounds | None) -> Outcome | None:
     """Why a change is not to be written; None: it is."""
     if not entry.group:  # agreed to in dry run, when records are not written either
         return Outcome(Result.NOT_WRITTEN, "it is a number of the record: validate again")
     if group is None:
         return Outcome(Result.NOT_WRITTEN, "it is no node group any more")
-    if group.pool_max == entry.after:
+    if entry.owner and (wish is None or group.owner is None or group.owner.ref.id != entry.owner):
+        return Outcome(Result.NOT_WRITTEN, "its owner is another one by now: validate again")
+    stands = group.pool_max if wish is None else wish.max
+    if stands == entry.after:
         return Outcome(Result.LEFT_ALONE, "it is as it should be")
-    if group.pool_max != entry.before or group.faults:
-        return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {group.pool_max}: validate again")
+    if stands != entry.before or group.faults:
+        return Outcome(Result.NOT_WRITTEN, f"it has changed since, to {stands}: validate again")
     if group.frozen_because is not None:
         return Outcome(Result.NOT_WRITTEN, sentence(group.frozen_because))
     return None

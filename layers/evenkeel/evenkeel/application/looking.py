@@ -8,10 +8,15 @@ from functools import partial
 from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
+from evenkeel.application.sharing import concerns
+from evenkeel.config import ControlRecord
+from evenkeel.domain.looks import Settled
 from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.troubles import Verdict
+from evenkeel.domain.trouble import judge, with_news
 
 # A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
 # would be written to and fro.
@@ -23,8 +28,26 @@ class Looked:
     """A cluster that was read, and its plan. ``refused``: groups that are planned around, with the API's words."""
 
     api: Cluster
+    observation: Observation
     plan: Plan
     refused: dict[GroupKey, str]
+
+    def settled(self, remembered: Remembered) -> Settled | None:
+        """What is worth remembering of this look, where time alone changes nothing about its plan; else None.
+
+        A plan follows from what was seen, what is remembered, and the time. Where nothing that is remembered has an
+        end, no machine is waited for and nothing is wrong, the same sight is the same plan.
+        """
+        seen, plan = self.api.seen(), self.plan
+        if not seen or not is_settled(remembered, self.observation, plan):
+            return None
+        return Settled(
+            at=plan.now,
+            seen=seen,
+            zones=zones_of(self.observation),
+            headroom=sum(pool.headroom for pool in plan.pools),
+            imbalance=max((pool.imbalance for pool in plan.pools), default=0),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +82,27 @@ class Eyes:
         refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
         plan = contained(remembered.record.id, "it was planned", partial(plan_for, remembered, observation, now))
-        return Looked(api=api, plan=plan, refused=refused)
+        return Looked(api=api, observation=observation, plan=plan, refused=refused)
+
+
+def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:
+    """Whether time alone changes nothing about this plan, and nobody has to be told of anything in it."""
+    state = remembered.state
+    awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
+    has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_silent
+    wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
+    is_free = remembered.control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
+    # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
+    told = with_news(judge(remembered.verdict, plan, state.groups, timedelta(0))) == Verdict()
+    return told and is_free and not (awaited or has_ends or wrong or plan.look_at or plan.states)
+
+
+def zones_of(observation: Observation) -> frozenset[str]:
+    """The zones that a cluster's groups are in."""
+    return frozenset(group.zone for group in observation.groups if group.zone)
+
+
+_FREE = ControlRecord()  # nothing paused, restored or fixed
 
 
 def _refused_lately(state: ClusterState, now: datetime) -> dict[GroupKey, str]:

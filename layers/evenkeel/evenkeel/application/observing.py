@@ -1,6 +1,6 @@
 """Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import PurePath
 from types import TracebackType
@@ -44,16 +44,33 @@ def observe_cluster(
     Raises:
         AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
     """
-    kept_back = max(0.0, remaining() - LOOK_SECONDS)
-
-    def left() -> float:
-        return remaining() - kept_back
-
-    open_it = partial(clusters.open, record, left, consistent=consistent, alone=alone)
+    time = _Time(remaining)
+    open_it = partial(clusters.open, record, time.left, consistent=consistent, alone=alone)
     cluster = contained(record.id, "it was opened", open_it)
     observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
-    kept_back = 0.0
+    time.kept_back = 0.0
     return cluster, observation
+
+
+def is_as_it_was(
+    clusters: Clusters, record: ClusterRecord, seen: Mapping[str, str], remaining: Remaining, *, alone: bool
+) -> bool:
+    """Whether a cluster shows what it showed (:meth:`evenkeel.application.ports.Cluster.shows`), within
+    ``LOOK_SECONDS``. Raises as :func:`observe_cluster`.
+    """
+    open_it = partial(clusters.open, record, _Time(remaining).left, consistent=False, alone=alone)
+    return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
+
+
+class _Time:
+    """The seconds of a look, out of those that remain."""
+
+    def __init__(self, remaining: Remaining) -> None:
+        self._remaining = remaining
+        self.kept_back = max(0.0, remaining() - LOOK_SECONDS)
+
+    def left(self) -> float:
+        return self._remaining() - self.kept_back
 
 
 def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:

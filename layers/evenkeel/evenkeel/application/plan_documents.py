@@ -100,6 +100,41 @@ class ScaleRequestDocument:
 
 
 @dataclass(kw_only=True, slots=True)
+class OwnerDocument:
+    """What one owner adds to a number of a pool."""
+
+    __pydantic_config__ = _READ
+    kind: str
+    namespace: str
+    name: str
+    field: str
+    value: Count  # as it stands there
+    wanted: Count  # as its people want it: what stands there may be ours
+    part: Annotated[str, Field(exclude_if=lambda value: not value)] = ""
+    set_by: Annotated[str, Field(alias="setBy", exclude_if=lambda value: not value)] = ""
+
+
+@dataclass(kw_only=True, slots=True)
+class OriginDocument:
+    """Where a number of a pool comes from: a Source, or one that a newer release knows."""
+
+    __pydantic_config__ = _READ
+    source: str
+    says: str  # a sentence
+    groups: tuple[str, ...] = ()  # whose annotation it is, or whose bounds from before us are added up
+    owners: tuple[OwnerDocument, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class OriginsDocument:
+    """By number; None: nobody says it."""
+
+    __pydantic_config__ = _READ
+    min: OriginDocument | None = None
+    max: OriginDocument | None = None
+
+
+@dataclass(kw_only=True, slots=True)
 class PoolDocument:
     """One pool of a plan."""
 
@@ -113,6 +148,9 @@ class PoolDocument:
     problem_rules: Annotated[tuple[_Facts, ...], Field(alias="problemRules")] = ()  # one per problem
     starved: Count = 0
     overcommitted: bool = False
+    numbers_from: Annotated[OriginsDocument | None, Field(alias="numbersFrom"), _ONLY_WHEN_KNOWN] = None
+    notes: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()  # sentences
+    note_rules: Annotated[tuple[_Facts, ...], Field(alias="noteRules", exclude_if=lambda value: not value)] = ()
     growth: Annotated[ScaleRequestDocument | None, _ONLY_WHEN_KNOWN] = None
     groups: tuple[GroupDocument, ...]
 

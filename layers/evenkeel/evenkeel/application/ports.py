@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import Chunk, Silence, Timer
-from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
@@ -71,6 +71,7 @@ class Remembered:
     event_look: EventLookRecord | None = None  # the last look that an event has asked for
     silence: Silence | None = None  # it did not answer when it was last looked at
     verdict: Verdict = field(default_factory=Verdict)
+    settled: Settled | None = None  # nothing was to be done when it was last looked at
 
     @property
     def policy(self) -> Policy:
@@ -96,6 +97,14 @@ class Remembered:
         pool = next((id for id, state in pools if name in state.adopted or name in state.members), None)
         rule = None if pool is None else rule_of(pool, policy)
         return (rule.backoff if rule else None) or policy.backoff
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtRest:
+    """A cluster of which nothing is known to have happened since a look found nothing to be done."""
+
+    record: ClusterRecord
+    settled: Settled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +155,12 @@ class RunStore(Protocol):
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """These clusters were read then, side by side: one write."""
 
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+        """Of the record as it was read; with whatever else is written of the record it is forgotten.
+
+        Raises StateConflictError.
+        """
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """Delete one of the items of `Remembered.expired`. Raises StateConflictError where it was written since."""
 
@@ -166,6 +181,16 @@ class RunStore(Protocol):
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         """Decisions are only ever added; one that is too large for an item is cut."""
+
+
+class LookStore(RunStore, Protocol):
+    """The same for looks, which only read of it."""
+
+    def at_rest(self, clusters: Sequence[str]) -> Mapping[str, AtRest]:
+        """Those of the clusters that are settled, in one request for a hundred. May be a second old.
+
+        Raises StateUnavailableError.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +216,7 @@ class DueStore(Protocol):
         """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
 
 
-class Store(RunStore, DueStore, Protocol):
+class Store(LookStore, DueStore, Protocol):
     """The table, as everybody else needs it too."""
 
     def called(self, name: str) -> Sequence[str]:
@@ -232,6 +257,12 @@ class Cluster(Protocol):
         ``buyer``: what groups buy is looked up, of those in trouble and those that other clusters' words may be about.
         """
 
+    def seen(self) -> Mapping[str, str]:
+        """Where the groups of the last look stand, with a fingerprint of each list; empty where it cannot be told."""
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        """Whether these are the same objects in the same versions. Nothing else is asked. Raises as ``observe``."""
+
     def object_of(self, key: GroupKey) -> str:
         """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""
 
@@ -265,6 +296,12 @@ class Cluster(Protocol):
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Annotation ``evenkeel.dev/pool-max`` of a group, in a patch with the resourceVersion of the last look.
+
+        Raises ConflictError, RejectedError, ClusterUnavailableError.
+        """
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """The numbers that the owner of a group's bounds has, in a patch with the resourceVersion of the last look.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
         """
@@ -320,8 +357,18 @@ class Found(StrEnum):
 class Queue(Protocol):
     """The ways in to ``look`` and ``rebalance``. All methods raise QueueUnavailableError."""
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
-        """Ask for a run. Requests with one deduplication id within five minutes are one."""
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
+        """Ask for a run. Requests with one deduplication id within five minutes are one.
+
+        ``settled``: what the run is to remember, should it find nothing to be done either.
+        """
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         """Ask for a run after a delay."""

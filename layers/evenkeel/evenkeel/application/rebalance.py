@@ -24,7 +24,7 @@ from evenkeel.application.errors import (
     StateConflictError,
     StateUnavailableError,
 )
-from evenkeel.application.looking import Eyes
+from evenkeel.application.looking import Eyes, is_settled
 from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts, Versions
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
@@ -32,7 +32,7 @@ from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.application.telling import keep_verdict, kind_of
 from evenkeel.application.words import rfc3339
 from evenkeel.config import TROUBLE_AFTER, ConfigError
-from evenkeel.domain.looks import Chunk, Silence, after_silence, next_timer
+from evenkeel.domain.looks import Chunk, Settled, Silence, after_silence, next_timer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.troubles import TroubleKind, Verdict
 from evenkeel.domain.trouble import judge_unread
@@ -55,14 +55,22 @@ class Rebalance(RunPorts):
     def eyes(self) -> Eyes:
         return Eyes(clusters=self.clusters, clock=self.clock)
 
-    def __call__(self, cluster: str, why: str, remaining: Remaining, found: Found | None = None) -> RunSummary:
-        """One run. ``found``: what the look that asks for it has found.
+    def __call__(
+        self,
+        cluster: str,
+        why: str,
+        remaining: Remaining,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> RunSummary:
+        """One run. ``found``: what the look that asks for it has found; ``settled``: what it saw, nothing to be done.
 
         Raises:
             UnknownClusterError: the message can never succeed.
             StateUnavailableError, LeaseHeldError: try the message again later.
         """
-        rounds = _Rounds(ports=self, summary=RunSummary(cluster=cluster), why=why, remaining=remaining, found=found)
+        summary = RunSummary(cluster=cluster)
+        rounds = _Rounds(ports=self, summary=summary, why=why, remaining=remaining, found=found, settled=settled)
         try:
             rounds.run()
         finally:
@@ -100,29 +108,38 @@ class _Rounds:
     why: str
     remaining: Remaining
     found: Found | None = None
+    settled: Settled | None = None
     remembered: Remembered | None = None  # at the last look
     refused: dict[GroupKey, str] = field(default_factory=dict)  # as :class:`Run` has them
 
     def run(self) -> None:
         for rounds_left in reversed(range(_ROUNDS)):
-            run = self._look_and_plan()
-            if run is None:
+            looked = self._look_and_plan()
+            if looked is None:
                 return
+            run, is_quiet = looked
             if run.remembered.control.fixes:
                 if not self._fix(run):
                     return
                 continue  # what is planned next, is planned with the new numbers
-            refused_before = len(self.refused)
+            refused_before, before = len(self.refused), dict(run.remembered.versions)
             conflict = self._carry_out(run)
             if not conflict and len(self.refused) == refused_before:
+                if is_quiet and run.remembered.versions != before:
+                    self._forget_settled(run.remembered)  # something was to be done after all
+                elif is_quiet and self.settled is not None:
+                    self._save_settled(run.remembered, self.settled)
                 return
             self.summary.conflicts += int(conflict and rounds_left > 0)
         _log.warning(
             "still contended after %s rounds, the next scan goes on", _ROUNDS, extra={"cluster": self.summary.cluster}
         )
 
-    def _look_and_plan(self) -> Run | None:
-        """A plan that is to be carried out; None: there is none, and the summary says why."""
+    def _look_and_plan(self) -> tuple[Run, bool] | None:
+        """A plan that is to be carried out, and whether time alone changes nothing about it.
+
+        None: there is none, and the summary says why.
+        """
         cluster, clock = self.summary.cluster, self.ports.clock
         try:
             remembered = self.remembered = self.ports.store.load(cluster)
@@ -150,7 +167,10 @@ class _Rounds:
         if remembered.silence is not None and remembered.is_silent:
             self._save_silence(remembered, replace(remembered.silence, looks=0))
         self.summary.plan, self.refused = looked.plan, looked.refused
-        return Run(
+        is_quiet = is_settled(remembered, looked.observation, looked.plan)
+        if not is_quiet:
+            self._forget_settled(remembered)
+        run = Run(
             ports=self.ports,
             summary=self.summary,
             remembered=remembered,
@@ -160,6 +180,20 @@ class _Rounds:
             remaining=self.remaining,
             refused=looked.refused,
         )
+        return run, is_quiet
+
+    # Clusters that nothing happens to
+
+    def _forget_settled(self, remembered: Remembered) -> None:
+        """Before anything is done: should this run break off, looks are at all of the cluster again."""
+        if remembered.settled is not None and remembered.settled.seen:
+            self._save_settled(remembered, Settled(at=self.ports.clock.now(), seen={}))
+
+    def _save_settled(self, remembered: Remembered, settled: Settled) -> None:
+        try:
+            self.ports.store.save_settled(self.summary.cluster, settled, remembered.versions)
+        except StateConflictError as error:  # the record has been written, and what stood beside it is gone
+            _log.info("not remembered as settled: %s", error, extra={"cluster": self.summary.cluster})
 
     # Clusters that do not answer
 
@@ -207,6 +241,7 @@ class _Rounds:
 
     def _save_silence(self, remembered: Remembered, silence: Silence) -> bool:
         """False: somebody else has just remembered it."""
+        self._forget_settled(remembered)
         try:
             self.ports.store.save_silence(self.summary.cluster, silence, remembered.versions)
         except StateConflictError:

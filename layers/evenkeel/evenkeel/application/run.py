@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from evenkeel.application.decisions import outcome_json
 from evenkeel.application.errors import StateConflictError
-from evenkeel.application.fix import fix
+from evenkeel.application.fix import Fixes, fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.restoring import after_restore
@@ -19,10 +19,11 @@ from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import Bounds, GroupKey
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
-from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.states import GroupState, PoolState, Wish
+from evenkeel.domain.model.wishes import wish_of
 from evenkeel.domain.trouble import judge
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -50,21 +51,13 @@ class Run:
     refused: dict[GroupKey, str]
     lease: Lease | None = None
     run_state: RunState = field(init=False)
-    writer: Writer = field(init=False)
+    outcomes: dict[GroupKey, Outcome] = field(init=False, default_factory=dict)
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
         state = self.remembered.state
         self.run_state = RunState(
             store=self.ports.store, remembered=self.remembered, groups={**state.groups}, pools={**state.pools}
-        )
-        self.writer = Writer(
-            api=self.api,
-            run_state=self.run_state,
-            summary=self.summary,
-            clock=self.ports.clock,
-            together=self.ports.together,
-            is_late=self._is_late,
         )
         self.recorder = Recorder(ports=self.ports, summary=self.summary, api=self.api, why=self.why)
 
@@ -108,6 +101,8 @@ class Run:
         try:
             fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run=dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
+            for pool in self.plan.pools:
+                self._remember_wishes(pool, fixes)
             control = control.model_copy(update={"fixes": fixes.postponed})
             self.ports.store.save_record(self.record, control, self.remembered.versions)
         finally:
@@ -120,6 +115,17 @@ class Run:
             ]
             if changes:
                 self.recorder.fixed(pool, changes, dry_run=dry_run)
+
+    def _remember_wishes(self, pool: PoolPlan, fixes: Fixes) -> None:
+        """What an operator had us write to an owner is what is wanted there, and not ours."""
+        wishes = dict(pool.remembered.wishes)
+        for entry, outcome in fixes.outcomes:
+            group = next((plan.group for plan in pool.groups if str(plan.group.key) == entry.group), None)
+            wish = wish_of(group, pool.remembered) if group is not None and entry.owner else None
+            if wish is not None and outcome.result is Result.WRITTEN:
+                wishes[entry.owner] = Wish(bounds=Bounds(wish.min, entry.after))
+        if wishes != pool.remembered.wishes:
+            self.run_state.save_pool(pool.id, replace(pool.remembered, wishes=wishes))
 
     # The right to write
 
@@ -157,9 +163,19 @@ class Run:
 
     def _write(self, pools: Sequence[PoolPlan]) -> bool:
         """Write the pools, and remember which groups refuse to be written, and which do so no more. True: a conflict"""
-        outcomes = self.writer.outcomes
+        outcomes = self.outcomes
+        # Not kept: it leads back to here, and what was read would stay until garbage is looked for.
+        writer = Writer(
+            api=self.api,
+            run_state=self.run_state,
+            summary=self.summary,
+            clock=self.ports.clock,
+            together=self.ports.together,
+            is_late=self._is_late,
+            outcomes=outcomes,
+        )
         try:
-            self.writer.write(pools)
+            writer.write(pools)
         finally:
             # Also when the table has gone away meanwhile: whoever plans anew, plans around them.
             self.refused |= {key: came.detail for key, came in outcomes.items() if came.result is Result.REJECTED}
@@ -181,7 +197,8 @@ class Run:
         digest, is_news = self._digest(pool, state)
         is_answered = complete and self._end_scale_request(pool)
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
-        if is_news or is_answered or any(outcome.result is Result.WRITTEN for outcome in outcomes.values()):
+        written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
+        if is_news or is_answered or written or pool.new_wishes:
             self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
         if complete and not self._is_dry(pool):
             state = closed(pool, state)
@@ -192,14 +209,12 @@ class Run:
         if self._is_dry(pool):
             return {group.group.key: Outcome(Result.PLANNED) for group in pool.changes}
         refused = {key: Outcome(Result.REJECTED, detail) for key, detail in self.refused.items()}
-        outcomes = {**refused, **self.writer.outcomes}
+        outcomes = {**refused, **self.outcomes}
         return {group.group.key: outcomes[group.group.key] for group in pool.groups if group.group.key in outcomes}
 
     def _digest(self, pool: PoolPlan, state: PoolState) -> tuple[str, bool]:
         """The fingerprint of what is told of the pool by now, and whether there is anything new in it."""
-        tried = {
-            key: self.writer.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.writer.outcomes
-        }
+        tried = {key: self.outcomes[key] for plan in pool.groups if (key := plan.group.key) in self.outcomes}
         refused = {key: outcome.detail for key, outcome in tried.items() if outcome.result is Result.REJECTED}
         if refused:
             # Told once for each reason, however often it is tried. What becomes of the others is the next plan's news.
@@ -239,7 +254,7 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
-                self.run_state.save_pool(id, replace(state, adopted={}, seen=None, published=None))
+                self.run_state.save_pool(id, replace(state, adopted={}, wishes={}, seen=None, published=None))
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 

@@ -47,7 +47,6 @@ class RunSummary:
             "PatchesWritten": self.written,
             "Conflicts": self.conflicts,
             "Rejected": self.rejected,
-            "RunsFailed": 0,
             "WritesContested": sum(len(pool.contested) for pool in pools),
             "ClustersUnreachable": int(self.unreachable),
             "PoolsInvalid": sum(not pool.valid for pool in pools),

@@ -6,9 +6,10 @@ for as long as it matters. Nothing here comes from an event; an event may only m
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Offerings, Remembered, RunStore, SharedOffering
@@ -59,7 +60,7 @@ def voice_of(record: ClusterRecord) -> str:
     return hashlib.sha256(record.access.model_dump_json().encode()).hexdigest()[:16]
 
 
-def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, OfferingState] | None) -> Buyer | None:
+def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) -> Buyer | None:
     """What tells its zones apart from others' of the same name, and where there is trouble; None: it takes no part."""
     if not record.shares_offerings:
         return None
@@ -70,6 +71,12 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, OfferingState] 
         zone_ids={name: id for id, name in record.zone_ids.items()},
         troubled=frozenset(offering.zone for offering in offerings or {}),
     )
+
+
+def concerns(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:
+    """Whether anything that is said, or nobody knows what, may be about what a cluster buys in these zones."""
+    buyer = buyer_of(record, offerings)
+    return buyer is not None and (offerings is None or any(buyer.is_concerned(zone) for zone in zones))
 
 
 def unsaid(remembered: Remembered, plan: Plan) -> Mapping[Offering, OfferingState]:

@@ -3,14 +3,16 @@
 Nobody reads these words back. Whoever changes a sentence here changes what people read, and nothing else.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
-from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, Change, Fix, Origin, Unfixable
+from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import NodeGroup, OwnerNumbers, OwnerRef
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Fact, Reason, Rule
@@ -91,9 +93,44 @@ def _with_steps(template: str) -> Words:
     return words
 
 
+def _listing(fact: str, template: str) -> Words:
+    """A sentence in which one fact is a list of names."""
+
+    def words(facts: Facts) -> str:
+        return _filled(template, {**facts, fact: ", ".join(_texts(facts[fact]))})
+
+    return words
+
+
 def _paused(facts: Facts) -> str:
     until = facts["until"]
     return f"paused by an operator until {'resumed' if until is None else _shown(until)}"
+
+
+# Who applies fields by server-side apply and puts them back within seconds, and where they can be changed instead.
+_REMEDIES: Mapping[str, str] = {
+    "capi-topology": "set it for this machine deployment in the Cluster's topology, which goes before its ClusterClass",
+}
+
+
+def _applied(facts: Facts) -> str:
+    """A field that a controller declares to be its own."""
+    manager = str(facts["manager"])
+    remedy = _REMEDIES.get(manager, f"take it out of what {manager} applies, or set the pool's numbers there")
+    return f"{facts['place']} is not ours: {manager} applies it and would put it back: {remedy}; then resume"
+
+
+def _unread(facts: Facts) -> str:
+    """Of a pool whose autoscaler has its bounds from flags (Gardener)."""
+    sentence = (
+        "no autoscaler reads the bounds of this pool, since cluster-autoscaler has its own from Gardener, as flags: "
+        "release, moves, taking back, levelling and PoolMinimum work all the same, within the Worker's shares"
+    )
+    if not facts["shared"]:
+        return sentence
+    return (
+        f"{sentence}, and with one worker for each zone in the Shoot a zone could take over what another cannot deliver"
+    )
 
 
 def _whose(template: str) -> Words:
@@ -116,6 +153,8 @@ WORDS: dict[Rule, Words] = {
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
     Rule.CONTESTED_REPLICAS: "replicas stay as they are: {by} put them back {times} times within an hour; "
     "operator resume tries again",
+    Rule.REPLICAS_NOT_OURS: "replicas stay as they are: {why}",
+    Rule.REPLICAS_OF_KARPENTER: "replicas stay as they are: Karpenter orders the machines here and claims them",
     Rule.ZONE_IMPAIRED: "fenced: zone {zone} is impaired until {until}",
     Rule.IN_BACKOFF: "fenced: {kind} failure {failures}, in backoff until {until}",
     Rule.PROBING_AFTER_ARRIVAL: "probing: a node has come since {kind} failure {failures}, so its backoff is over",
@@ -141,6 +180,9 @@ WORDS: dict[Rule, Words] = {
     Rule.OWN_MINIMUM: "raised by {count} to its own min {minimum}",
     Rule.REQUEST_SHARE: _of_request("raised by {count}, its share of the {what}: the smallest first"),
     Rule.REQUEST_NO_SHARE: _of_request("no share of the {what}: {why}"),
+    Rule.PRESERVED: "{count} replicas are held by machines that Gardener preserves: they are no nodes, and "
+    "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
+    "'false' on a machine or its node ends that",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
@@ -159,6 +201,7 @@ WORDS: dict[Rule, Words] = {
     Rule.CLOSED_AT_ZERO: "{why}",
     Rule.ROLLING_SHARE: "rolling update: this zone's share is maxSurge {surge}, maxUnavailable {unavailable} "
     "(reported, not written)",
+    Rule.BOUNDS_UNREAD: _unread,
     Rule.POOL_INVALID: "left alone: its pool is invalid",
     Rule.FEW_MEMBERS: "left alone: no more than half of the pool's groups were found: a second look must find the same",
     Rule.AS_IT_SHOULD_BE: "left alone: it is as it should be",
@@ -167,6 +210,7 @@ WORDS: dict[Rule, Words] = {
     Rule.IN_NO_POOL: lambda facts: "; ".join([f"in no pool: {_shown(facts['why'])}", *_texts(facts["faults"])]),
     Rule.TAKES_NO_PART: "takes no part: it has neither bounds nor pool numbers "
     "(evenkeel.dev/pool-min, evenkeel.dev/pool-max)",
+    Rule.SWITCHED_OFF: "takes no part: no node is there, and none is wanted: {fields} is 0",
     Rule.NOT_SELECTED: "label it evenkeel.dev/pool, or select it in the cluster's record",
     Rule.POOL_NAME_TAKEN: "another pool is called {name}, as this one would be: label it evenkeel.dev/pool",
     Rule.TEMPLATE_UNREADABLE: lambda facts: "; ".join(_texts(facts["faults"])),
@@ -197,7 +241,13 @@ WORDS: dict[Rule, Words] = {
     Rule.FROZEN_BY_CONTROLLER: "{controller} has frozen it",
     Rule.HIBERNATED: "its shoot is hibernated: the pool has no replicas although its Worker asks for some",
     Rule.NOT_AUTHORITATIVE: "{field} is {value}: another API owns it",
+    Rule.AUTHORITY_MOVES: "it is between two APIs: spec.authoritativeAPI is {wanted}, status.authoritativeAPI is "
+    "{found}; it is written again once both are the same",
     Rule.OWNER_MISSING: "its bounds belong to {owner}, which is not there",
+    Rule.OWNER_NOT_READ: "its bounds belong to {owner}, which was not read: allow it to be listed, and name its "
+    "namespace in the record where that names any",
+    Rule.OWNER_SETS_REPLICAS: "{owner} sets its replicas itself: give it minimum and maximum in their place",
+    Rule.FIELD_NOT_OURS: _applied,
     Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
     Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",
     Rule.TOPOLOGY_ENTRY_MISSING: "it belongs to a ClusterClass, and its entry in the Cluster's topology is not there",
@@ -212,9 +262,25 @@ WORDS: dict[Rule, Words] = {
     Rule.NAMELESS: "a {kind} without metadata.name",
     Rule.NOT_DISCOVERED: "not matched by the record's discovery",
     Rule.SECOND_OBJECT: "a second object of this name: the {planned} is planned, this {kind} is not",
+    Rule.TWIN_HAS_MOVED: "its machines are those of {twin}, which counts: the pool has moved to Cluster API",
+    Rule.TWIN_WAITS: "its machines are those of {twin}, which counts until all of the pool has moved to Cluster API",
+    Rule.SPANS_ZONES: _listing(
+        "zones",
+        "it spans the zones {zones}, and its provider chooses among them: a pool needs one MachinePool for each zone, "
+        "with that one in spec.failureDomains",
+    ),
+    Rule.NAMES_NO_ZONE: "spec.failureDomains is empty, so its provider may spread it over several zones: name the one "
+    "there, or in label topology.kubernetes.io/zone where the provider's own object names it",
+    Rule.REPLICAS_MANAGED: "annotation cluster.x-k8s.io/replicas-managed-by is {by}: its replicas are managed outside "
+    "of Cluster API, and what we wrote would be lost; only 'false' takes that back",
+    Rule.TOPOLOGY_MAKES_POOL: "its Cluster's topology makes it, and owns its bounds in "
+    "spec.topology.workers.machinePools, which Evenkeel does not write",
+    Rule.KIND_FORBIDDEN: "objects of this kind may not be listed, so none takes part: apply "
+    "deploy/kubernetes/rbac.yaml and rbac-readers.yaml",
     Rule.SECOND_COPY: "a second {kind} of this name: the first one counts",
     Rule.NODES_NOT_READ: "nodes are read only where the record's pools are discovered with nodes: true",
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",
+    Rule.KIND_REFUSED: "{kind} of {group} may not be listed: numbers that stand there are not known",
     Rule.FLAVOUR_NOT_LISTED: "flavour {flavour} is not among the record's flavours",
 }
 
@@ -230,6 +296,9 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",
     ProblemKind.FEWER_THAN_ZONES_IN_USE: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "sized all the same, because the pool exists; raise it to {zones}",
+    ProblemKind.NEW_WISH: "{owner} now says {min} to {max}, which is not ours: that counts from now on",
+    ProblemKind.AUTOSCALER_BESIDE_KARPENTER: "{group}: cluster-autoscaler writes its replicas beside Karpenter: "
+    "take label node.cluster.x-k8s.io/karpenter-member off, or leave it out of cluster-autoscaler's discovery",
     ProblemKind.OVER_COMMITTED: "over-committed: {requested} requested, PoolMaximum is {maximum}: nobody may grow",
     ProblemKind.OVER_OFFERED: "over-offered: the maxima add up to {offered}, PoolMaximum is {maximum}: the owner of "
     "the bounds accepts no max below 1, so keep a node of PoolMaximum free for each empty zone",
@@ -291,13 +360,72 @@ def _texts(fact: Fact) -> list[str]:
     return [_shown(part) for part in fact] if isinstance(fact, tuple) else []
 
 
+# Of the objects that a number comes from: a pool may have thousands of members.
+MOST_NAMED = 12
+# What becomes of an owner's numbers: who reads them, and what he does with them.
+READERS: Mapping[str, str] = {
+    "Worker": "copied from the Shoot by gardenlet; the Worker's controller splits it over the zones, keeps replicas "
+    "within the shares, and cluster-autoscaler gets those as --nodes flags",
+    "Shoot": "gardenlet copies it to the Worker, whose controller splits it over the zones and keeps replicas within "
+    "the shares",
+    "MachineAutoscaler": "cluster-autoscaler-operator copies it to the MachineSet, where cluster-autoscaler reads it",
+    "NodePool": "HyperShift's operator copies it to the MachineDeployment or MachineSet, where cluster-autoscaler "
+    "reads it, and keeps replicas within it",
+    "Cluster": "the topology controller copies it to the MachineDeployment, where cluster-autoscaler reads it",
+}
+
+
 def origin_words(origin: Origin) -> str:
     """Where a pool's number stands, to follow the number."""
-    if origin.groups:
-        return f"annotation {origin.field} on {', '.join(object_words(group) for group in origin.groups)}"
+    words = _origin(origin)
+    if origin.cut_by is not None:
+        cap = origin.cut_by
+        words += f"; cut to {origin.value}: {cap.field} of {cap.ref} is {cap.nodes}"
+    return words
+
+
+def _origin(origin: Origin) -> str:
+    if origin.source is Source.ANNOTATION:
+        return f"annotation {origin.field} on {_some([object_words(group) for group in origin.groups])}"
     if origin.rule is not None:
         return f"the record's {'min' if origin.field == POOL_MIN else 'max'} for pool {origin.rule.name}"
-    return "the sum of its members' bounds as they were at adoption"
+    if origin.source is Source.ADOPTION:
+        return "the sum of its members' bounds as they were at adoption"
+    if len(origin.owners) == 1 and not origin.groups:
+        owner = origin.owners[0].owner
+        return f"{_field(owner, origin)} of {owner.ref}"
+    added = [f"{share.wish} ({share.owner.ref}{_entry(share.owner.ref)})" for share in origin.owners]
+    rest = ["what members without an owner had at adoption"] if origin.groups else []
+    return f"the sum of {_some([*added, *rest])}"
+
+
+def _some(texts: list[str]) -> str:
+    """The first of a list that may have thousands."""
+    return ", ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
+
+
+def _entry(ref: OwnerRef) -> str:
+    return f", {ref.part}" if ref.part else ""
+
+
+def _field(owner: OwnerNumbers, origin: Origin) -> str:
+    return owner.min_field if origin.field == POOL_MIN else owner.max_field
+
+
+def chain_words(origin: Origin) -> list[str]:
+    """A sentence for each owner of a number: what stands there, who wrote it, and who reads it."""
+    return [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
+
+
+def _link(share: OwnerShare, origin: Origin) -> str:
+    owner = share.owner
+    stands = owner.bounds.min if origin.field == POOL_MIN else owner.bounds.max
+    what = f"{_field(owner, origin)} of {owner.ref} is {stands}"
+    if stands != share.wish:
+        what += f", which Evenkeel wrote there: wanted is {share.wish}"
+    if owner.set_by:
+        what += f", last set by {owner.set_by}"
+    return f"{what}: {READERS[owner.ref.kind]}."
 
 
 def object_words(group: NodeGroup) -> str:
@@ -308,16 +436,56 @@ def diff(change: Change) -> tuple[str, ...]:
     """A change of PoolMaximum as the lines of a diff."""
     if change.group is not None:
         place, line = object_words(change.group), f'{POOL_MAX}: "{{}}"'
+    elif change.owner is not None:
+        place, line = str(change.owner.ref), f"{change.owner.max_field}: {{}}"
     else:
         place, line = f"record, pool {change.rule.name if change.rule else ''}", "max: {}"
     old_lines = () if change.before is None else (f"-{line.format(change.before)}",)
     return (f"--- {place}", f"+++ {place}", *old_lines, f"+{line.format(change.after)}")
 
 
+def command_words(change: Change) -> str:
+    """What a person runs to change the number of an owner that Evenkeel does not write."""
+    owner = change.owner
+    if owner is None:
+        raise ValueError("a change of an annotation or of the record needs no command")
+    ref, after = owner.ref, change.after
+    if ref.kind == "Cluster":  # a patch of a list would replace it
+        return f"kubectl --namespace {ref.namespace} edit cluster {ref.name}  # {owner.max_field}: {after}"
+    if ref.kind in ("Worker", "Shoot"):
+        shoot, namespace = _shoot(ref)
+        workers = {"provider": {"workers": [{"name": ref.part, "maximum": after}]}}
+        return (
+            f"kubectl --namespace {namespace} patch shoot {shoot} --type strategic {_spec(workers)}  # garden cluster"
+        )
+    spec: object = after
+    for step in reversed(owner.max_field.removeprefix("spec.").split(".")):
+        spec = {step: spec}
+    return f"kubectl --namespace {ref.namespace} patch {ref.kind.lower()} {ref.name} --type merge {_spec(spec)}"
+
+
+def _spec(spec: object) -> str:
+    return f"--patch '{json.dumps({'spec': spec}, separators=(',', ':'))}'"
+
+
+def _shoot(ref: OwnerRef) -> tuple[str, str]:
+    """Name and namespace of a Worker's Shoot: the seed's namespace is its technical id, shoot--<project>--<name>.
+
+    A project's namespace is garden-<project> unless somebody chose another.
+    """
+    if ref.kind == "Shoot":
+        return ref.name, ref.namespace
+    parts = ref.namespace.split("--")
+    project = parts[1] if len(parts) == 3 else "<project>"
+    return ref.name, "garden" if project == "garden" else f"garden-{project}"
+
+
 def unfixable_words(fix: Fix) -> str:
     """Why a fault is left to people; empty where it is not."""
     if fix.unfixable is Unfixable.AMBIGUOUS:
         return "which value is meant is for people to say"
+    if fix.unfixable is Unfixable.CUT:
+        return "the cluster may have no more nodes: the most that it may have would have to rise"
     if fix.frozen is not None and fix.frozen.frozen_because is not None:
         return f"{fix.frozen.key} is left alone: {sentence(fix.frozen.frozen_because)}"
     return ""

@@ -120,6 +120,11 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
             *(span(group[name]["from"], group[name]["to"]) for name in ("requested", "min", "max")),
         )
     console.print(table)
+    for name, origin in (pool.get("numbersFrom") or {}).items():
+        if origin is not None:
+            _line(console, f"  {name} {_shown(pool[name])}: {origin['says']}")
+    for note in pool.get("notes", ()):
+        _line(console, f"  note: {note}")
     for group in pool["groups"]:
         for sentence in group["reasons"] if reasons else group.get("held", []):
             _line(console, f"  {group['zone'] or '?'}: {sentence}")
@@ -139,6 +144,8 @@ def _findings(console: Console, answer: _Json) -> None:
             _line(console, f"  not proposed: {pool['left']}")
     for line in answer["diff"]:
         _line(console, line, {"+": "green", "-": "red"}.get(line[0], ""))
+    for command in answer.get("commands", ()):
+        _line(console, command)
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

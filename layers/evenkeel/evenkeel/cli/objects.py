@@ -12,6 +12,7 @@ from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, sca
 from evenkeel.adapters.kubernetes.node_templates import NodeSources, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.adapters.kubernetes.twins import counted_once
 from evenkeel.config import ClusterPolicy, ConfigError
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -53,10 +54,16 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
                 objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
     if faults:
         raise ConfigError(faults)
-    groups: list[NodeGroup] = []
+    found: list[GroupObjects] = []
     for listing in objects.listings.values():
         members, others = read_groups(listing, policy.discoveries)
         objects.skipped += others
+        found += members
+    counted, twins = counted_once(found)
+    objects.skipped += twins
+    groups: list[NodeGroup] = []
+    for name, listing in objects.listings.items():
+        members = [member for member in counted if member.group.key.flavour == name]
         groups += _complete(members, listing.flavour, objects, now, by_node)
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped))
 
@@ -103,7 +110,7 @@ def _complete(
 def _knows(flavour: Flavour, group: str, version: str, kind: str) -> bool:
     return is_template(flavour, group, version, kind) or any(
         (candidate.group, candidate.kind) == (group, kind) and version in candidate.versions
-        for candidate in (*flavour.kinds, flavour.machine)
+        for candidate in (*flavour.kinds, *flavour.copies, flavour.machine)
     )
 
 

@@ -31,6 +31,9 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.plan import plan
 
+# Who has no record yet sees the pools that there could be: of groups that are alike, where no label says.
+_NO_RECORD = {"pools": {"discover": "similar"}}
+
 
 def plan_command(  # noqa: PLR0913  typer makes an option of each
     file: Annotated[
@@ -63,7 +66,7 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         plan_of_stack(stack, cluster, output)
         return
     try:
-        policy = read_model(ClusterFile, read_yaml(cluster) if cluster else {}, cluster or "record")
+        policy = read_model(ClusterFile, read_yaml(cluster) if cluster else _NO_RECORD, cluster or "record")
         before = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]

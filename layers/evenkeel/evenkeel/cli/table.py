@@ -4,9 +4,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evenkeel.application.words import counted, problem_words, sentence, sentences
+from evenkeel.application.words import counted, origin_words, problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.origins import POOL_MIN
 from evenkeel.domain.model.plans import GroupPlan, Plan
 
 STYLES = {State.HEALTHY: "green", State.FENCED: "red", State.PROBING: "yellow", State.FROZEN: "blue"}
@@ -43,6 +44,13 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         for group in pool.groups:
             table.add_row(*_row(group))
         console.print(table)
+        for origin in pool.origins:
+            console.print(
+                cell(f"  {'min' if origin.field == POOL_MIN else 'max'} {origin.value}: {origin_words(origin)}"),
+                soft_wrap=True,
+            )
+        for note in sentences(pool.notes):
+            console.print(cell(f"  note: {note}"), soft_wrap=True)
         for group in pool.groups:
             console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
         for problem in map(problem_words, pool.problems):

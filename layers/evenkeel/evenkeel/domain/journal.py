@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.wishes import wish_of
+from evenkeel.domain.writes import bounds_of
 
 
 def opened(pool: PoolPlan, id: str) -> PoolState:
@@ -16,7 +18,7 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     state = pool.remembered
     if not pool.changes:
         return state
-    state = replace(state, adopted={**pool.adopted, **state.adopted})
+    state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool))
     if not pool.moves:
         return state
     move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
@@ -24,6 +26,24 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     if request is not None:
         move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
     return replace(state, move=move)
+
+
+def _wishes(pool: PoolPlan) -> dict[str, Wish]:
+    """What is wanted of the objects that are about to be written, and what may then be found there of ours.
+
+    What stands there now was read before: of what we wrote earlier nothing else can come back.
+    """
+    wishes = dict(pool.remembered.wishes)
+    owners = {plan.group.owner.ref.id for plan in pool.groups if plan.group.owner is not None}
+    if all(plan.group.owner is not None for plan in pool.groups):  # objects that were made anew are others
+        wishes = {id: wish for id, wish in wishes.items() if id in owners}
+    for plan in pool.changes:
+        owner, wanted = plan.group.owner, wish_of(plan.group, pool.remembered)
+        if owner is None or not owner.takes_ours or wanted is None:
+            continue
+        ours = [owner.bounds] if owner.bounds != wanted else []
+        wishes[owner.ref.id] = Wish(bounds=wanted, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)])))
+    return wishes
 
 
 def closed(pool: PoolPlan, state: PoolState) -> PoolState:

@@ -1,11 +1,11 @@
 """When a cluster is looked at: spread over the minute by its scans, and again besides them where something is awaited.
 
 Of the looks besides the scans one is due at any time, and without change they end. A cluster that does not answer is
-looked at alone, and less and less often.
+looked at alone, and less and less often. One that is settled is glanced at, and looked at as a whole now and then.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -122,6 +122,37 @@ def after_silence(silence: Silence | None, now: datetime, why: str) -> Silence |
         return None
     wait = SILENT_LOOKS[min(silence.looks, len(SILENT_LOOKS) - 1)]
     return replace(silence, looks=silence.looks + 1, last_look=now, next_look=now + wait, why=why)
+
+
+# Clusters that nothing happens to
+
+# Between whole looks only those objects are listed that are node groups now. What else a plan follows from (owners,
+# kinds that no group is of yet, templates, a release that plans otherwise) is noticed after so long.
+_WHOLE_LOOKS_APART = 15 * _MINUTE
+# A cluster whose objects change all the time and mean nothing is not worth a run for each of its whole looks.
+_SETTLED_ANEW_AFTER = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What a look saw when nothing was to be done, nor anything that will have to be by itself."""
+
+    at: datetime
+    seen: Mapping[str, str]  # where node groups stand -> fingerprint of their list; empty: something has begun since
+    zones: frozenset[str] = frozenset()
+    headroom: int = 0
+    imbalance: int = 0
+
+    def is_followed_by(self, other: Self) -> bool:
+        """Whether what another look saw is worth being remembered in the place of this."""
+        return not self.seen or (other.seen != self.seen and other.at >= self.at + _SETTLED_ANEW_AFTER)
+
+
+def is_whole(cluster: str, interval: int, now: datetime) -> bool:
+    """Whether the look of this minute at a cluster with this interval (seconds) is one at all of it, in any case."""
+    minutes = max(1, interval // _MINUTE)
+    turn = (int(now.timestamp()) // _MINUTE + _spread(cluster, 0)) // minutes
+    return turn % max(1, _WHOLE_LOOKS_APART // (minutes * _MINUTE)) == 0
 
 
 # Scans

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.safety import publish, size
-from evenkeel.domain.health.observed import observe_health
+from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.pausing import freeze_paused
@@ -25,7 +25,7 @@ from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
 from evenkeel.domain.model.problems import ProblemKind
-from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
@@ -118,6 +118,7 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             before = state.groups.get(group.key)
             timeout = pool.timeout_of(group)
             after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
+            after = observe_appliers(group, after)
             if state.offerings is not None:
                 words = words_about(group, state.offerings, now, pool.backoff)
                 after = heed(group, before, after, words, now, pool.backoff)
@@ -187,14 +188,17 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
         problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
         groups=tuple([_group_plan(draft) for draft in drafts]),
         remembered=pool.state,
+        origins=pool.origins,
         known_as=pool.known_as,
         judged=False,
     )
 
 
 def note(pool: PoolDraft) -> None:
-    """What stands beside the numbers: why a group at zero stays closed, its share of a rolling update, quiet."""
+    """What stands beside the numbers: who holds replicas, why one at zero is closed, its share of a rollout, quiet."""
     for draft in pool.groups:
+        if draft.group.preserved:
+            draft.because(Rule.PRESERVED, count=draft.group.preserved)
         if draft.group.closed_because is not None and draft.requested == 0:
             draft.because(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
         if draft.rolling is not None:
@@ -244,6 +248,15 @@ def remember(pool: PoolDraft) -> None:
         pool.look_at.append(pool.deal_ends)
 
 
+def _notes(pool: Pool) -> tuple[Reason, ...]:
+    """What people should know of a pool before they look at its numbers."""
+    if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
+        return ()
+    owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
+    # Zones that share one owner's numbers have a share of them each; with one owner for each, each has all of its own.
+    return (because(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)),)
+
+
 def _group_plan(draft: Draft) -> GroupPlan:
     return GroupPlan(
         group=draft.group,
@@ -272,6 +285,8 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
         remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
+        origins=pool.origins,
+        notes=_notes(pool),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,

@@ -97,6 +97,12 @@ def patches(plan: GroupPlan) -> list[Patch]:
     return steps
 
 
+def bounds_of(plan: GroupPlan) -> list[Bounds]:
+    """All bounds that may stand at their owner while the group is written, and after that."""
+    fence = fence_first(plan)
+    return [patch.bounds for patch in (*([fence] if fence else []), *patches(plan)) if patch.bounds is not None]
+
+
 def is_complete(plan: GroupPlan) -> bool:
     """Whether :func:`patches` leads all the way; else an owner's controller has to copy bounds before."""
     steps = patches(plan)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.messages import SqsQueue
+from evenkeel.adapters.aws.metrics import StackMetrics
 from evenkeel.application.errors import BadRequestError
 
 
@@ -74,7 +75,7 @@ class Inbox:
     queue: SqsQueue
     tries_soon: bool = False
 
-    def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: Metrics) -> None:
+    def handle(self, record: SqsRecord, work: Callable[[str], None], logger: Logger, metrics: StackMetrics) -> None:
         """Have the work done that a message's body asks for. Poison, a BadRequestError, goes to the dead letters.
 
         Whatever else fails is raised again, so that the message comes back.

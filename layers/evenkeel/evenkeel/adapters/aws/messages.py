@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field
 
+from evenkeel.adapters.stored import SettledRecord
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.application.ports import Found
 from evenkeel.config import ClusterId, ConfigError, Moment, read_json, read_model
-from evenkeel.domain.looks import Chunk
+from evenkeel.domain.looks import Chunk, Settled
 
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
@@ -45,6 +46,7 @@ class Request(Message):
     cluster: ClusterId
     reason: str = Field(max_length=200)
     found: Found | None = None
+    settled: SettledRecord | None = None
 
 
 class LookRequest(Message):
@@ -116,9 +118,20 @@ class SqsQueue:
         self._client = client
         self._urls = urls
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         """One message group per cluster: one worker at a time, and a slow cluster delays no other."""
-        body = {"cluster": cluster, "reason": reason[:200]} | ({"found": found.value} if found else {})
+        body: dict[str, Any] = {"cluster": cluster, "reason": reason[:200]}
+        if found is not None:
+            body["found"] = found.value
+        if settled is not None:
+            body["settled"] = SettledRecord.of(settled).model_dump(mode="json", exclude_defaults=True)
         self._send(
             QueueUrl=self._urls.rebalance,
             MessageBody=json.dumps(body),

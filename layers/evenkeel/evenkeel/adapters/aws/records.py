@@ -6,13 +6,10 @@ when it returns.
 """
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -22,6 +19,7 @@ from evenkeel.adapters.stored import (
     LookedAtRecord,
     OfferingRecord,
     PoolRecord,
+    SettledRecord,
     SilenceRecord,
     TimerRecord,
     Unknown,
@@ -30,7 +28,7 @@ from evenkeel.adapters.stored import (
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import Remembered, SharedOffering, Versions
+from evenkeel.application.ports import AtRest, Remembered, SharedOffering, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -40,7 +38,7 @@ from evenkeel.config import (
     ScaleRequestRecord,
     ZoneRecord,
 )
-from evenkeel.domain.looks import Silence, Timer
+from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
@@ -67,8 +65,6 @@ _DELETED_BY_TTL = (TIMER, SILENCE, VERDICT)
 # Where it is said when clusters were looked at. Two hours: none is looked at less often than once an hour.
 LOOKED_AT = "LOOKED"
 _LOOKED_AT_KEPT = timedelta(hours=2)
-# Of texts, in characters. What is read from them takes some times as much memory.
-_KEPT_TEXTS = 16_000_000
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -92,6 +88,7 @@ class Stored:
     text: str
     version: int | None
     expires: datetime | None = None
+    settled: str = ""  # of a cluster's record: what stands beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,34 +114,16 @@ _Unknown = tuple[int | None, Unknown, str]
 """Of an item: the version that it was read at, or will be written as, what is unknown, and the text that was read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
-    """What was read of a cluster's items. ``until``: when the first of them expires."""
-
-    items: Mapping[str, Stored]
-    until: datetime | None
-    remembered: Remembered
-    unknown: Mapping[str, _Unknown]
-
-    @cached_property
-    def size(self) -> int:
-        return sum(len(item.text) for item in self.items.values())
-
-
 class Records:
     """Reads and writes the texts of items. Remembers of those it has read what only a newer release understands."""
 
     def __init__(self) -> None:
         self._unknown: dict[str, dict[str, _Unknown]] = {}  # by cluster and sort key
-        self._read_last: OrderedDict[str, _Read] = OrderedDict()  # by cluster, the last used last
-        self._size = 0  # of their texts
-        self._reading = threading.Lock()
 
     def remembered(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
         """A cluster's items by sort key, but its lease and decisions, in our words.
 
         What has expired counts no more, also where it has not been deleted yet; its version does, for the next write.
-        What was read last is kept, while the items say the same: most looks find nothing new.
 
         Raises:
             UnknownClusterError: there is no record of the cluster.
@@ -152,30 +131,7 @@ class Records:
         """
         if META not in items:
             raise UnknownClusterError(f"cluster {cluster!r} is not registered")
-        with self._reading:
-            last = self._read_last.get(cluster)
-        if last is None or last.items != items or (last.until is not None and now >= last.until):
-            ends = [item.expires for item in items.values() if item.expires is not None and now < item.expires]
-            remembered = self._in_our_words(cluster, items, fencing_token, now)
-            unknown = dict(self._unknown.get(cluster, {}))
-            last = _Read(items=items, until=min(ends, default=None), remembered=remembered, unknown=unknown)
-        # As when it was read: what was to be written since has not been.
-        self._unknown[cluster] = dict(last.unknown)
-        self._keep(cluster, last)
-        # Every reader's versions are its own.
-        versions = Versions(last.remembered.versions)
-        return replace(last.remembered, versions=versions, fencing_token=fencing_token)
-
-    def _keep(self, cluster: str, read: "_Read") -> None:
-        with self._reading:
-            before = self._read_last.pop(cluster, None)
-            self._size += read.size - (before.size if before else 0)
-            self._read_last[cluster] = read
-            while self._size > _KEPT_TEXTS:
-                _, oldest = self._read_last.popitem(last=False)
-                self._size -= oldest.size
-
-    def _in_our_words(self, cluster: str, items: Mapping[str, Stored], fencing_token: int, now: datetime) -> Remembered:
+        self._unknown.pop(cluster, None)  # as when it is read: what was to be written since has not been
         live = {key: item for key, item in items.items() if item.expires is None or now < item.expires}
 
         def read(model: type[_Model], sort_key: str) -> dict[str, _Model]:
@@ -186,11 +142,7 @@ class Records:
         groups = {_group_key(cluster, key): record.state() for key, record in read(GroupRecord, "GROUP#").items()}
         pools = {record.id: record.state() for record in read(_PoolRecord, "POOL#").values()}
         scale_requests = {record.id: record for record in read(ScaleRequestRecord, "GROWTH#").values()}
-        zones: dict[str, ZoneRecord] = {}
-        for key, record in read(ZoneRecord, "ZONE#").items():
-            # A record that has got a region since may have two items of a zone: of each source the later word.
-            zone = key.rpartition("/")[2]
-            zones[zone] = zones[zone].merged(record) if zone in zones else record
+        zones = _by_zone(read(ZoneRecord, "ZONE#"))
         timer = read(TimerRecord, TIMER).get(TIMER)
         silence = read(SilenceRecord, SILENCE).get(SILENCE)
         registration = self._read(Registration, cluster, META, items[META])
@@ -212,6 +164,7 @@ class Records:
             event_look=read(EventLookRecord, EVENT_LOOK).get(EVENT_LOOK),
             silence=silence.silence() if silence else None,
             verdict=self.verdict_of(cluster, items[VERDICT].text if VERDICT in items else None),
+            settled=_settled(items[META].settled),
             versions=versions,
             expired=[key for key in items if key not in live and key in versions and key not in _DELETED_BY_TTL],
             fencing_token=fencing_token,
@@ -223,6 +176,17 @@ class Records:
             return read_stored(Registration, text, _name(cluster, META))[0]
         except ConfigError as error:
             return str(error)
+
+    def at_rest(self, cluster: str, item: Stored) -> AtRest | None:
+        """Of a cluster's record. None: it is not known to be settled, or its record cannot be read."""
+        settled = _settled(item.settled)
+        registration = None if settled is None else self.registration(cluster, item.text)
+        if settled is None or not settled.seen or registration is None or isinstance(registration, str):
+            return None
+        return AtRest(record=registration.record, settled=settled)
+
+    def settled(self, settled: Settled) -> str:
+        return SettledRecord.of(settled).model_dump_json(exclude_defaults=True)
 
     def registered(self, cluster: str, items: Mapping[str, Stored]) -> tuple[ControlRecord, Versions] | None:
         """Of these, a cluster's own items, what can be read."""
@@ -372,6 +336,22 @@ class Records:
 
 def _versions(items: Mapping[str, Stored]) -> Versions:
     return Versions({key: item.version for key, item in items.items() if item.version is not None})
+
+
+def _by_zone(records: Mapping[str, ZoneRecord]) -> dict[str, ZoneRecord]:
+    """A record that has got a region since may have two items of a zone: of each source the later word."""
+    zones: dict[str, ZoneRecord] = {}
+    for key, record in records.items():
+        zone = key.rpartition("/")[2]
+        zones[zone] = zones[zone].merged(record) if zone in zones else record
+    return zones
+
+
+def _settled(text: str) -> Settled | None:
+    """What cannot be read, a newer release's maybe, is not known: then all of the cluster is looked at."""
+    with suppress(ConfigError):
+        return read_stored(SettledRecord, text, "settled")[0].settled() if text else None
+    return None
 
 
 def _name(cluster: str, key: str) -> str:

@@ -25,7 +25,8 @@ all does so there, and `scan` finds there what a release without shards has regi
 One query with ``sk >= "G"`` reads everything but the decisions.
 
 What events lead to (GROUP#, GROWTH#, HEARD, ZONE#) stands in the attributes ``state`` and ``revision``, all else in
-``record`` and ``version``: a policy can so keep the function that hears events from writing a cluster's record.
+``record`` and ``version``: a policy can so keep the function that hears events from writing a cluster's record. Beside
+a cluster's record stands ``settled``, what was seen when nothing was to be done; a record is always written without it.
 """
 
 import hashlib
@@ -42,9 +43,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from evenkeel.adapters.aws.records import LOOKED_AT, META, OFFERING, VERDICT, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
-from evenkeel.application.ports import DuePage, Lease, Offerings, Remembered, SharedOffering, Versions
+from evenkeel.application.ports import (
+    AtRest,
+    DuePage,
+    Lease,
+    Offerings,
+    Remembered,
+    SharedOffering,
+    Versions,
+)
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
-from evenkeel.domain.looks import Silence, Timer
+from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -56,6 +65,8 @@ _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
 # Of one page, so that the answer to a tick with all shards at once, and what becomes of it, stays small.
 _DUE_PAGE = 1000
+# What BatchGetItem takes.
+_KEYS_AT_ONCE = 100
 # DynamoDB takes keys of 2,048 bytes. No tag and no cluster is called by so long a name.
 _LONGEST_NAME = 1024
 # Of 1 MiB each, some thousand offerings: more than there are zones and machine types in trouble at one time.
@@ -105,6 +116,35 @@ class DynamoStore:
         lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
         fencing_token = int(lease["fence"]["N"]) if lease else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
+
+    def at_rest(self, clusters: Sequence[str]) -> dict[str, AtRest]:
+        """One request for a hundred. What DynamoDB leaves out of an answer counts as not known."""
+        found: dict[str, AtRest] = {}
+        for start in range(0, len(clusters), _KEYS_AT_ONCE):
+            some = dict.fromkeys(clusters[start : start + _KEYS_AT_ONCE])
+            keys = [{"pk": {"S": _pk(cluster)}, "sk": {"S": META}} for cluster in some]
+            request = {"RequestItems": {self._table: {"Keys": keys}}}
+            answer = self._ask(lambda request=request: self._client.batch_get_item(**request))  # type: ignore[misc]
+            for item in answer["Responses"].get(self._table, []):
+                cluster = _cluster_of(item["pk"])
+                if (rest := self._records.at_rest(cluster, _stored(META, item))) is not None:
+                    found[cluster] = rest
+        return found
+
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+        """An attribute of its own, on the record as it was read. The record's version stays."""
+        self._ask(
+            lambda: self._client.update_item(
+                TableName=self._table,
+                Key={"pk": {"S": _pk(cluster)}, "sk": {"S": META}},
+                UpdateExpression="SET settled = :settled",
+                ConditionExpression="version = :version",
+                ExpressionAttributeValues={
+                    ":settled": {"S": self._records.settled(settled)},
+                    ":version": {"N": str(versions.get(META, 0))},
+                },
+            )
+        )
 
     def due(self, shard: str, after: str | None = None) -> DuePage:
         """One query. A bad record is told, not raised: the other clusters go on."""
@@ -475,7 +515,9 @@ def _stored(sort_key: str, item: Item) -> Stored:
     """An item's text, preferably of its newer form, and the version that its next write is conditional on."""
     if sort_key.partition("#")[0] not in _OF_EVENTS:
         # Whoever hears events could add their attributes to any item: they count for nothing here.
-        return Stored(text=_text(item), version=_number(item, "version"), expires=_moment(item, "expires_at"))
+        version, expires = _number(item, "version"), _moment(item, "expires_at")
+        settled = str(item.get("settled", {}).get("S", "")) if sort_key == META else ""
+        return Stored(text=_text(item), version=version, expires=expires, settled=settled)
     until = "kept_until" if "state" in item else "expires_at"  # as releases before this one had it
     text = item["state"]["S"] if "state" in item else _text(item)
     return Stored(text=text, version=_number(item, "revision"), expires=_moment(item, until))

@@ -13,12 +13,12 @@ import os
 import re
 import ssl
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from evenkeel.adapters.kubernetes.transport import (
     connections,
     tls_context,
 )
+from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Clock, Cluster, Remaining
 from evenkeel.application.tokens import TokenVault
@@ -51,13 +52,13 @@ _EKS_TOKEN_KEPT = timedelta(minutes=10)
 _EKS_URL_SECONDS = 60
 # An endpoint and a certificate are 3 KB. A cluster that was made anew under its name does not answer at the old place.
 _EKS_PLACE_KEPT = timedelta(hours=6)
-_MOST_PLACES = 10_000
+_MOST_PLACES = 10_000  # 6 MB of what is served there
 # Secrets Manager holds no more.
 _LONGEST_TOKEN = 65_536
-# Clusters whose connections are kept: a function may have 1,024 files open, and a cluster that is written has up to
-# sixteen connections, one that is looked at has one.
+# Clusters whose connections are kept, 50 KB each: a function may have 1,024 files open. A cluster that is written has
+# up to sixteen connections, one that is looked at has one; fifty newcomers and each client of AWS have some more.
 _MOST_WRITTEN = 32
-_MOST_LOOKED_AT = 256
+_MOST_LOOKED_AT = 600
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
@@ -66,7 +67,8 @@ class Connection:
     """What an access comes down to."""
 
     server: str
-    ca: str = field(repr=False)  # PEM
+    ca: str = field(repr=False)  # PEM, which whoever makes the client finds out
+    ca_place: str  # where it stands, for whoever has to correct it
     token: str | None = field(default=None, repr=False)
     certificate: bytes | None = field(default=None, repr=False)  # PEM
     key: bytes | None = field(default=None, repr=False)
@@ -114,13 +116,15 @@ def read_kubeconfig(text: str, where: str, context: str | None = None) -> Connec
     ca = _data(cluster, "certificate-authority-data", where)
     if ca is None:
         raise AccessError(f"{where}: cluster.certificate-authority-data is missing")
+    ca_place = f"{where}: cluster.certificate-authority-data"
     token = read_token(user.get("token"), f"{where}: user.token")
     certificate, key = _data(user, "client-certificate-data", where), _data(user, "client-key-data", where)
     if token is None and (certificate is None or key is None):
         raise AccessError(f"{where}: user has neither token nor client-certificate-data and client-key-data")
     return Connection(
         server=server,
-        ca=_pem(ca, f"{where}: cluster.certificate-authority-data"),
+        ca=_pem(ca, ca_place),
+        ca_place=ca_place,
         token=token,
         certificate=certificate,
         key=key,
@@ -193,13 +197,14 @@ def _server(value: object, where: str) -> str:
 
 def _pem(data: bytes, where: str) -> str:
     try:
-        text = data.decode("ascii")
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-    except (ssl.SSLError, ValueError):
+        return data.decode("ascii")
+    except ValueError:
         pass
-    else:
-        return text
-    raise AccessError(f"{where} is not a PEM certificate")
+    raise _no_pem(where)
+
+
+def _no_pem(where: str) -> AccessError:
+    return AccessError(f"{where} is not a PEM certificate")
 
 
 def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
@@ -230,9 +235,11 @@ def describe_eks(client: Any, access: EksAccess, where: str) -> Connection:
     server, authority = cluster.get("endpoint"), cluster.get("certificateAuthority") or {}
     if not server or not authority.get("data"):
         raise AccessError(f"{name}: it has no endpoint yet: its status is {cluster.get('status')}")
+    ca_place = f"{name}: certificateAuthority.data"
     return Connection(
         server=_server(server, f"{name}: its endpoint"),
-        ca=_pem(_data(authority, "data", name) or b"", f"{name}: certificateAuthority.data"),
+        ca=_pem(_data(authority, "data", name) or b"", ca_place),
+        ca_place=ca_place,
     )
 
 
@@ -345,11 +352,11 @@ class RecordedClusters:
         self._vault = vault
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
-        self._opened: dict[str, _Opened] = {}
-        self._keeping = threading.Lock()
-        self._most = _MOST_WRITTEN if writes else _MOST_LOOKED_AT
+        self._opened: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
         self._kept = KeptGroups()
-        self._described: dict[EksAccess, tuple[Connection, datetime]] = {}
+        self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MOST_PLACES, clock.now)
+        # By server and authority: what a server said that others believe is kept for none but those.
+        self._served: Room[tuple[str, bytes], dict[str, list[str]]] = Room(_MOST_PLACES, clock.now)
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -363,9 +370,9 @@ class RecordedClusters:
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
             if stale and isinstance(access, EksAccess):
-                self._described.pop(access, None)
+                self._described.drop(access)
             opened = (access, text, self._api(record, text))
-        self._keep(record.id, opened)
+            self._opened.put(record.id, opened)
         api = opened[2]
         if isinstance(api.credential, ServiceAccountCredential):
             api.credential.renew(api, remaining)
@@ -379,14 +386,6 @@ class RecordedClusters:
         """
         access = record.access
         return isinstance(access, ServiceAccountAccess) and self._service_account(record.id, access).is_due()
-
-    def _keep(self, cluster: str, opened: _Opened) -> None:
-        """Those that were opened last. The connections of the others are closed with their last user."""
-        with self._keeping:
-            self._opened.pop(cluster, None)
-            self._opened[cluster] = opened
-            while len(self._opened) > self._most:
-                del self._opened[next(iter(self._opened))]
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
         access = record.access
@@ -403,7 +402,16 @@ class RecordedClusters:
             case KubeconfigAccess():
                 connection, credential = self._kubeconfig(access, text, where)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
-        return KubernetesApi(record.id, client, credential, self._clock)
+        return KubernetesApi(record.id, client, credential, self._clock, self._served_by(connection))
+
+    def _served_by(self, connection: Connection) -> dict[str, list[str]]:
+        """As :class:`KubernetesApi` has it. Kept for many more clusters than connections are: it saves a request."""
+        place = (connection.server, sha256(connection.ca.encode()).digest())
+        served = self._served.get(place)
+        if served is None:
+            served = {}
+            self._served.put(place, served)
+        return served
 
     def _service_account(self, cluster: str, access: ServiceAccountAccess) -> ServiceAccountCredential:
         if self._vault is None:
@@ -423,10 +431,7 @@ class RecordedClusters:
         if place is None or now >= place[1]:
             client = self._identity.client("eks", access.region, role(None) if role else None)
             place = (describe_eks(client, access, where), now + _EKS_PLACE_KEPT)
-            with self._keeping:
-                if len(self._described) >= _MOST_PLACES:
-                    del self._described[next(iter(self._described))]
-                self._described[access] = place
+            self._described.put(access, place)
         return place[0]
 
     def _kubeconfig(self, access: KubeconfigAccess, text: str, where: str) -> tuple[Connection, Credential]:
@@ -441,24 +446,32 @@ class RecordedClusters:
 
 def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:
     """Where a server is that the record names itself."""
-    ca = base64.b64decode(access.ca_data)
-    return Connection(server=access.endpoint, ca=_pem(ca, f"{where}: access.ca_data"))
+    ca_place = f"{where}: access.ca_data"
+    return Connection(server=access.endpoint, ca=_pem(base64.b64decode(access.ca_data), ca_place), ca_place=ca_place)
 
 
 def api_client(connection: Connection, where: str, *, allow_loopback: bool = False) -> ApiClient:
     """The real client for a connection: verified TLS, no proxy from the environment, no retries of its own.
 
     Raises:
-        AccessError: the client certificate and its key cannot be used.
+        AccessError: the authority, or the client certificate with its key, cannot be used.
     """
     configuration = Configuration(host=connection.server, retries=False)
     configuration.proxy = None
-    context = tls_context(connection.ca)
+    context = _verifying(connection)
     if connection.certificate is not None and connection.key is not None:
         _load_certificate(context, connection.certificate, connection.key, where)
     client = ApiClient(configuration)
     client.rest_client.pool_manager = connections(context, connection.tls_server_name, allow_loopback=allow_loopback)
     return client
+
+
+def _verifying(connection: Connection) -> ssl.SSLContext:
+    try:
+        return tls_context(connection.ca)
+    except (ssl.SSLError, ValueError):
+        pass
+    raise _no_pem(connection.ca_place)
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, where: str) -> None:

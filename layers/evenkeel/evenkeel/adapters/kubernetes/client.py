@@ -8,6 +8,7 @@ carry the token away, and a retried patch could be sent twice.
 import logging
 import re
 from collections.abc import Mapping
+from sys import intern
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
@@ -43,6 +44,9 @@ PAGE = 500
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
+_JSON = "application/json"
+# Of objects, only metadata; a server that cannot leave out the rest sends it.
+_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 # So much of a token is not in a sentence by chance.
 _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
@@ -62,14 +66,24 @@ class Credential(Protocol):
 class KubernetesApi:
     """One API server. Keeps its connections; holds no state of a look."""
 
-    def __init__(self, name: str, client: ApiClient, credential: Credential | None, clock: Clock) -> None:
-        """``credential`` None: the client's own configuration has it, as a local kubeconfig does."""
+    def __init__(
+        self,
+        name: str,
+        client: ApiClient,
+        credential: Credential | None,
+        clock: Clock,
+        served: dict[str, list[str]] | None = None,
+    ) -> None:
+        """``credential`` None: the client's own configuration has it, as a local kubeconfig does.
+
+        ``served``: versions by API group, as this server has said before; what it says is added.
+        """
         self.name = name
         self._client = client
         self.credential = self._credential = credential
         self._sleep = clock.sleep
         self.now = clock.now
-        self._served: dict[str, list[str]] = {}
+        self._served: dict[str, list[str]] = {} if served is None else served
         self._tokens_sent: tuple[str, ...] = ()  # the tokens that were last sent: two at a time while one is renewed
         self.reached = True  # at the last try
 
@@ -81,6 +95,7 @@ class KubernetesApi:
         *,
         optional: bool = False,
         look: Allowance | None = None,
+        metadata_only: bool = False,
     ) -> ReceivedList | None:
         """All objects under a path, every page; None where the API does not serve it, or (optional) forbids it.
 
@@ -91,6 +106,7 @@ class KubernetesApi:
             optional: It may be forbidden.
             look: The list is only looked at: as the API server remembers it, a second ago or so, which costs it no
                 read of its store; and no more of it than this allows.
+            metadata_only: Of the objects nothing else is needed.
 
         Raises:
             TooLargeError: it holds more than may be received.
@@ -101,9 +117,9 @@ class KubernetesApi:
         if look is not None:
             query["resourceVersion"] = "0"
         allowance = look or Allowance()  # pages without end end here, if not with the time
-        source = f"GET {path} of {self.name}"
+        source, accept = f"GET {path} of {self.name}", _METADATA if metadata_only else _JSON
         while True:
-            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, allowance=allowance)
+            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, accept)
             if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
@@ -123,7 +139,7 @@ class KubernetesApi:
             query.pop("resourceVersion", None)  # that of the first page stands in the continuation
 
     def served(self, group: str, remaining: Remaining) -> list[str]:
-        """The versions of an API group that are served; none where the group is not. Asked once per connection."""
+        """The versions of an API group that are served; none where the group is not. Asked until it is known."""
         served = self._served.get(group)
         if not served:  # asked twice where two threads come at once; what one of them forgets is no harm to the other
             served = self._served[group] = self._versions(group, remaining)
@@ -139,7 +155,7 @@ class KubernetesApi:
         versions = body.get("versions")
         if not isinstance(versions, list) or not all(isinstance(entry, dict) for entry in versions):
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
-        return [str(entry.get("version")) for entry in versions]
+        return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers say the same
 
     def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
         """One merge patch; the object as it is after it.
@@ -219,12 +235,14 @@ class KubernetesApi:
         remaining: Remaining,
         body: Mapping[str, Any] | None = None,
         allowance: Allowance | None = None,
+        accept: str = _JSON,
     ) -> tuple[int, bytes]:
         refused = False
         waits = 0
         fresh = False
         while True:
-            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), fresh=fresh)
+            sent = self._headers(method, accept, has_body=body is not None, fresh=fresh)
+            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), sent)
             fresh = status == 401 and not refused and self._credential is not None
             if fresh:
                 refused = True
@@ -248,11 +266,9 @@ class KubernetesApi:
         body: Mapping[str, Any] | None,
         remaining: Remaining,
         allowance: Allowance,
-        *,
-        fresh: bool,
+        headers: dict[str, str],
     ) -> tuple[int, Mapping[str, str], bytes]:
         """One request, its answer received to the end, within the time that is left."""
-        headers = self._headers(method, has_body=body is not None, fresh=fresh)
         plain = path.partition("?")[0]
         seconds = min(remaining(), _REQUEST_SECONDS)
         if seconds <= 0:
@@ -289,10 +305,13 @@ class KubernetesApi:
         else:
             self.reached = True
             return response.status, dict(response.getheaders() or {}), text
-        raise failed  # out here, where nothing hangs on it that could quote a header
+        try:
+            raise failed  # out here, where nothing hangs on it that could quote a header
+        finally:
+            del failed  # it leads to here, and with it to all pages that came before
 
-    def _headers(self, method: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
+    def _headers(self, method: str, accept: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
+        headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
         if authorization := self._authorization(fresh=fresh):
             headers["Authorization"] = authorization
         if has_body:

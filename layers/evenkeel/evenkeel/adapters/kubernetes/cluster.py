@@ -1,7 +1,7 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
-from evenkeel.adapters.kubernetes.lists import ReceivedList
+from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
     NodeSources,
@@ -26,14 +26,22 @@ from evenkeel.adapters.kubernetes.node_templates import (
 from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
-from evenkeel.application.errors import ClusterUnavailableError, ConflictError, EvenkeelError, RejectedError
+from evenkeel.adapters.kubernetes.twins import counted_once
+from evenkeel.application.errors import (
+    AccessRefusedError,
+    ClusterUnavailableError,
+    ConflictError,
+    EvenkeelError,
+    RejectedError,
+)
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.membership.numbers import POOL_MAX
-from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -79,6 +87,9 @@ class KubernetesCluster:
         self._machines: dict[GroupKey, list[Object]] = {}
         # Objects that a patch of ours has changed since the look; several groups can share one owner.
         self._newer: dict[str, Object] = {}
+        # Where the groups of the last look stand, and their lists; None: one of these cannot be told from another.
+        self._seen: dict[str, str] | None = None
+        self._refused: set[Kind] = set()  # what may not be listed, and is lived without
         self._look: Allowance | None = None  # what may still be received; None: of each list what lists may have
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
@@ -89,7 +100,10 @@ class KubernetesCluster:
         """
         self._members, self._machines, self._newer = {}, {}, {}
         self._look = None if self._consistent else Allowance(self._most_bytes)
+        self._seen = {}
+        self._refused = set()
         skipped: list[Skipped] = []
+        found: list[GroupObjects] = []
         served = False
         status = self._autoscaler_status()
         for name in self._policy.flavours:
@@ -100,17 +114,50 @@ class KubernetesCluster:
             served = True
             members, others = self._read_groups(flavour, lists)
             skipped += others
+            self._note(flavour, lists, {member.group.kind for member in members})
             members = with_autoscaler_status(members, flavour, status)
             members = self._count_machines(flavour, members, frozenset(closely))
             asked = [] if buyer is None else [member for member in members if _is_asked(member, closely, buyer)]
             members, sources = self._with_templates(flavour, members, asked)
             if buyer is not None and asked:
                 members = with_offerings(members, {member.group.key for member in asked}, flavour, sources, buyer)
-            self._members |= {member.group.key: member for member in members}
+            found += members
+        counted, twins = counted_once(found)
+        self._members = {member.group.key: member for member in counted}
+        skipped += [*twins, *(_refused(kind) for kind in sorted(self._refused, key=lambda kind: kind.plural))]
         if not served:
             names = ", ".join(self._policy.flavours)
             raise ClusterUnavailableError(f"{self._api.name} serves none of the machine APIs {names}: see its flavours")
         return Observation(groups=tuple(member.group for member in self._members.values()), skipped=tuple(skipped))
+
+    def _note(self, flavour: Flavour, lists: Lists, kinds: Collection[str]) -> None:
+        """What lists of these kinds are to be compared with later. Only looks do that."""
+        if self._consistent:
+            return
+        for kind in flavour.scalables:
+            if kind.kind in kinds:
+                fingerprint = versions_of(lists[kind.kind])
+                if fingerprint is None or self._seen is None:
+                    self._seen = None
+                    return
+                self._seen[f"{flavour.name}/{kind.kind}/{self._version(kind)}"] = fingerprint
+
+    def seen(self) -> Mapping[str, str]:
+        """By flavour, kind and version."""
+        return self._seen or {}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        """One LIST of each kind, of metadata alone. What is not found, or of another release, is not as it was."""
+        self._look = Allowance(self._most_bytes)
+        for place, fingerprint in seen.items():
+            name, _, rest = place.partition("/")
+            scalable, _, version = rest.partition("/")
+            flavour = FLAVOURS.get(name)
+            kind = next((kind for kind in flavour.scalables if kind.kind == scalable), None) if flavour else None
+            received = None if kind is None else self._lists_of(kind, version, metadata_only=True)
+            if received is None or versions_of(received) != fingerprint:
+                return False
+        return bool(seen)
 
     def _autoscaler_status(self) -> str:
         """What Cluster Autoscaler says of its groups; empty where the record names no place, or it cannot be read."""
@@ -124,6 +171,8 @@ class KubernetesCluster:
         """All objects of a flavour; None where the cluster does not have it."""
         lists: Lists = {}
         for kind in flavour.kinds:
+            if kind.named_by and not _is_named(kind, lists):
+                continue
             received = self._list_kind(kind)
             if received is not None:
                 lists[kind.kind] = received
@@ -151,15 +200,33 @@ class KubernetesCluster:
                 be read as "nobody else owns these bounds".
         """
         version = self._version(kind)
+        lists = self._lists_of(kind, version) if version else None
+        if lists is None and kind not in self._refused:
+            self._check_absence(kind)
+        return lists
+
+    def _lists_of(self, kind: Kind, version: str, *, metadata_only: bool = False) -> list[ReceivedList] | None:
+        """One list for each namespace of the record; None where one is not found."""
         lists: list[ReceivedList] = []
-        for namespace in self._policy.namespaces or (None,):
-            path = _path(kind, version, namespace) if version else None
-            received = self._api.list_all(path, self._remaining, look=self._look) if path else None
+        for namespace in (self._policy.namespaces if kind.namespaced else None) or (None,):
+            received = self._received(kind, _path(kind, version, namespace), metadata_only=metadata_only)
             if received is None:
-                self._check_absence(kind)
                 return None
             lists.append(received)
         return lists
+
+    def _received(self, kind: Kind, path: str, *, metadata_only: bool) -> ReceivedList | None:
+        """A kind's list; None where it is not found, or where the look does without it because it is forbidden."""
+        received = self._api.list_all(
+            path, self._remaining, optional=kind.may_be_refused, look=self._look, metadata_only=metadata_only
+        )
+        if received is not None or not kind.may_be_refused:
+            return received
+        try:
+            return self._api.list_all(path, self._remaining, look=self._look)  # says which of the two it was
+        except AccessRefusedError:
+            self._refused.add(kind)
+            return None
 
     def _check_absence(self, kind: Kind) -> None:
         """Raises ClusterUnavailableError unless discovery, too, knows nothing of a kind that was not found."""
@@ -198,7 +265,7 @@ class KubernetesCluster:
             for member in members
             if member.group.key in closely
             or (
-                member.group.requested != member.group.running
+                (member.group.requested != member.group.running or member.group.zone is None)
                 and (self._policy.discovered_pools is not None or self._has_pool(member.group))
             )
         }
@@ -306,14 +373,23 @@ class KubernetesCluster:
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
-        group = patch.plan.group
-        return deletion_candidates(
-            [machine for machine, _ in self._staying(group)],
-            patch.requested or 0,
+        group, requested = patch.plan.group, patch.requested or 0
+        staying = [machine for machine, _ in self._staying(group)]
+        names = deletion_candidates(
+            staying,
+            requested,
             may_remove_running=patch.plan.may_remove_running,
             provision_timeout=patch.plan.provision_timeout,
             now=self._api.now(),
         )
+        kept = sum(machine.preserved for machine in staying)
+        if kept and len(names) < min(group.requested, len(staying)) - requested:
+            # Preserved machines go last: another would go in their place, or one of them, which is not wanted either.
+            raise RejectedError(
+                f"{group.key}: {kept} of its {len(staying)} machines are preserved, so spec.replicas {requested} would "
+                "take others than it should: give back less, or end their preservation"
+            )
+        return names
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
@@ -346,8 +422,10 @@ class KubernetesCluster:
         newest = {machine.name: machine for machine in listed if not machine.deleting}
         for machine in machines:
             newer = newest.get(machine.name)
-            if newer is None or newer.has_node != machine.has_node:
+            if newer is None or (newer.has_node, newer.preserved) != (machine.has_node, machine.preserved):
                 change = "is going" if newer is None else "has become a node" if newer.has_node else "has lost its node"
+                if newer is not None and newer.preserved != machine.preserved:
+                    change = "is preserved" if newer.preserved else "is preserved no more"
                 raise ConflictError(f"machine {machine.name} of {group.key} {change} since it was read")
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:
@@ -400,7 +478,7 @@ class KubernetesCluster:
         item = self._newest(member.owner_object or member.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and not group.has_adopted):
+        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or member.owner_object is not None)):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
@@ -423,6 +501,13 @@ class KubernetesCluster:
         else:
             item, body = self._newest(member.scalable), {"metadata": {"annotations": annotations}}
         self._patch(FLAVOURS[key.flavour], item, body)
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        member = self._members[key]
+        if member.owner_object is None:
+            raise RejectedError(f"{key} has no owner that is written")
+        item, annotations = self._newest(member.owner_object), member.owner.bounds_annotations(bounds)
+        self._patch(FLAVOURS[key.flavour], item, member.owner.patch(item, member.scalable, annotations, bounds))
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
@@ -467,9 +552,22 @@ class KubernetesCluster:
         self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
 
 
+def _refused(kind: Kind) -> Skipped:
+    """What is told of a kind that may not be listed."""
+    takes_part = any(kind in flavour.scalables for flavour in FLAVOURS.values())
+    owner = because(Rule.KIND_REFUSED, kind=kind.kind, group=kind.group)
+    return Skipped(namespace="", name=kind.plural, reason=because(Rule.KIND_FORBIDDEN) if takes_part else owner)
+
+
 def _is_asked(member: GroupObjects, closely: Collection[GroupKey], buyer: Buyer) -> bool:
     group = member.group
     return group.key in closely or bool(group.refused_machines) or buyer.is_concerned(group.zone)
+
+
+def _is_named(kind: Kind, lists: Lists) -> bool:
+    """Whether anything that was listed speaks of a kind that few clusters have."""
+    text = kind.named_by.encode()
+    return any(text in page for of_kind in lists.values() for received in of_kind for page in received.pages)
 
 
 def _objects(lists: Iterable[ReceivedList]) -> list[Object]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypedDict
 
-from msgspec import DecodeError
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from evenkeel.adapters.kubernetes.objects import name_of
@@ -60,12 +60,26 @@ class _ListItself(TypedDict, total=False):
     metadata: Any
 
 
+class _Version(Struct):
+    uid: str
+    resourceVersion: str  # noqa: N815
+
+
+class _Versioned(Struct):
+    metadata: _Version
+
+
+class _Versions(Struct):
+    items: list[_Versioned]
+
+
 # An empty list takes so much, with its place in another.
 _VALUE_BYTES = 64
 _whole_list = Decoder().decode
 _list_itself = Decoder(_ListItself).decode
 # What a look reads: fields that are not named here are skipped and cost next to nothing.
 _looked_at = Decoder(_List).decode
+_versions = Decoder(_Versions).decode
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,23 @@ def fingerprint_of(lists: Iterable[ReceivedList], settings: str) -> bytes | None
             digest.update(objects)
             digest.update(repr(own["kind"]).encode(errors="backslashreplace"))
     return digest.digest()
+
+
+def versions_of(lists: Iterable[ReceivedList]) -> str | None:
+    """A fingerprint of which objects there are, and of what versions: every write makes another.
+
+    The same in whatever pages and order they come, whole or without what looks do not read. None where an object has
+    no version.
+    """
+    versions: list[str] = []
+    for received in lists:
+        for page in received.pages:
+            try:
+                items = _versions(page).items
+            except (DecodeError, UnicodeError, RecursionError):
+                return None
+            versions += [f"{item.metadata.uid} {item.metadata.resourceVersion}" for item in items]
+    return sha256("\n".join(sorted(versions)).encode(errors="surrogatepass")).hexdigest()
 
 
 def continuation_of(page: bytes) -> Any:

@@ -1,5 +1,6 @@
 """From API objects to machines, and the groups that they belong to. Pure."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.objects import Object, controller_of, get_path, mapping, moment_of, name_of
 from evenkeel.domain.model.groups import Machine, NodeGroup
 
+_PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 ScalableId = tuple[str, str, str]
@@ -27,6 +29,7 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         marked=flavour.is_marked(mapping(get_path(item, ("metadata", "annotations")))),
         deleting=get_path(item, ("metadata", "deletionTimestamp")) is not None,
         failure=flavour.failure(item),
+        zone=_zone_of(item),
     )
 
 
@@ -67,5 +70,30 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     never be given up because it was not seen.
     """
     listed = tuple(machines)
+    if group.launched is not None and not listed:
+        return group  # of a pool of instances, machines are listed only where its provider makes some
     running = sum(machine.has_node and not machine.deleting for machine in listed)
-    return replace(group, machines=listed, running=max(running, min(group.running, group.requested)))
+    return replace(
+        group,
+        machines=listed,
+        running=max(running, min(group.running, group.requested)),
+        zone=group.zone or _common_zone(listed),
+    )
+
+
+def _common_zone(machines: Iterable[Machine]) -> str | None:
+    """Where all of them stand; None where nobody says, or not all in one place."""
+    zones = {machine.zone for machine in machines if machine.zone is not None}
+    return next(iter(zones)) if len(zones) == 1 else None
+
+
+def _zone_of(machine: Object) -> str | None:
+    """Where a machine stands: as its API says, else as the cloud's own id of it does.
+
+    ``aws:///<zone>/<instance>`` (cloud-provider-aws), ``gce://<project>/<zone>/<instance>``.
+    """
+    for path in (("spec", "failureDomain"), ("status", "failureDomain")):
+        if isinstance(domain := get_path(machine, path), str) and domain:
+            return domain
+    found = _PROVIDER_ID.fullmatch(str(get_path(machine, ("spec", "providerID"))))
+    return found["zone"] if found else None

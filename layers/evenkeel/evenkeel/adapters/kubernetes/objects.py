@@ -31,6 +31,9 @@ class Kind:
     kind: str
     plural: str
     optional: bool = False  # not every cluster serves it
+    namespaced: bool = True
+    may_be_refused: bool = False  # where it may not be listed, all is as if there were none, and that is told
+    named_by: str = ""  # listed only where the lists of scalables hold this text
 
 
 NODE = Kind("", ("v1",), "Node", "nodes")
@@ -137,7 +140,7 @@ class Reading:
 
 
 class Scalable(NamedTuple):
-    """A MachineDeployment or MachineSet that is a node group, with what else was listed of it."""
+    """An object that is a node group, with what else was listed of it."""
 
     kind: str
     namespace: str

@@ -16,6 +16,7 @@ from evenkeel.adapters.kubernetes.annotations import (
     POOL_LABEL,
 )
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
 from evenkeel.adapters.kubernetes.objects import (
     ZONE_LABEL,
     Object,
@@ -23,7 +24,6 @@ from evenkeel.adapters.kubernetes.objects import (
     Reading,
     Scalable,
     controller_of,
-    entries_of,
     get_path,
     mapping,
     name_of,
@@ -36,11 +36,12 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Rolling, Skipped
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
 
 _Value = TypeVar("_Value")
+_REPLICAS: Path = ("f:spec", "f:replicas")
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
 
 
@@ -88,6 +89,8 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
                 why = because(Rule.NAMELESS, kind=kind.kind)
             elif not discovered(discoveries, flavour=flavour.name, namespace=namespace, cluster=cluster, labels=labels):
                 why = because(Rule.NOT_DISCOVERED)
+            elif (left_out := _left_out(flavour, kind.kind, item)) is not None:
+                why = left_out
             elif (other := groups.get(key)) is not None:
                 why = because(Rule.SECOND_OBJECT, planned=other.group.kind, kind=kind.kind)
             else:
@@ -115,7 +118,13 @@ class _GroupReader:
         ]
         self._freeze_rules = (*flavour.freeze_rules, *(owner.frozen for owner in self._owners))
         replicas_owner = flavour.replicas_owner
-        self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind)) if replicas_owner else None
+        cap_owner = flavour.cap_owner
+        self._node_cap = cap_owner().cap(listing.of(cap_owner.kind.kind)) if cap_owner else None
+        self._replicas_owner = None
+        if replicas_owner is not None:
+            copy = replicas_owner.copy_kind
+            copies = listing.of(copy.kind) if copy is not None else ()
+            self._replicas_owner = replicas_owner(listing.of(replicas_owner.kind.kind), copies)
 
     def read(self, key: GroupKey, kind: str, item: Object, cluster: str, labels: Mapping[str, str]) -> GroupObjects:
         """The node group that the object of this kind is."""
@@ -136,31 +145,27 @@ class _GroupReader:
         reading.unknown_names(mapping(get_path(item, ("metadata", "labels"))), OWN_LABELS, "label")
         claim = self._claim(scalable, reading)
         bounds = _bounds(claim, reading)
+        _note_lost_bounds(flavour, claim, annotations, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
-        zone = _zone(flavour, item, reading)
-        pool = _pool_label(flavour, scalable)
-        index = _ZONE_INDEX.search(scalable.name)
         group = NodeGroup(
             key=key,
             kind=scalable.kind,
             sets=tuple(name_of(owned)[1] for owned in scalable.sets),
             cluster=scalable.cluster,
-            pool_label=pool,
-            labels=scalable.labels,
-            zone=zone,
-            zone_index=int(index[1]) - 1 if index else None,
+            labels={**claim.labels, **scalable.labels},
             requested=requested or 0,
-            running=_running(item),
+            **_counts(flavour, kind, item),
             bounds=bounds,
             **_ownership(flavour, scalable, claim, reading),
-            replicas_by=_written_by(item, (("f:spec", "f:replicas"),)),
+            **self._place(scalable, claim, bounds, reading),
+            replicas_by=_written_by(item, (_REPLICAS,)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
-            worker_range=self._range(scalable.namespace, pool, zone),
-            provision_timeout=_provision_timeout(flavour, annotations, reading),
+            provision_timeout=_option(flavour.provision_timeout, annotations, reading, _read_time),
+            unneeded_time=_option(flavour.unneeded_time, annotations, reading, _read_time),
+            utilization_threshold=_option(flavour.utilization_threshold, annotations, reading, _read_share),
             frozen_because=self._frozen(scalable),
             **_settings(annotations, reading),
-            rolling=_rolling(item, reading),
             # Read last: these are complete only now.
             faults=tuple(reading.faults),
             notes=tuple(reading.notes),
@@ -184,9 +189,23 @@ class _GroupReader:
             return because(Rule.REPLICAS_UNSET)
         return None
 
-    def _range(self, namespace: str, pool: str | None, zone: str | None) -> Bounds | None:
-        owner = self._replicas_owner
-        return None if owner is None else owner.range(namespace, pool or "", zone or "")
+    def _place(self, scalable: Scalable, claim: Claim, bounds: Bounds | None, reading: Reading) -> dict[str, Any]:
+        """Fields of a node group that say where it belongs, and what is said of that place."""
+        flavour, owner = self._flavour, self._replicas_owner
+        own_pool, index = _own_pool(flavour, scalable), _ZONE_INDEX.search(scalable.name)
+        numbers, at_pool = _owner_numbers(claim, bounds), (scalable.namespace, own_pool or "")
+        zone = _zone(flavour, scalable.item, claim, reading)
+        if zone is None and owner is not None and index is not None:
+            zone = owner.zone(*at_pool, int(index[1]) - 1)
+        return {
+            "zone": zone,
+            "pool_label": _pool_label(flavour, scalable, claim) or own_pool,
+            "owner": numbers or (owner.numbers(*at_pool) if owner else None),
+            "worker_range": owner.range(*at_pool, zone or "") if owner else None,
+            "zone_index": int(index[1]) - 1 if index else None,
+            "node_cap": self._node_cap,
+            "rolling": _rolling(scalable.item, reading),
+        }
 
     def frozen_together(self, groups: list[GroupObjects]) -> list[GroupObjects]:
         """The groups; those are frozen that the owner of the replicas finds so, seeing all of them."""
@@ -202,16 +221,29 @@ class _GroupReader:
 def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> dict[str, Any]:
     """Fields of a node group that stand where its bounds stand, or are about them."""
     adopted = reading.read(ADOPTED, claim.annotations.get(ADOPTED), lambda text: (read_adopted(str(text)),))
+    holder = scalable.item if claim.object is None else claim.object
     decision = text if isinstance(text := claim.annotations.get(DECISION), str) else None
     return {
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
         "published": read_published(decision),
-        "bounds_by": _written_by(scalable.item if claim.object is None else claim.object, claim.owner.paths),
+        "bounds_by": _written_by(holder, claim.owner.paths),
         "owner_min_max": claim.owner.min_max,
+        "bounds_are_read": flavour.discovers_groups,
+        "max_only": claim.owner.max_only,
+        "bounds_place": _bounds_place(claim, scalable),
+        "bounds_applied_by": controller_of_field(holder, claim.path or claim.owner.paths[0]),
+        "replicas_applied_by": controller_of_field(scalable.item, _REPLICAS),
         "two_objects": claim.object is not None,
         "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
     }
+
+
+def _bounds_place(claim: Claim, scalable: Scalable) -> str:
+    """Where the group's max stands, as people call it."""
+    if claim.ref is None:
+        return f"annotation {claim.owner.keys.max} of {scalable.kind} {scalable.namespace}/{scalable.name}"
+    return f"{claim.fields[1]} of {claim.ref}"
 
 
 def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
@@ -250,14 +282,37 @@ def _bounds(claim: Claim, reading: Reading) -> Bounds | None:
     return None
 
 
-def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
+def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, Any], reading: Reading) -> None:
+    """Bounds that have stayed behind in the annotations of another API: the autoscaler does not see the group."""
+    former = flavour.former_bound_keys
+    if former is None or claim.has_bounds:
+        return
+    left = [(old, key) for old, key in zip(former, flavour.bound_keys, strict=True) if old in annotations]
+    if not left:
+        return
+    wanted = ", ".join(f"{key}: {shown(annotations[old])}" for old, key in left)
+    reading.notes.append(
+        Fault(
+            object=reading.name,
+            field=" and ".join(old for old, _ in left),
+            value=", ".join(shown(annotations[old]) for old, _ in left),
+            problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
+        )
+    )
+
+
+def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
     zone = None
-    for path in flavour.zone_paths:
-        zone = get_path(item, path)
-        if zone is not None:
-            break
+    domains = get_path(item, flavour.instance_pool.domains) if flavour.instance_pool else None
+    if isinstance(domains, list) and domains:
+        zone = domains[0]
     else:
-        zone = get_path(item, ("metadata", "labels", ZONE_LABEL))
+        for path in (*flavour.zone_paths, ("metadata", "labels", ZONE_LABEL)):
+            zone = get_path(item, path)
+            if zone is not None:
+                break
+        else:
+            zone = claim.zone or claim.labels.get(ZONE_LABEL)
     if zone is None or (isinstance(zone, str) and zone):
         return zone
     problem = "a zone is a name such as eu-central-1a"
@@ -265,11 +320,27 @@ def _zone(flavour: Flavour, item: Object, reading: Reading) -> str | None:
     return None
 
 
-def _pool_label(flavour: Flavour, scalable: Scalable) -> str | None:
-    labels = scalable.labels
-    pool = labels.get(POOL_LABEL) or (labels.get(flavour.pool_label) if flavour.pool_label else None)
+def _pool_label(flavour: Flavour, scalable: Scalable, claim: Claim) -> str | None:
+    """Our own label: on the object, where its nodes get theirs, or on its owner."""
+    nodes = get_path(scalable.item, (*flavour.node_labels, POOL_LABEL))
+    told = scalable.labels.get(POOL_LABEL) or (nodes if isinstance(nodes, str) else None)
+    return told or claim.labels.get(POOL_LABEL) or None
+
+
+def _own_pool(flavour: Flavour, scalable: Scalable) -> str | None:
+    """The pool as the flavour's own API has it."""
+    pool = scalable.labels.get(flavour.pool_label) if flavour.pool_label else None
     paths = flavour.pool_paths
     return pool or next((text for path in paths if isinstance(text := get_path(scalable.item, path), str)), None)
+
+
+def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
+    """What the owner of the bounds says, where that is another object than the scalable."""
+    if claim.ref is None or claim.object is None or bounds is None:
+        return None
+    low, high = claim.fields
+    writer = last_writer(claim.object, claim.owner.paths)
+    return OwnerNumbers(ref=claim.ref, bounds=bounds, min_field=low, max_field=high, set_by=writer, takes_ours=True)
 
 
 def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds | None:
@@ -280,42 +351,67 @@ def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds |
         return None
 
 
-def _provision_timeout(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> timedelta | None:
+def _option(
+    name: str, annotations: Mapping[str, Any], reading: Reading, reader: Callable[[str], _Value]
+) -> _Value | None:
     """Cluster Autoscaler's own option of the group. What it cannot read is its default, so it is no fault here."""
-    value = annotations.get(flavour.provision_timeout)
+    value = annotations.get(name)
     try:
-        return None if value is None else read_duration(str(value).lower())
+        return None if value is None else reader(str(value).lower())
     except BadValueError as error:
         problem = f"{error}; the default counts"
-        reading.notes.append(
-            Fault(object=reading.name, field=flavour.provision_timeout, value=shown(value), problem=problem)
-        )
+        reading.notes.append(Fault(object=reading.name, field=name, value=shown(value), problem=problem))
         return None
+
+
+def _read_time(text: str) -> timedelta:
+    return read_duration(text)
+
+
+def _read_share(text: str) -> float:
+    """As Go's ParseFloat; Cluster Autoscaler checks no range, but beyond these nothing is meant by it."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise BadValueError("a share is a number from 0 to 1")
+    return share
 
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    entries = entries_of(item, ("metadata", "managedFields"))
-    if not entries:  # as in a look
-        return "somebody"
-    others = [
-        entry
-        for entry in entries
-        if entry.get("manager") != "evenkeel"
-        and any(get_path(entry, ("fieldsV1", *path)) is not None for path in paths)
-    ]
-    latest = max(others, key=lambda entry: str(entry.get("time")), default=None)
-    return str(get_path(latest, ("manager",)) or "somebody")
+    return last_writer(item, paths) or "somebody"
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:
     return default if value is None else value
 
 
-def _running(item: Object) -> int:
-    """Machines with a ready node, as the status counts them. An object without status has none yet."""
-    ready = get_path(item, ("status", "readyReplicas"))
-    return ready if isinstance(ready, int) and not isinstance(ready, bool) and ready > 0 else 0
+def _left_out(flavour: Flavour, kind: str, item: Object) -> Reason | None:
+    """Why an object of the kind is no node group."""
+    pool = flavour.instance_pool
+    return pool.left_out(item) if pool is not None and pool.kind == kind else None
+
+
+def _counts(flavour: Flavour, kind: str, item: Object) -> dict[str, Any]:
+    """Fields of a node group that its status counts."""
+    pool = flavour.instance_pool
+    if pool is None or pool.kind != kind:
+        preserved = _counted(item, flavour.preserved_failed) if flavour.preserved_failed else 0
+        return {"running": _counted(item, ("status", "readyReplicas")), "preserved_failed": preserved}
+    launched, nodes = (
+        len(set(map(str, entries))) if isinstance(entries := get_path(item, path), list) else 0
+        for path in (pool.members, pool.nodes)
+    )
+    # References to nodes stay for a while after their machines have gone.
+    return {"running": min(launched, nodes), "launched": launched}
+
+
+def _counted(item: Object, path: Path) -> int:
+    """What a status counts. An object without status has none yet; whatever is no count is none."""
+    count = get_path(item, path)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
 
 
 def _rolling(item: Object, reading: Reading) -> Rolling | None:

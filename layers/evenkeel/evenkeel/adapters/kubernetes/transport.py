@@ -151,30 +151,43 @@ def tls_context(ca: str) -> ssl.SSLContext:
     return context
 
 
+class _Connection(HTTPSConnection):
+    """Leads to where a cluster may be, and counts the time to get there as the request's."""
+
+    to_loopback = False
+
+    def connect(self) -> None:
+        begun = monotonic()
+        super().connect()
+        if self.timeout is not None:  # what is left is for the request
+            self.timeout = max(0.001, self.timeout - (monotonic() - begun))
+
+    def _new_conn(self) -> socket.socket:
+        seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
+        try:
+            return connect(self._dns_host.strip("[]"), self.port, seconds, allow_loopback=self.to_loopback)
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from None
+        except TimeoutError:
+            raise ConnectTimeoutError(self, f"no connection within {seconds:.0f} s") from None
+        except OSError as error:
+            raise NewConnectionError(self, str(error)) from None
+
+
+class _SandboxConnection(_Connection):
+    to_loopback = True
+
+
+class _Pool(HTTPSConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SandboxPool(HTTPSConnectionPool):
+    ConnectionCls = _SandboxConnection
+
+
 def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopback: bool) -> urllib3.PoolManager:
     """Connections to servers that may be clusters: no proxy, no retries, no redirects."""
-
-    class Connection(HTTPSConnection):
-        def connect(self) -> None:
-            begun = monotonic()
-            super().connect()
-            if self.timeout is not None:  # what is left is for the request
-                self.timeout = max(0.001, self.timeout - (monotonic() - begun))
-
-        def _new_conn(self) -> socket.socket:
-            seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
-            try:
-                return connect(self._dns_host.strip("[]"), self.port, seconds, allow_loopback=allow_loopback)
-            except socket.gaierror as error:
-                raise NameResolutionError(self.host, self, error) from None
-            except TimeoutError:
-                raise ConnectTimeoutError(self, f"no connection within {seconds:.0f} s") from None
-            except OSError as error:
-                raise NewConnectionError(self, str(error)) from None
-
-    class Pool(HTTPSConnectionPool):
-        ConnectionCls = Connection
-
     manager = urllib3.PoolManager(
         ssl_context=context,
         cert_reqs=ssl.CERT_REQUIRED,
@@ -182,7 +195,7 @@ def connections(context: ssl.SSLContext, server_name: str | None, *, allow_loopb
         retries=False,
         maxsize=_SIDE_BY_SIDE,
     )
-    manager.pool_classes_by_scheme = {"https": Pool}
+    manager.pool_classes_by_scheme = {"https": _SandboxPool if allow_loopback else _Pool}
     return manager
 
 

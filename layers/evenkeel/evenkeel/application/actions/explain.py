@@ -16,6 +16,7 @@ from evenkeel.application.preview import Preview, find_group, find_pool
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import (
     ago,
+    chain_words,
     command_line,
     origin_words,
     problem_words,
@@ -25,8 +26,8 @@ from evenkeel.application.words import (
     todo,
     trouble_words,
 )
-from evenkeel.domain.membership.numbers import POOL_MAX, POOL_MIN, origin
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import NodeGroup, State
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
@@ -148,12 +149,13 @@ def explain_reason(reason: Reason) -> str:
 
 def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     """The pool in sentences: its numbers and where they stand, what is left of PoolMaximum, what is wrong."""
-    pool, policy = preview.pool(planned.id), preview.record.policy()
+    pool = preview.pool(planned.id)
     sentences = [f"Pool {planned.id} is sized by {planned.strategy.name} ({_strategy_from(preview, pool)})."]
-    if planned.min is not None:
-        sentences.append(f"PoolMinimum is {planned.min}: {origin_words(origin(pool, policy, POOL_MIN))}.")
-    if planned.max is not None:
-        sentences.append(f"PoolMaximum is {planned.max}: {origin_words(origin(pool, policy, POOL_MAX))}.")
+    for origin in planned.origins:
+        name = "PoolMaximum" if origin.field == POOL_MAX else "PoolMinimum"
+        sentences.append(f"{name} is {origin.value}: {origin_words(origin)}.")
+        sentences += chain_words(origin)
+    sentences += [f"{note[:1].upper()}{note[1:]}." for note in map(sentence, planned.notes)]
     if planned.valid and planned.max is not None:
         sentences.append(_room(planned, planned.max))
     if preview.remembered.control.restores(planned.id):
@@ -227,11 +229,21 @@ def _past(preview: Preview, pool: PoolPlan, plan: GroupPlan) -> list[str]:
             f"Its bounds were last written at {rfc3339(published.at)} ({ago(preview.now - published.at)}), "
             f"to {published.bounds.min} and {published.bounds.max}."
         )
+    if group.unneeded_time is not None or group.utilization_threshold is not None:
+        sentences.append(_scale_down(group))
     if group.has_adopted or str(group.key) in pool.remembered.adopted:
         adopted = pool.adopted.get(str(group.key))
         before = "no bounds" if adopted is None else f"{adopted.min} to {adopted.max}"
         sentences.append(f"Before Evenkeel it had {before}: its adopted bounds, which restore puts back.")
     return sentences
+
+
+def _scale_down(group: NodeGroup) -> str:
+    """What Cluster Autoscaler is told of this group alone."""
+    share, time = group.utilization_threshold, group.unneeded_time
+    below = "" if share is None else f" of which less than {share:.0%} is requested"
+    after = "" if time is None else f" after {int(time.total_seconds() / 60)} min"
+    return f"Cluster Autoscaler takes a node of this group{below} down{after}, as its own options say."
 
 
 def history(decisions: Iterable[Mapping[str, Any]], names: Iterable[str], now: datetime) -> list[str]:

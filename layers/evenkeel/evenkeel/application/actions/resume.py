@@ -28,7 +28,7 @@ def resume(call: Call, fields: ResumeFields) -> Answer:
 
 
 def _end_contests(call: Call, remembered: Remembered) -> None:
-    """Groups that somebody else kept writing are written again."""
+    """Groups that somebody else kept writing, or applies, are written again, or asked about once more."""
     for key, group in remembered.state.groups.items():
-        if group.contested_since is not None:
+        if group.contested_since is not None or group.bounds_applied_by or group.replicas_applied_by:
             call.store.save_group(call.cluster, key, group.uncontested(), remembered.versions)

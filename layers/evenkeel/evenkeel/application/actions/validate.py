@@ -1,13 +1,13 @@
 """Pools whose numbers break a rule, and what would mend them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
 from evenkeel.application.preview import Preview, find_pool
-from evenkeel.application.words import diff, problem_words, unfixable_words
+from evenkeel.application.words import command_words, diff, problem_words, unfixable_words
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.membership.numbers import Change, fix_for
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
@@ -31,14 +31,18 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         f"{call.cluster}: pools looked at: {len(preview.pools) if fields.pool is None else 1}, "
         f"invalid: {findings.invalid}, with warnings: {len(findings.pools) - findings.invalid}"
     )
-    if fields.apply and findings.changes:
-        message += f"; {_agree(call, preview, findings)}"
+    ours = findings.ours(preview.record)
+    if fields.apply and ours.changes:
+        message += f"; {_agree(call, preview, ours)}"
     elif fix:
         message += f"; changes proposed: {len(findings.changes)}"
+    if fix and (theirs := len(findings.changes) - len(ours.changes)):
+        message += f"; left to you, by the commands below: {theirs}"
     return {
         "dryRun": call.is_dry(preview.record),
         "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
         "diff": findings.diff if fix else [],
+        "commands": findings.commands(preview.record) if fix else [],
         "message": message,
     }
 
@@ -61,6 +65,21 @@ class _Findings:
         diffs = dict.fromkeys(diff(change) for _, change in self.changes)
         return [line for lines in diffs for line in lines]
 
+    def ours(self, record: ClusterRecord) -> "_Findings":
+        """With those changes alone that Evenkeel may write itself."""
+        return replace(
+            self, changes=tuple((pool, change) for pool, change in self.changes if _may_write(change, record))
+        )
+
+    def commands(self, record: ClusterRecord) -> list[str]:
+        """Of all other changes: what people can run."""
+        theirs = (change for _, change in self.changes if change.owner is not None and not _may_write(change, record))
+        return list(dict.fromkeys(command_words(change) for change in theirs))
+
+
+def _may_write(change: Change, record: ClusterRecord) -> bool:
+    return change.owner is None or (record.fix_owners and change.owner.takes_ours)
+
 
 def _findings(preview: Preview, name: str | None) -> _Findings:
     """Every pool with a problem or a warning; of one name or id, if given."""
@@ -72,7 +91,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
         warnings = [*map(problem_words, pool.warnings), *_overshoot(pool)]
         if not problems and not warnings:
             continue
-        fix = fix_for(pool, preview.record.policy())
+        fix = fix_for(pool)
         changes += [(pool, change) for change in fix.changes]
         pools.append(
             {
@@ -109,12 +128,20 @@ def _entries(findings: _Findings) -> tuple[FixEntry, ...]:
     return tuple(
         FixEntry(
             pool=str(pool.id),
-            group="" if change.group is None else str(change.group.key),
+            group=_group_of(pool, change),
+            owner="" if change.owner is None else change.owner.ref.id,
             before=change.before,
             after=change.after,
         )
         for pool, change in findings.changes
     )
+
+
+def _group_of(pool: AnyPool, change: Change) -> str:
+    """Whose object is written: the member's, or of a member with this owner the owner's; empty: the record."""
+    owned = (group for group in pool.groups if change.owner is not None and group.owner == change.owner)
+    group = change.group or next(owned, None)
+    return "" if group is None else str(group.key)
 
 
 def _with_numbers(record: ClusterRecord, findings: _Findings) -> ClusterRecord:

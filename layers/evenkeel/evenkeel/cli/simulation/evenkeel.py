@@ -18,9 +18,9 @@ from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
-from evenkeel.domain.looks import Chunk, Silence, Timer
+from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.groups import GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
@@ -126,6 +126,9 @@ class _Table:
     def save_looked_at(self, clusters: Sequence[str], at: datetime) -> None:
         """Nobody asks when."""
 
+    def save_settled(self, cluster: str, settled: Settled, versions: Versions) -> None:
+        """Nobody looks without a run."""
+
     def save_timer(self, cluster: str, timer: Timer, versions: Versions | None) -> None:
         self.timer = timer
 
@@ -167,6 +170,12 @@ class _Cluster:
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
         return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
 
+    def seen(self) -> Mapping[str, str]:
+        return {}
+
+    def shows(self, seen: Mapping[str, str]) -> bool:
+        return False
+
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
@@ -200,6 +209,9 @@ class _Cluster:
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """Nobody agrees to other numbers in a scenario."""
+
+    def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """The same."""
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """Nobody reads them."""
@@ -274,7 +286,14 @@ class Evenkeel:
     ) -> _Cluster:
         return _Cluster(self._world, self._groups)
 
-    def request(self, cluster: str, reason: str, deduplication: str, found: Found | None = None) -> None:
+    def request(
+        self,
+        cluster: str,
+        reason: str,
+        deduplication: str,
+        found: Found | None = None,
+        settled: Settled | None = None,
+    ) -> None:
         """A run asks for runs with a delay only."""
 
     def request_looks(self, chunks: Sequence[Chunk]) -> None:

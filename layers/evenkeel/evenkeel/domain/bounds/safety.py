@@ -74,6 +74,8 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
         requested: Of the group after the same patch, >= 0.
     """
     reasons = []
+    if group.max_only:
+        minimum = 0
     if maximum < requested:
         reasons.append(because(Rule.MAX_BELOW_REQUESTED, max=maximum, requested=requested))
         maximum = requested

@@ -66,6 +66,21 @@ def observe_health(
     return state if after == before else after
 
 
+def observe_appliers(group: NodeGroup, state: GroupState | None) -> GroupState | None:
+    """The state with who applies the group's fields by itself and would put them back, where this look has read that.
+
+    A run asks before it writes; a look knows only what a run has found.
+    """
+    before = state or GroupState()
+    bounds, replicas = group.bounds_applied_by, group.replicas_applied_by
+    after = replace(
+        before,
+        bounds_applied_by=before.bounds_applied_by if bounds is None else bounds,
+        replicas_applied_by=before.replicas_applied_by if replicas is None else replicas,
+    )
+    return state if after == before else after
+
+
 def _machine_failures(group: NodeGroup) -> list[tuple[MachineFailure, datetime]]:
     """The failures that machines without a node tell, each with the time of the machine's creation."""
     return [(machine.failure, machine.created_at) for machine in group.refused_machines if machine.failure]
@@ -139,8 +154,9 @@ def _time_waited(
         return state
     minutes = int(provision_timeout.total_seconds() // 60)
     kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
-    for failure, _ in _machine_failures(group):
-        if not class_of(failure).moves_elsewhere:
+    for machine in group.refused_machines:
+        failure = machine.failure
+        if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:
             kind, message = class_of(failure), f"{failure.code}: {failure.message}"
     late = record_failure(state, now, kind, message, backoff, overrides=True)
     return replace(late, waiting_since=now, waiting_running=group.running)

@@ -13,7 +13,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.offerings import Word
 from evenkeel.domain.model.pools import AnyPool, tie_of
-from evenkeel.domain.model.reasons import Fact, Rule
+from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState
 
 
@@ -75,7 +75,7 @@ def _health(pool: AnyPool, group: NodeGroup, state: ClusterState, now: datetime)
 
 
 def _is_contested(state: GroupState | None) -> bool:
-    return state is not None and state.contested_since is not None and not state.contested_replicas
+    return state is not None and state.is_frozen
 
 
 def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
@@ -104,7 +104,8 @@ def _states(healths: Sequence[_Health], now: datetime) -> list[State]:
 
 def _may_be_tried(health: _Health) -> bool:
     delivers = health.state is not None and health.state.has_arrivals and health.impaired_until is None
-    return delivers and health.group.running >= health.group.requested > 0
+    group = health.group
+    return delivers and not group.waiting and min(group.running, group.requested) > 0
 
 
 def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime) -> Draft:
@@ -119,7 +120,8 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         provision_timeout=pool.timeout_of(group),
         coming=group.on_its_way(now, pool.timeout_of(group)),
         held=_held(group),
-        replicas_are_ours=remembered is None or not remembered.contested_replicas,
+        replicas_are_ours=not group.max_only
+        and (remembered is None or not (remembered.contested_replicas or remembered.replicas_applied_by)),
         contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
     )
@@ -156,6 +158,8 @@ def _explain(draft: Draft, health: _Health, now: datetime) -> None:
             draft.because(Rule.CAUTIOUS, **words)
     elif draft.state is State.FROZEN and group.frozen_because is not None:
         draft.because(Rule.FROZEN, why=group.frozen_because)
+    elif draft.state is State.FROZEN and state is not None and state.bounds_applied_by:
+        draft.because(Rule.FROZEN, why=_not_ours(group.bounds_place, state.bounds_applied_by))
     elif draft.state is State.FROZEN and state is not None:
         draft.because(Rule.CONTESTED_BOUNDS, by=state.contested_by, times=CONTEST_REVERTS)
     elif draft.state is State.FENCED and health.impaired_until is not None:
@@ -168,8 +172,25 @@ def _explain(draft: Draft, health: _Health, now: datetime) -> None:
             draft.because(Rule.PROBING_AFTER_ARRIVAL, **failure)
         else:
             draft.because(Rule.PROBING_AFTER_BACKOFF, **failure)
-    if state is not None and state.contested_replicas and group.frozen_because is None:
+    if group.frozen_because is None:
+        _explain_replicas(draft, state)
+
+
+def _explain_replicas(draft: Draft, state: GroupState | None) -> None:
+    """Why replicas are left to somebody else."""
+    if draft.group.max_only:
+        draft.because(Rule.REPLICAS_OF_KARPENTER)
+    elif state is not None and state.replicas_applied_by:
+        key = draft.group.key
+        place = f"spec.replicas of {draft.group.kind} {key.namespace}/{key.name}"
+        draft.because(Rule.REPLICAS_NOT_OURS, why=_not_ours(place, state.replicas_applied_by))
+    elif state is not None and state.contested_replicas:
         draft.because(Rule.CONTESTED_REPLICAS, by=state.contested_by, times=CONTEST_REVERTS)
+
+
+def _not_ours(place: str, manager: str) -> Reason:
+    """That somebody applies a field, and would put it back."""
+    return because(Rule.FIELD_NOT_OURS, place=place, manager=manager)
 
 
 def _whose(words: Sequence[Word]) -> dict[str, Fact]:

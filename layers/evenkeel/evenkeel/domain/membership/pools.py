@@ -1,27 +1,32 @@
 """Which node groups make a pool, and which numbers it has.
 
 A group belongs to a pool by, in this order: label ``evenkeel.dev/pool``, the flavour's own pool label, a selector in
-the cluster's record, similarity where the record asks for it. PoolMinimum, PoolMaximum and strategy: annotations on
-any member, else the record, else the sums of the bounds found at adoption.
+the cluster's record, similarity where the record asks for it. Strategy: annotation on any member, else the record.
+PoolMinimum and PoolMaximum: the same, else the owners of the members' numbers (:mod:`numbers`), else the sums of the
+bounds found at adoption.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from evenkeel.domain.membership.numbers import Ways, find_origin
 from evenkeel.domain.membership.similarity import find_sets
 from evenkeel.domain.model.choices import OnFailure, Strategy
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Skipped
+from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, Source
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, adopted_bounds, count_zones, rule_of
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, count_zones, rule_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.similarity import Similarity
-from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.states import PoolState, Wish
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
-from evenkeel.domain.model.values import LARGEST_COUNT, Fault
+from evenkeel.domain.model.values import Fault
+from evenkeel.domain.model.wishes import is_new_wish, is_put_back
 
 
 def find_pools(
@@ -48,10 +53,10 @@ def find_pools(
         planned = _pool(
             _Candidate(id, _by_zone(member_groups), policy, *remembered.get(id, (PoolState(), None))), groups
         )
-        if planned is not None:
-            pools.append(planned)
+        if isinstance(planned, Reason):
+            skipped += [_skipped(group, planned) for group in member_groups]
         else:
-            skipped += [_skipped(group, because(Rule.TAKES_NO_PART)) for group in member_groups]
+            pools.append(planned)
     return pools, skipped
 
 
@@ -184,33 +189,63 @@ class _Candidate(NamedTuple):
         return next(iter(values), None)
 
 
-def _pool(pool: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | None:
-    """The pool, valid or not; None: its groups take no part, since nobody says any number."""
+def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reason:
+    """The pool, valid or not; a reason: its groups take no part, since nobody says any number, or wants any node."""
+    pool, wishes = _heard(found)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
-    minimum = pool.agreed("evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
-    maximum = pool.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
+    minimum = pool.agreed(POOL_MIN, lambda group: group.pool_min, problems)
+    maximum = pool.agreed(POOL_MAX, lambda group: group.pool_max, problems)
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
     on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
-    minimum = minimum if minimum is not None else rule.min
-    maximum = maximum if maximum is not None else rule.max
-    adopted: list[Bounds] = []
-    if minimum is None or maximum is None:
-        adopted = [bounds for group in pool.groups if (bounds := adopted_bounds(group, pool.state)) is not None]
-    if maximum is None and not adopted and not problems:
-        return None
-    if not problems:
-        # What replicas cannot hold could be published, but never read back.
-        minimum = minimum if minimum is not None else min(LARGEST_COUNT, sum(bounds.min for bounds in adopted))
-        maximum = maximum if maximum is not None else min(LARGEST_COUNT, sum(bounds.max for bounds in adopted))
+    ways = Ways(pool.groups, rule, pool.state, readable=not problems)
+    origins = {
+        POOL_MIN: find_origin(POOL_MIN, minimum, rule.min, ways),
+        POOL_MAX: find_origin(POOL_MAX, maximum, rule.max, ways),
+    }
+    top = origins[POOL_MAX]
+    if top is None and not problems:
+        return because(Rule.TAKES_NO_PART)
+    if top is not None and _is_off(top, pool.groups) and not problems:
+        fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
+        return because(Rule.SWITCHED_OFF, fields=fields)
+    low, high = (None if origin is None else origin.value for origin in origins.values())
     warnings = [
         _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in pool.groups for fault in group.notes
     ]
-    _check_numbers(pool, minimum, maximum, problems, warnings)
+    _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
-    if problems or minimum is None or maximum is None:
-        return InvalidPool(**members, min=minimum, max=maximum, problems=tuple(problems), warnings=tuple(warnings))
-    return Pool(**members, min=minimum, max=maximum, warnings=tuple(warnings))
+    members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
+    if problems or low is None or high is None:
+        return InvalidPool(**members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *wishes))
+    return Pool(**members, min=low, max=high, warnings=(*warnings, *wishes))
+
+
+def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
+    """The pool with new wishes of owners remembered, and what is to be told of them.
+
+    Bounds that are no fight about ours are as if we had never published any.
+    """
+    told, wishes, groups = [], dict(pool.state.wishes), []
+    for group in pool.groups:
+        published = group.published
+        if group.owner is not None and is_new_wish(group, pool.state):
+            bounds = group.owner.bounds
+            wishes[group.owner.ref.id] = Wish(bounds=bounds)
+            told.append(Problem.of(ProblemKind.NEW_WISH, owner=str(group.owner.ref), min=bounds.min, max=bounds.max))
+        if group.owner is not None and group.owner.takes_ours and published is not None:
+            fights = published.bounds == group.bounds or is_put_back(group, pool.state)
+            group = group if fights else replace(group, published=replace(published, bounds=None))
+        groups.append(group)
+    if not told and all(new is old for new, old in zip(groups, pool.groups, strict=True)):
+        return pool, told
+    return pool._replace(groups=tuple(groups), state=replace(pool.state, wishes=wishes)), told
+
+
+def _is_off(maximum: Origin, groups: Iterable[NodeGroup]) -> bool:
+    """Whether the owner wants no node at all, and none is there."""
+    wants_none = maximum.source is Source.OWNER and maximum.value == 0
+    return wants_none and not any(group.requested or group.running for group in groups)
 
 
 def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
@@ -218,9 +253,10 @@ def _unreadable(kind: ProblemKind, fault: Fault) -> Problem:
 
 
 def _check_numbers(
-    pool: _Candidate, minimum: int | None, maximum: int | None, problems: list[Problem], warnings: list[Problem]
+    pool: _Candidate, minimum: int | None, top: Origin | None, problems: list[Problem], warnings: list[Problem]
 ) -> None:
     """What the numbers and the zones say against each other. A pool in use is sized with fewer nodes than zones too."""
+    maximum = None if top is None else top.value
     if not problems and minimum is not None and maximum is not None and minimum > maximum:
         problems.append(Problem.of(ProblemKind.MIN_ABOVE_MAX, minimum=minimum, maximum=maximum))
     problems += [
@@ -228,9 +264,18 @@ def _check_numbers(
         for group in pool.groups
         if group.zone is None and not any(fault.field == "zone" for fault in group.faults)
     ]
+    warnings += [
+        Problem.of(ProblemKind.AUTOSCALER_BESIDE_KARPENTER, group=str(group.key))
+        for group in pool.groups
+        if group.max_only and (group.replicas_by == "cluster-autoscaler" or group.autoscaler_failure is not None)
+    ]
     zones = count_zones(pool.groups)
     if not problems and maximum is not None and maximum < zones:
-        in_use = pool.state.adopted or any(group.bounds is not None or group.requested for group in pool.groups)
+        in_use = (
+            pool.state.adopted
+            or any(group.bounds is not None or group.requested for group in pool.groups)
+            or (top is not None and top.source is Source.OWNER)  # it accepts such a number
+        )
         kind = ProblemKind.FEWER_THAN_ZONES_IN_USE if in_use else ProblemKind.FEWER_THAN_ZONES
         (warnings if in_use else problems).append(Problem.of(kind, maximum=maximum, zones=zones))
 

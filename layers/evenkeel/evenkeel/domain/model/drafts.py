@@ -74,7 +74,7 @@ class Draft:
     @property
     def probe(self) -> int:
         """How far a probing group may grow: by one machine, unless one is on its way already."""
-        return 0 if self.group.running < self.requested else 1
+        return 0 if self.group.running + self.group.preserved < self.requested else 1
 
     @property
     def owner_min(self) -> int:
@@ -85,8 +85,8 @@ class Draft:
 
     @property
     def alive(self) -> int:
-        """Replicas that have a node, or a machine on its way to one."""
-        return min(self.group.requested, self.group.running + self.coming)
+        """Replicas that have a node, a machine on its way to one, or one that is preserved: they cannot be given up."""
+        return min(self.group.requested, self.group.running + self.group.preserved + self.coming)
 
     @property
     def stuck(self) -> int:

@@ -94,6 +94,46 @@ class Bounds:
             raise ValueError(f"bounds ({self.min}, {self.max}) are not 0 <= min <= max")
 
 
+@dataclass(frozen=True, order=True, kw_only=True)
+class OwnerRef:
+    """An object that gives a pool numbers, or one entry of it."""
+
+    kind: str
+    namespace: str  # empty: it stands in none
+    name: str
+    part: str = ""  # the entry that is meant, by its name; empty: the object has one pair of numbers
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'/'.join(part for part in (self.namespace, self.name) if part)}"
+
+    @property
+    def id(self) -> str:
+        """What it is remembered by: an object that is made anew under the same name is another one."""
+        return "/".join(part for part in (self.uid or f"{self.kind}/{self.namespace}/{self.name}", self.part) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerNumbers:
+    """What an owner says, as it stands there now. Groups of one owner share it; those of several add up."""
+
+    ref: OwnerRef
+    bounds: Bounds
+    min_field: str  # where they stand, as people write it: spec.minReplicas
+    max_field: str
+    set_by: str = ""  # who wrote max there last, besides us (managedFields); empty: not read, or nobody says
+    takes_ours: bool = False  # our bounds are written there too, so what stands there may be ours
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCap:
+    """The most nodes that a cluster may have, whatever its pools say."""
+
+    ref: OwnerRef
+    field: str
+    nodes: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedBounds:
     """What we last wrote to an object, and when, as its annotation says."""
@@ -127,6 +167,7 @@ class Machine:
     marked: bool = False  # carries the flavour's delete mark
     deleting: bool = False
     failure: MachineFailure | None = None
+    zone: str | None = None  # as itself or the cloud's id of it says
 
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Whether a machine without a node should have become one by now.
@@ -162,19 +203,31 @@ class NodeGroup:
     requested: int = 0
     running: int = 0
     machines: tuple[Machine, ...] | None = None  # None: not listed
+    launched: int | None = None  # of a pool of instances: those that there are, nodes or not, and nobody says which go
+    preserved_failed: int = 0  # failed machines that Gardener preserves, as the scalable's status counts them
     bounds: Bounds | None = None
     adopted: Bounds | None = None  # from annotation evenkeel.dev/adopted-bounds; None also where that says "none"
     has_adopted: bool = False  # whether the annotation is there
     published: PublishedBounds | None = None  # None: never, or nobody can read it
+    bounds_place: str = ""  # where its max stands, as people call it
+    # Who applies max and spec.replicas, and will put them back; empty: nobody, None: not read, as in a look
+    bounds_applied_by: str | None = None
+    replicas_applied_by: str | None = None
     bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
     replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     owner_min_max: int = 0  # least max that the owner of the bounds accepts
     worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand
+    owner: OwnerNumbers | None = None  # who gives its pool numbers besides annotations and the record
+    node_cap: NodeCap | None = None  # of the whole cluster
+    max_only: bool = False  # its min means nothing, and its replicas are written by somebody else (Karpenter)
+    bounds_are_read: bool = True  # False: its autoscaler has its bounds from elsewhere
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
+    unneeded_time: timedelta | None = None  # the same: how long a node is unneeded before it goes
+    utilization_threshold: float | None = None  # the same: below this share of requests it is unneeded
     frozen_because: Reason | None = None
     offering: Offering | None = None  # what it buys; None: not looked up, or not fully known
     template: NodeTemplate | None = None  # what a node of it looks like; None: not looked up, or nobody says
@@ -197,9 +250,22 @@ class NodeGroup:
         return self if self.frozen_because is not None else replace(self, frozen_because=why)
 
     @property
+    def preserved(self) -> int:
+        """Replicas that are held by machines without a node which Gardener preserves.
+
+        Nothing comes of them, and none can be given up: preserved machines are deleted last, so a healthy node would go
+        in their place (machine-controller-manager pkg/controller/controller_utils.go, ActiveMachines). Their scalable's
+        status is a second witness: the wish may stand on a node, which is not read.
+        """
+        listed = sum(
+            machine.preserved and not machine.has_node and not machine.deleting for machine in self.machines or ()
+        )
+        return min(max(listed, self.preserved_failed), max(0, self.requested - self.running))
+
+    @property
     def waiting(self) -> int:
-        """Requested replicas that have no node yet."""
-        return max(0, self.requested - self.running)
+        """Requested replicas that have no node yet, and should get one."""
+        return max(0, self.requested - self.running - self.preserved)
 
     @property
     def refused_machines(self) -> tuple[Machine, ...]:
@@ -215,17 +281,19 @@ class NodeGroup:
         return self.move is not None and now - time_of(self.move) < provision_timeout
 
     def on_its_way(self, now: datetime, provision_timeout: timedelta) -> int:
-        """Machines without a node that have not failed and are younger than the provision timeout.
+        """Machines without a node that have not failed, are not preserved and younger than the provision timeout.
 
-        One that Gardener preserves counts as well: it holds its replica, and a healthy node would go in its place.
+        Of a pool of instances all that there are, however old: given up, a node could go in their place.
         """
+        if self.launched is not None:
+            return min(max(0, self.launched - self.running), self.waiting)
         if not self.waiting or self.machines is None:
             return 0
         timeout = self.provision_timeout or provision_timeout
         coming = sum(
-            machine.preserved or (machine.failure is None and not machine.is_overdue(now, timeout))
+            machine.failure is None and not machine.is_overdue(now, timeout)
             for machine in self.machines
-            if not machine.has_node and not machine.deleting
+            if not machine.has_node and not machine.deleting and not machine.preserved
         )
         return min(coming, self.waiting)
 

@@ -10,6 +10,7 @@ from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
+from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
@@ -59,6 +60,8 @@ class PoolPlan:
     valid: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
+    origins: tuple[Origin, ...] = ()  # where min and max come from
+    notes: tuple[Reason, ...] = ()  # what people should know of it, and nothing has to be done about
     problems: tuple[Problem, ...] = ()
     starved: int = 0
     overcommitted: bool = False
@@ -85,6 +88,11 @@ class PoolPlan:
     def moves(self) -> dict[str, int]:
         """What each group takes on or gives up; empty where nothing is moved."""
         return {str(plan.group.key): plan.journal_delta for plan in self.groups if plan.journal_delta}
+
+    @property
+    def new_wishes(self) -> tuple[Problem, ...]:
+        """What somebody has set anew at the owner of a group's bounds: told once, with the look that finds it."""
+        return tuple(problem for problem in self.problems if problem.kind is ProblemKind.NEW_WISH)
 
     @property
     def headroom(self) -> int:

@@ -9,9 +9,11 @@ from functools import lru_cache
 from evenkeel.domain.model.choices import OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.model.wishes import wish_of
 
 
 def count_zones(groups: Iterable[NodeGroup]) -> int:
@@ -35,6 +37,7 @@ class Members:
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
     unplaced: int = 0  # replicas that an interrupted move gave up and nobody has taken on yet
     scale_request: ScaleRequest | None = None  # what was begun on request and not ended
+    origins: tuple[Origin, ...] = ()  # of its numbers, as far as there are any
     warnings: tuple[Problem, ...] = ()
 
     def timeout_of(self, group: NodeGroup) -> timedelta:
@@ -83,7 +86,12 @@ def _hash(text: str) -> int:
 
 
 def adopted_bounds(group: NodeGroup, state: PoolState) -> Bounds | None:
-    """The bounds that a group had before us: from the state, else from the annotation, else as they are now."""
+    """The bounds that a group had before us: from the state, else from the annotation, else as they are now.
+
+    Where they stand at an owner: what its people want now.
+    """
+    if group.owner is not None and group.owner.takes_ours:
+        return wish_of(group, state)
     if str(group.key) in state.adopted:
         return state.adopted[str(group.key)]
     return group.adopted if group.has_adopted else group.bounds

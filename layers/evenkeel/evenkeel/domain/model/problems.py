@@ -19,6 +19,8 @@ class ProblemKind(StrEnum):
     # lived with
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
+    AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
+    NEW_WISH = "new-wish"  # at the owner of a group's bounds, which is obeyed
     # of what a plan leads to
     OVER_COMMITTED = "over-committed"
     OVER_OFFERED = "over-offered"

@@ -36,6 +36,8 @@ class Rule(StrEnum):
     FROZEN = "frozen", Topic.STATE  # because: the reason that whoever reads the object gives
     CONTESTED_BOUNDS = "contested-bounds", Topic.STATE
     CONTESTED_REPLICAS = "contested-replicas", Topic.REQUESTED
+    REPLICAS_NOT_OURS = "replicas-not-ours", Topic.REQUESTED
+    REPLICAS_OF_KARPENTER = "replicas-of-karpenter", Topic.REQUESTED
     ZONE_IMPAIRED = "zone-impaired", Topic.STATE
     IN_BACKOFF = "in-backoff", Topic.STATE
     PROBING_AFTER_ARRIVAL = "probing-after-arrival", Topic.STATE
@@ -61,6 +63,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
+    PRESERVED = "preserved", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
@@ -80,6 +83,7 @@ class Rule(StrEnum):
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
     ROLLING_SHARE = "rolling-share", Topic.NOTE
+    BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE
@@ -88,6 +92,7 @@ class Rule(StrEnum):
     SAID = "said", Topic.NOTE  # a sentence of whoever reads the object
     IN_NO_POOL = "in-no-pool", Topic.NOTE
     TAKES_NO_PART = "takes-no-part", Topic.NOTE
+    SWITCHED_OFF = "switched-off", Topic.NOTE
     NOT_SELECTED = "not-selected", Topic.NOTE
     POOL_NAME_TAKEN = "pool-name-taken", Topic.NOTE
     TEMPLATE_UNREADABLE = "template-unreadable", Topic.NOTE
@@ -119,7 +124,11 @@ class Rule(StrEnum):
     FROZEN_BY_CONTROLLER = "frozen-by-controller", Topic.STATE
     HIBERNATED = "hibernated", Topic.STATE
     NOT_AUTHORITATIVE = "not-authoritative", Topic.STATE
+    AUTHORITY_MOVES = "authority-moves", Topic.STATE
     OWNER_MISSING = "owner-missing", Topic.STATE
+    OWNER_NOT_READ = "owner-not-read", Topic.STATE
+    OWNER_SETS_REPLICAS = "owner-sets-replicas", Topic.STATE
+    FIELD_NOT_OURS = "field-not-ours", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
     TOPOLOGY_ENTRY_MISSING = "topology-entry-missing", Topic.STATE
@@ -136,16 +145,27 @@ class Rule(StrEnum):
     NAMELESS = "nameless", Topic.NOTE
     NOT_DISCOVERED = "not-discovered", Topic.NOTE
     SECOND_OBJECT = "second-object", Topic.NOTE
+    TWIN_HAS_MOVED = "twin-has-moved", Topic.NOTE
+    TWIN_WAITS = "twin-waits", Topic.NOTE
+    SPANS_ZONES = "spans-zones", Topic.NOTE
+    NAMES_NO_ZONE = "names-no-zone", Topic.NOTE
+    REPLICAS_MANAGED = "replicas-managed", Topic.NOTE
+    TOPOLOGY_MAKES_POOL = "topology-makes-pool", Topic.NOTE
+    KIND_FORBIDDEN = "kind-forbidden", Topic.NOTE
     SECOND_COPY = "second-copy", Topic.NOTE
     NODES_NOT_READ = "nodes-not-read", Topic.NOTE
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
+    KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
 
 
 # Rules that keep replicas which no machine runs for.
 KEEPING = frozenset(
     {
+        Rule.PRESERVED,
         Rule.CONTESTED_REPLICAS,
+        Rule.REPLICAS_NOT_OURS,
+        Rule.REPLICAS_OF_KARPENTER,
         Rule.STUCK_ON_HOLD,
         Rule.STUCK_SAME_FAILURE,
         Rule.STUCK_BEHIND_REQUEST,

@@ -31,6 +31,8 @@ class GroupState:
     contested_since: datetime | None = None  # put back too often: not written until an operator resumes
     contested_by: str = ""
     contested_replicas: bool = False  # what is put back are the replicas, not the bounds
+    bounds_applied_by: str = ""  # who will put back what we write: asked by runs, believed by looks
+    replicas_applied_by: str = ""
     write_refused_at: datetime | None = None  # when the API last refused a write of ours
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
@@ -43,11 +45,19 @@ class GroupState:
     @property
     def is_frozen(self) -> bool:
         """Whether nothing of the group is written, since somebody keeps putting our bounds back."""
-        return self.contested_since is not None and not self.contested_replicas
+        return bool(self.bounds_applied_by) or (self.contested_since is not None and not self.contested_replicas)
 
     def uncontested(self) -> "GroupState":
         """As if nobody had ever put anything back: what we want is written again."""
-        return replace(self, contested_since=None, contested_by="", contested_replicas=False, reverts=())
+        return replace(
+            self,
+            contested_since=None,
+            contested_by="",
+            contested_replicas=False,
+            reverts=(),
+            bounds_applied_by="",
+            replicas_applied_by="",
+        )
 
     @property
     def in_trouble(self) -> bool:
@@ -101,10 +111,19 @@ class Sighting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What people want of an object that takes our bounds (:mod:`evenkeel.domain.model.wishes`)."""
+
+    bounds: Bounds
+    ours: tuple[Bounds, ...] = ()  # what we have written over it, or were about to
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolState:
     """What is remembered of a pool."""
 
     adopted: Mapping[str, Bounds | None] = field(default_factory=dict)  # before us, per member; None: it had none
+    wishes: Mapping[str, Wish] = field(default_factory=dict)  # by OwnerRef.id
     digest: str = ""  # of the last news
     move: Move | None = None  # the last move, until nothing of it is owed any more
     seen: Sighting | None = None

@@ -127,11 +127,16 @@ def take_back_overshoot(pool: PoolDraft) -> None:
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.on_failure is OnFailure.HOLD)
         if draft.state is State.FROZEN or held:
             continue
-        spare = max(0, draft.requested - max(draft.group.running, draft.owner_min))
-        machines = [machine for machine in draft.group.machines or () if not machine.has_node and not machine.deleting]
-        ages = sorted((machine.created_at.timestamp() for machine in machines if not machine.preserved), reverse=True)
+        group = draft.group
+        if group.launched is None:
+            coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]
+            ages = sorted((machine.created_at.timestamp() for machine in coming if not machine.preserved), reverse=True)
+            unmade, stays = group.waiting - len(ages), group.running + group.preserved
+        else:
+            ages, unmade, stays = [], group.waiting - draft.coming, group.running + draft.coming
+        spare = max(0, draft.requested - max(stays, draft.owner_min))
         # A replica that has not even a Machine object yet is the newest of all.
-        newest = [float("inf")] * max(0, draft.group.waiting - len(machines)) + ages
+        newest = [float("inf")] * max(0, unmade) + ages
         waiting += [(age, draft.tie, i) for age in newest[:spare]]
     for _, _, i in sorted(waiting, reverse=True)[:surplus]:
         pool.groups[i].requested -= 1

@@ -182,17 +182,22 @@ def _obstacle(draft: Draft, request: ScaleRequest) -> Reason | None:
 def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     """Take the nodes from the largest groups. Returns how many have to stay.
 
-    Never below a group's min or PoolMinimum. Fenced groups come last: what they give up they could not get back.
+    Never below a group's min or PoolMinimum. Fenced groups come last: what they give up they could not get back. A
+    replica that a preserved machine holds is no node: nobody can give it back, and it is none of the nodes that a
+    minimum asks for.
     """
     unmet = -request.nodes
-    allowed = min(unmet, max(0, pool.requested - pool.pool.min))
+    nodes = pool.requested - sum(draft.group.preserved for draft in pool.groups)
+    allowed = min(unmet, max(0, nodes - pool.pool.min))
     by_turns: tuple[Callable[[Draft], bool], ...] = (
         lambda draft: draft.state in (State.HEALTHY, State.PROBING),
         lambda draft: draft.state is State.FENCED,
     )
     for turn in by_turns:
         givers = [draft for draft in pool.groups if turn(draft) and request.fits(draft.group)]
-        buckets = [Bucket(level=-draft.requested, room=_spare(draft), tie=draft.tie) for draft in givers]
+        buckets = [
+            Bucket(level=draft.group.preserved - draft.requested, room=_spare(draft), tie=draft.tie) for draft in givers
+        ]
         for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
             if less:
                 draft.requested -= less
@@ -207,5 +212,9 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
 def _spare(draft: Draft) -> int:
     if draft.requested > draft.group.requested:
         return 0  # this very look raises it: there is nothing yet to give back
-    bounds = draft.group.bounds
-    return max(0, draft.requested - max(draft.owner_min, 0 if bounds is None else bounds.min))
+    group = draft.group
+    nodes = draft.requested - group.preserved
+    # Preserved nodes go last, but they go: whoever asked for one to be kept has not asked for this.
+    kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
+    least = max(0 if group.bounds is None else group.bounds.min, kept)
+    return max(0, min(nodes - least, draft.requested - draft.owner_min))

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, condition_of, get_path
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, ReplicasOwner
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, CapOwner, ReplicasOwner
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.offerings import Bought
 from evenkeel.domain.model.reasons import Reason, Rule, because
@@ -40,6 +40,21 @@ class Reference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InstancePool:
+    """A kind of scalable whose machines are the cloud's own: an auto-scaling group and its like.
+
+    The provider decides which of them goes when replicas fall, and reports them once they are there. So there are no
+    failed ones, and none may be given up that is: a node could go in its place.
+    """
+
+    kind: str
+    domains: Path  # the zones that it is spread over
+    members: Path  # the machines that there are
+    nodes: Path  # those that are nodes
+    left_out: Callable[[Object], Reason | None]  # why it is no node group, for all its bounds
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeTemplateSource:
     """Another object than the scalable that says what its nodes look like."""
 
@@ -62,10 +77,13 @@ class Flavour:
     provider_groups: tuple[str, ...] = ()  # API groups of the objects that stand behind its machines
     scalables: tuple[Kind, ...]
     machine: Kind
+    instance_pool: InstancePool | None = None  # which of the scalables is one
     cluster: Kind | None = None  # the object of the workload cluster: read besides, and paused with its groups
     # The first that claims a scalable owns its bounds; the last of them, Annotations, claims every one.
     bounds_owners: tuple[type[BoundsOwner], ...]
     replicas_owner: type[ReplicasOwner] | None = None
+    former_bound_keys: BoundKeys | None = None  # annotations of an API that groups may come from, and nobody reads here
+    cap_owner: type[CapOwner] | None = None
     pool_label: str | None = None  # the flavour's own
     pool_paths: tuple[Path, ...] = ()  # where it stands besides metadata.labels
     cluster_paths: tuple[Path, ...] = ()  # the workload cluster's name
@@ -78,7 +96,10 @@ class Flavour:
     launched_at: Callable[[Object], datetime | None]  # when the provider last made a machine
     failure: Callable[[Object], MachineFailure | None]  # how the provider refused a machine
     is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
+    preserved_failed: Path | None = None  # where the scalable counts such machines that have failed
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
+    unneeded_time: str  # annotation with its scale-down-unneeded-time
+    utilization_threshold: str  # annotation with its scale-down-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
     node_template: NodeTemplateSource | None = None
@@ -110,29 +131,42 @@ class Flavour:
     @property
     def bound_keys(self) -> BoundKeys:
         """The annotations of a group's min and max."""
-        return BoundKeys(self.min_key, self.max_key)
+        return bound_keys_of(self.group)
 
     @property
     def min_key(self) -> str:
         """Annotation that Cluster Autoscaler reads a group's min from."""
-        return f"{self.group}/cluster-api-autoscaler-node-group-min-size"
+        return self.bound_keys.min
 
     @property
     def max_key(self) -> str:
         """Annotation that Cluster Autoscaler reads a group's max from."""
-        return f"{self.group}/cluster-api-autoscaler-node-group-max-size"
+        return self.bound_keys.max
 
     @property
     def companions(self) -> tuple[Kind, ...]:
-        """Read with the scalables: they own bounds or replicas, or say that all is paused."""
-        owners = (*self.bounds_owners, *((self.replicas_owner,) if self.replicas_owner else ()))
+        """Read with the scalables: they own numbers, bounds or replicas, or say that all is paused."""
+        others = (self.replicas_owner, self.cap_owner)
+        owners = (*self.bounds_owners, *(owner for owner in others if owner is not None))
         kinds = (self.cluster, *(owner.kind for owner in owners))
         return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+    @property
+    def copies(self) -> tuple[Kind, ...]:
+        """Say what companions say, and are read where somebody hands them in: no look lists them."""
+        copy = self.replicas_owner.copy_kind if self.replicas_owner else None
+        return (copy,) if copy is not None else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Everything that one look lists, machines aside."""
         return self.scalables + self.companions
+
+
+def bound_keys_of(group: str) -> BoundKeys:
+    """The annotations of a group's min and max that Cluster Autoscaler reads for this API group."""
+    low, high = (f"{group}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
+    return BoundKeys(low, high)
 
 
 def being_deleted(scalable: Scalable) -> Reason | None:

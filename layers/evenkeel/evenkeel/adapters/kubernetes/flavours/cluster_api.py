@@ -11,9 +11,11 @@ from evenkeel.adapters.kubernetes.flavours.base import (
     OS_LABEL,
     TEMPLATE_LABELS,
     Flavour,
+    InstancePool,
     NodeTemplateSource,
     Reference,
     being_deleted,
+    bound_keys_of,
     joined_by_node_ref,
     paused,
     rolling,
@@ -27,23 +29,30 @@ from evenkeel.adapters.kubernetes.objects import (
     condition_of,
     failure_of,
     get_path,
+    mapping,
     moment_of,
     name_of,
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
-from evenkeel.adapters.kubernetes.owners.cluster_topology import ClusterTopology
+from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_OWNED, ClusterTopology
+from evenkeel.adapters.kubernetes.owners.karpenter import KarpenterMember
+from evenkeel.adapters.kubernetes.owners.node_pool import NodePool
 from evenkeel.domain.health.failures import classify
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import NodeTemplate
+from evenkeel.domain.model.values import shown
 
 _CAPI = "cluster.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
 # Where v1beta1's conditions stand: in objects of v1beta2, and in those of v1beta1.
 _STATUSES = (("status", "deprecated", "v1beta1"), ("status",))
 # A reference names the kind that is listed: nothing but a template of a named API group is ever read for it.
+_REPLICAS_MANAGED_BY = f"{_CAPI}/replicas-managed-by"
+_DOMAINS = ("spec", "failureDomains")
+_ZONE_PATHS = (("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL))
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+", re.ASCII)
 _VERSION = re.compile(r"v[0-9]+([a-z]+[0-9]+)?", re.ASCII)
 _TEMPLATE = re.compile(r"[A-Z][A-Za-z0-9]*MachineTemplate", re.ASCII)
@@ -57,6 +66,26 @@ def _cluster_paused(scalable: Scalable) -> Reason | None:
         return because(Rule.CLUSTER_PAUSED, cluster="/".join(name_of(parent)))
     if get_path(parent, ("metadata", "deletionTimestamp")) is not None:
         return because(Rule.CLUSTER_BEING_DELETED, cluster="/".join(name_of(parent)))
+    return None
+
+
+def _pool_left_out(pool: Object) -> Reason | None:
+    """Why a MachinePool is no node group.
+
+    With replicas managed elsewhere, its provider copies the cloud's number over ours (cluster-api-provider-aws
+    exp/controllers/awsmachinepool_controller.go); any value but "false" says so (cluster-api util/annotations).
+    """
+    manager = mapping(get_path(pool, ("metadata", "annotations"))).get(_REPLICAS_MANAGED_BY)
+    if manager is not None and manager != "false":
+        return because(Rule.REPLICAS_MANAGED, by=shown(manager))
+    if TOPOLOGY_OWNED in mapping(get_path(pool, ("metadata", "labels"))):
+        return because(Rule.TOPOLOGY_MAKES_POOL)
+    domains = get_path(pool, _DOMAINS)
+    if isinstance(domains, list) and len(domains) > 1:
+        return because(Rule.SPANS_ZONES, zones=tuple(str(domain) for domain in domains))
+    places = (*_ZONE_PATHS, ("metadata", "labels", ZONE_LABEL))
+    if not domains and all(get_path(pool, path) is None for path in places):
+        return because(Rule.NAMES_NO_ZONE)
     return None
 
 
@@ -126,20 +155,40 @@ CLUSTER_API = Flavour(
     scalables=(
         Kind(_CAPI, _VERSIONS, "MachineDeployment", "machinedeployments"),
         Kind(_CAPI, _VERSIONS, "MachineSet", "machinesets"),
+        # Some installations leave their definition out, and roles from before us do not name them.
+        Kind(_CAPI, _VERSIONS, "MachinePool", "machinepools", optional=True, may_be_refused=True),
     ),
     machine=Kind(_CAPI, _VERSIONS, "Machine", "machines"),
+    instance_pool=InstancePool(
+        kind="MachinePool",
+        domains=_DOMAINS,
+        members=("spec", "providerIDList"),
+        # Not status.readyReplicas: in v1beta2, without Machines, that is how many machines there are, nodes or not
+        # (cluster-api core/reconcilers/machinepool/machinepool_controller_status.go).
+        nodes=("status", "nodeRefs"),
+        left_out=_pool_left_out,
+    ),
     cluster=ClusterTopology.kind,
-    bounds_owners=(ClusterTopology, Annotations),
+    bounds_owners=(NodePool, ClusterTopology, KarpenterMember, Annotations),
+    # OpenShift's move to Cluster API copies them as they are, while the autoscaler reads its own from here on
+    # (cluster-capi-operator pkg/conversion/mapi2capi/util.go).
+    former_bound_keys=bound_keys_of("machine.openshift.io"),
     cluster_paths=(("spec", "clusterName"), ("metadata", "labels", f"{_CAPI}/cluster-name")),
-    zone_paths=(("spec", "template", "spec", "failureDomain"), (*TEMPLATE_LABELS, ZONE_LABEL)),
+    zone_paths=_ZONE_PATHS,
     absent_replicas=None,
     freeze_rules=(being_deleted, paused, _cluster_paused, rolling),
-    machine_labels={"MachineDeployment": f"{_CAPI}/deployment-name", "MachineSet": f"{_CAPI}/set-name"},
+    machine_labels={
+        "MachineDeployment": f"{_CAPI}/deployment-name",
+        "MachineSet": f"{_CAPI}/set-name",
+        "MachinePool": f"{_CAPI}/pool-name",
+    },
     mark=(f"{_CAPI}/delete-machine", "evenkeel"),  # its presence counts
     joined=joined_by_node_ref,
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{_CAPI}/autoscaling-options-maxnodeprovisiontime",
+    unneeded_time=f"{_CAPI}/autoscaling-options-scaledownunneededtime",
+    utilization_threshold=f"{_CAPI}/autoscaling-options-scaledownutilizationthreshold",
     status_name="{kind}/{namespace}/{name}",
     node_template=NodeTemplateSource(
         path=("spec", "template", "spec", "infrastructureRef"),

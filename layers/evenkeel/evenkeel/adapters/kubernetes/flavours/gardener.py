@@ -40,9 +40,12 @@ _MCM = "machine.sapcloud.io"
 _NODE_LABELS: Path = ("spec", "template", "spec", "nodeTemplate", "metadata", "labels")
 _POOL_LABEL = "worker.gardener.cloud/pool"
 _MACHINE_CLASS = Kind(_MCM, ("v1alpha1",), "MachineClass", "machineclasses")
-# Values of annotation node.machine.sapcloud.io/preserve that keep a failed machine
-# (machine-controller-manager pkg/util/provider/machineutils/utils.go).
+# What keeps a failed machine (machine-controller-manager pkg/util/provider/machineutils/utils.go): values of an
+# annotation on it or on its node. That of the node wins, and is written down on the machine as it was last obeyed; the
+# machine's own is taken off then (updatePreserveAnnotationOnMachine in pkg/util/provider/machinecontroller/machine.go).
 _ASKS_TO_PRESERVE = ("now", "when-failed", "auto-preserved")
+_PRESERVE = "node.machine.sapcloud.io/preserve"
+_PRESERVE_OF_NODE = "node.machine.sapcloud.io/last-applied-node-preserve-value"
 
 
 def _frozen_by_condition(scalable: Scalable) -> Reason | None:
@@ -96,9 +99,9 @@ def _is_preserved(machine: Object, now: datetime) -> bool:
         return until is not None and until > now
     if status.get("phase") != "Failed":
         return False
-    # Not in effect yet. The node's annotation would win, but nodes are not read.
-    annotation = get_path(machine, ("metadata", "annotations", "node.machine.sapcloud.io/preserve"))
-    return annotation in _ASKS_TO_PRESERVE
+    # Not in effect yet.
+    annotations = mapping(get_path(machine, ("metadata", "annotations")))
+    return (annotations.get(_PRESERVE_OF_NODE) or annotations.get(_PRESERVE)) in _ASKS_TO_PRESERVE
 
 
 def _reference(value: Any) -> Reference | None:
@@ -156,7 +159,10 @@ GARDENER = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     is_preserved=_is_preserved,
+    preserved_failed=("status", "preservedFailedReplicas"),
     provision_timeout="autoscaler.gardener.cloud/max-node-provision-time",
+    unneeded_time="autoscaler.gardener.cloud/scale-down-unneeded-time",
+    utilization_threshold="autoscaler.gardener.cloud/scale-down-utilization-threshold",
     status_name="{namespace}.{name}",
     discovers_groups=False,
     node_template=NodeTemplateSource(

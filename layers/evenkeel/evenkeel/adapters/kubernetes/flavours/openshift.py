@@ -24,24 +24,41 @@ from evenkeel.adapters.kubernetes.objects import (
     moment_of,
 )
 from evenkeel.adapters.kubernetes.owners.annotations import Annotations
+from evenkeel.adapters.kubernetes.owners.cluster_autoscaler import ClusterAutoscaler
 from evenkeel.adapters.kubernetes.owners.machine_autoscaler import MachineAutoscaler
 from evenkeel.domain.model.groups import MachineFailure
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import shown
 
 _MAPI = "machine.openshift.io"
+MACHINE_API, CLUSTER_API = "MachineAPI", "ClusterAPI"
 _PROVIDER_VALUE = ("spec", "template", "spec", "providerSpec", "value")
 _NODE_LABELS = ("spec", "template", "spec", "metadata", "labels")
 _PROVIDER_CONDITIONS = ("status", "providerStatus", "conditions")
 _MEBIBYTE = 2**20
 
 
+def authority_of(machine_set: Object) -> str | None:
+    """The API that a MachineSet is written through: MachineAPI or ClusterAPI; None while that is about to change.
+
+    Its spec says who should be, its status who is. Cluster Autoscaler goes by the one, admission by the other
+    (openshift/kubernetes-autoscaler openshift_utils.go; cluster-capi-operator admission-policies). A status that says
+    nothing yet is set to what the spec says (machineset_migration_controller.go).
+    """
+    wanted, found = (get_path(machine_set, (place, "authoritativeAPI")) or "" for place in ("spec", "status"))
+    if wanted in ("", MACHINE_API) and found in ("", MACHINE_API):
+        return MACHINE_API
+    return CLUSTER_API if wanted == found == CLUSTER_API else None
+
+
 def _owned_by_another_api(scalable: Scalable) -> Reason | None:
-    for place in ("spec", "status"):
-        authority = get_path(scalable.item, (place, "authoritativeAPI"))
-        if authority not in (None, "", "MachineAPI"):
-            return because(Rule.NOT_AUTHORITATIVE, field=f"{place}.authoritativeAPI", value=shown(authority))
-    return None
+    authority = authority_of(scalable.item)
+    if authority == MACHINE_API:
+        return None
+    wanted, found = (get_path(scalable.item, (place, "authoritativeAPI")) for place in ("spec", "status"))
+    if authority is None:
+        return because(Rule.AUTHORITY_MOVES, wanted=shown(wanted or ""), found=shown(found or ""))
+    return because(Rule.NOT_AUTHORITATIVE, field="status.authoritativeAPI", value=shown(found))
 
 
 def _launched_at(machine: Object) -> datetime | None:
@@ -77,6 +94,7 @@ OPENSHIFT = Flavour(
     scalables=(Kind(_MAPI, ("v1beta1",), "MachineSet", "machinesets"),),
     machine=Kind(_MAPI, ("v1beta1",), "Machine", "machines"),
     bounds_owners=(MachineAutoscaler, Annotations),
+    cap_owner=ClusterAutoscaler,
     cluster_paths=(("metadata", "labels", f"{_MAPI}/cluster-api-cluster"),),
     zone_paths=(
         (*_PROVIDER_VALUE, "placement", "availabilityZone"),
@@ -94,6 +112,8 @@ OPENSHIFT = Flavour(
     launched_at=_launched_at,
     failure=_failure,
     provision_timeout=f"{_MAPI}/autoscaling-options-maxnodeprovisiontime",
+    unneeded_time=f"{_MAPI}/autoscaling-options-scaledownunneededtime",
+    utilization_threshold=f"{_MAPI}/autoscaling-options-scaledownutilizationthreshold",
     status_name="{kind}/{namespace}/{name}",
     bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
     node_labels=_NODE_LABELS,

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, name_of
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeCap, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import read_count
 
@@ -18,7 +18,7 @@ class BoundKeys(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What the owner of a scalable's bounds says."""
+    """What the owner of a scalable's bounds says. ``ref`` and ``fields`` where that is another object."""
 
     owner: "BoundsOwner"
     object: Object | None  # its object, where that is another one than the scalable
@@ -26,6 +26,18 @@ class Claim(NamedTuple):
     minimum: int | None
     maximum: int | None
     has_bounds: bool
+    ref: OwnerRef | None = None
+    fields: tuple[str, str] = ("", "")  # where min and max stand, as people write it
+    labels: Mapping[str, str] = {}  # of its object, where pools are chosen by them too
+    zone: str | None = None  # as it says
+    path: Path | None = None  # of its max in managedFields, where that is not the owner's for all
+
+
+def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
+    """How an owner is called."""
+    namespace, name = name_of(item)
+    uid = get_path(item, ("metadata", "uid"))
+    return OwnerRef(kind=kind.kind, namespace=namespace, name=name, part=part, uid=uid if isinstance(uid, str) else "")
 
 
 class BoundsOwner(ABC):
@@ -33,6 +45,7 @@ class BoundsOwner(ABC):
 
     kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
     min_max: ClassVar[int] = 0  # the least max that it accepts
+    max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
     copies_annotations: ClassVar[bool] = False  # all of them to the scalable, so that ours are set there
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -80,10 +93,19 @@ class ReplicasOwner(ABC):
     """Who puts replicas back into a range."""
 
     kind: ClassVar[Kind]
+    copy_kind: ClassVar[Kind | None] = None  # says the same, and is read from files only: it is too large for looks
 
     @abstractmethod
-    def __init__(self, items: Iterable[Object]) -> None:
-        """``items``: all objects of its kind."""
+    def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
+        """``items``: all objects of its kind; ``copies``: those of ``copy_kind``."""
+
+    @abstractmethod
+    def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
+        """What it says of a pool, as its own API calls it; None where it says nothing."""
+
+    @abstractmethod
+    def zone(self, namespace: str, pool: str, index: int) -> str | None:
+        """The pool's zone of that index; None where it has none."""
 
     @abstractmethod
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
@@ -92,3 +114,13 @@ class ReplicasOwner(ABC):
     @abstractmethod
     def frozen(self, groups: Iterable[NodeGroup]) -> Mapping[GroupKey, Reason]:
         """The groups that must not be written now, as seen from all groups together, and why."""
+
+
+class CapOwner(ABC):
+    """Who says how many nodes a whole cluster may have."""
+
+    kind: ClassVar[Kind]
+
+    @abstractmethod
+    def cap(self, items: Iterable[Object]) -> NodeCap | None:
+        """``items``: all objects of its kind. None where nobody limits it."""

@@ -18,7 +18,7 @@ from evenkeel.adapters.kubernetes.objects import (
     mapping,
     name_of,
 )
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
 
@@ -50,7 +50,24 @@ class ClusterTopology(BoundsOwner):
         entry = self._entry(scalable) if TOPOLOGY_OWNED in scalable.labels else None
         if entry is None:
             return None
-        return self.claim_of(mapping(get_path(entry, ("metadata", "annotations"))), scalable.parent, reading)
+        annotations = mapping(get_path(entry, ("metadata", "annotations")))
+        if self.keys.max not in annotations and self.keys.max in scalable.annotations:
+            # Set there by hand, it stays; from the ClusterClass, its managedFields say so.
+            return None
+        claim = self.claim_of(annotations, scalable.parent, reading)
+        if scalable.parent is None:
+            return claim
+        name = str(entry.get("name"))
+        place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
+        return claim._replace(
+            ref=ref_of(self.kind, scalable.parent, name),
+            path=(
+                *(f"f:{step}" for step in _ENTRIES),
+                f'k:{{"name":"{name}"}}',
+                *("f:metadata", "f:annotations", f"f:{self.keys.max}"),
+            ),
+            fields=(f"{place}[{self.keys.min}]", f"{place}[{self.keys.max}]"),
+        )
 
     @property
     def paths(self) -> tuple[Path, ...]:

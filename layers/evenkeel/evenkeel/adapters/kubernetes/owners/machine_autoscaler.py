@@ -9,7 +9,7 @@ from typing import Any
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, mapping, name_of
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
@@ -48,6 +48,8 @@ class MachineAutoscaler(BoundsOwner):
             minimum=own.read("spec.minReplicas", get_path(item, ("spec", "minReplicas")), read_count),
             maximum=own.read("spec.maxReplicas", get_path(item, ("spec", "maxReplicas")), read_count),
             has_bounds=True,
+            ref=ref_of(self.kind, item),
+            fields=("spec.minReplicas", "spec.maxReplicas"),
         )
 
     @property

@@ -1,37 +1,69 @@
-"""Gardener's Worker: every reconciliation of it puts replicas back into the zone's share of the pool.
+"""Gardener's Worker: its pools have the numbers, and every reconciliation of it puts replicas back into zones' shares.
 
-Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. It is never written.
+Source: extensions/pkg/controller/worker/genericactuator/actuator_reconcile.go:243-273. It is never written: gardenlet
+replaces its pools with the Shoot's at each reconciliation.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, name_of
-from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner
+from evenkeel.adapters.kubernetes.managed_fields import last_writer
+from evenkeel.adapters.kubernetes.objects import Kind, Object, entries_of, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.owners.base import ReplicasOwner, ref_of
 from evenkeel.domain.bounds.distribute import distribute_over_zones
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, read_count
 
+_SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
+_EXTENSIONS = "extensions.gardener.cloud"
+# The Shoot's own list in the seed (pkg/apis/extensions/v1alpha1/types_cluster.go): the Cluster of a namespace is called
+# after it, and has the CloudProfile inside.
+_WORKERS = ("spec", "shoot", "spec", "provider", "workers")
+
 
 class Worker(ReplicasOwner):
-    """The ranges of a namespace's pools, zone by zone."""
+    """The numbers and the ranges of a namespace's pools."""
 
-    kind = Kind("extensions.gardener.cloud", ("v1alpha1",), "Worker", "workers", optional=True)
+    kind = Kind(_EXTENSIONS, ("v1alpha1",), "Worker", "workers", optional=True)
+    copy_kind = Kind(_EXTENSIONS, ("v1alpha1",), "Cluster", "clusters", optional=True)
 
-    def __init__(self, items: Iterable[Object]) -> None:
+    def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
+        self._numbers: dict[tuple[str, str], OwnerNumbers] = {}
+        self._pools: dict[tuple[str, str], Object] = {}
         self._ranges: dict[tuple[str, str, str], Bounds] = {}
-        for item in items:
-            namespace, _ = name_of(item)
-            for pool in entries_of(item, ("spec", "pools")):
-                zones = zones if isinstance(zones := pool.get("zones"), list) else []
-                try:
-                    low, high = read_count(pool.get("minimum")), read_count(pool.get("maximum"))
-                except BadValueError:
-                    continue
-                for index, zone in enumerate(zones):
-                    share = [distribute_over_zones(index, size, len(zones)) for size in (low, high)]
-                    place = namespace, str(get_path(pool, ("name",))), str(zone)
-                    self._ranges[place] = Bounds(min(share), max(share))
+        for item in copies:
+            self._add(item, name_of(item)[1], _WORKERS, shoot_of(item))
+        for item in items:  # later: they say what is carried out
+            self._add(item, name_of(item)[0], ("spec", "pools"), ref_of(self.kind, item))
+
+    def _add(self, item: Object, namespace: str, path: tuple[str, ...], ref: OwnerRef) -> None:
+        for pool in entries_of(item, path):
+            name = str(get_path(pool, ("name",)))
+            try:
+                bounds = _bounds(pool)
+            except (BadValueError, ValueError):
+                continue
+            self._pools[namespace, name] = pool
+            field = f"{'.'.join(path).removeprefix('spec.shoot.')}[{name}]"  # in the Shoot, where it can be changed
+            self._numbers[namespace, name] = OwnerNumbers(
+                ref=OwnerRef(**{**vars(ref), "part": name}),
+                bounds=bounds,
+                min_field=f"{field}.minimum",
+                max_field=f"{field}.maximum",
+                set_by=last_writer(item, (tuple(f"f:{step}" for step in path),)),
+            )
+            zones = _zones(pool)
+            for index, zone in enumerate(zones):
+                share = [distribute_over_zones(index, size, len(zones)) for size in (bounds.min, bounds.max)]
+                self._ranges[namespace, name, str(zone)] = Bounds(min(share), max(share))
+
+    def numbers(self, namespace: str, pool: str) -> OwnerNumbers | None:
+        return self._numbers.get((namespace, pool))
+
+    def zone(self, namespace: str, pool: str, index: int) -> str | None:
+        zones = _zones(self._pools.get((namespace, pool), {}))
+        return str(zones[index]) if index < len(zones) else None
 
     def range(self, namespace: str, pool: str, zone: str) -> Bounds | None:
         return self._ranges.get((namespace, pool, zone))
@@ -52,3 +84,19 @@ class Worker(ReplicasOwner):
             and any(member.worker_range and member.worker_range.min for member in members)
             for member in members
         }
+
+
+def _bounds(pool: Object) -> Bounds:
+    """Raises BadValueError, or ValueError where minimum is larger than maximum, which Gardener refuses."""
+    return Bounds(read_count(pool.get("minimum")), read_count(pool.get("maximum")))
+
+
+def _zones(pool: Object) -> list[Any]:
+    zones = pool.get("zones")
+    return zones if isinstance(zones, list) else []
+
+
+def shoot_of(cluster: Object) -> OwnerRef:
+    """The Shoot that a Cluster of the seed holds a copy of."""
+    shoot = get_path(cluster, ("spec", "shoot"))
+    return ref_of(Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots"), mapping(shoot))

@@ -1,0 +1,340 @@
+"""The owners' kinds and server-side apply, on the simulated API and on a real one: one schema, the same answers."""
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from sandbox.kube.api import KubernetesAPI
+from sandbox.kube.controllers.node_pools import node_pool_spec
+from sandbox.kube.real import RealKubernetesAPI
+from sandbox.kube.world import ECOSYSTEMS, World
+
+Api = KubernetesAPI | RealKubernetesAPI
+Json = dict[str, Any]
+NODE_POOLS = ("hypershift.openshift.io", "v1beta1", "nodepools")
+SHOOTS = ("core.gardener.cloud", "v1beta1", "shoots")
+CLUSTERS = ("cluster.x-k8s.io", "v1beta2", "clusters")
+DEPLOYMENTS = ("cluster.x-k8s.io", "v1beta2", "machinedeployments")
+PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift")]
+APPLY = "application/apply-patch+yaml"
+_runs = itertools.count()
+
+
+def refused(call: Callable[[], Any]) -> tuple[int, Json]:
+    """The code and the Status of a call that must fail."""
+    with pytest.raises(ApiException) as caught:
+        call()
+    return int(caught.value.status), json.loads(caught.value.body)
+
+
+def knows_rules(api: Api) -> bool:
+    """Whether the server evaluates rules in CEL: from Kubernetes 1.25 on, older ones drop them from the schema."""
+    if isinstance(api, KubernetesAPI):
+        return True
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.hypershift.openshift.io"
+    return "x-kubernetes-validations" in json.dumps(api.call("GET", path))
+
+
+def owners(item: Json, *path: str) -> set[str]:
+    """The managers of a field, and how each wrote it; parts of the path as managedFields have them."""
+    found = set()
+    for entry in item["metadata"]["managedFields"]:
+        node: Any = entry["fieldsV1"]
+        for part in path:
+            node = node.get(part) if isinstance(node, dict) else None
+        if node is not None:
+            found.add(f"{entry['manager']} {entry['operation']}")
+    return found
+
+
+def objects_of(kind: str) -> list[tuple[str, str, bool, Json]]:
+    """Every custom object of a cluster, with plural and version, whether it has a namespace, and its body."""
+    store = World(clusters=[kind], settings=None).clusters[kind].store
+    return [
+        (resource.plural, resource.storage, resource.namespaced, item)
+        for resource in store.resources
+        if resource.group and resource.group != "apps"
+        for item in store.list(resource.full_name)
+    ]
+
+
+class TestShapes:
+    @pytest.mark.parametrize("kind", PLAIN)
+    def test_everything_that_owners_and_their_controllers_write_is_kept_as_it_is_written(
+        self, connect: Any, namespace: str, kind: str
+    ) -> None:
+        custom = client.CustomObjectsApi(connect())
+        run = next(_runs)
+        seen = set()
+        for plural, version, namespaced, item in objects_of(kind):
+            group = item["apiVersion"].partition("/")[0]
+            name = f"{item['metadata']['name']}-{run}" if not namespaced else item["metadata"]["name"]
+            metadata = {key: item["metadata"][key] for key in ("labels", "annotations") if key in item["metadata"]}
+            body = {**item, "metadata": {**metadata, "name": name}}
+            if namespaced:
+                made = custom.create_namespaced_custom_object(group, version, namespace, plural, body)
+            else:
+                made = custom.create_cluster_custom_object(group, version, plural, body)
+            assert {k: made[k] for k in made if k not in ("metadata", "status")} == {
+                k: item[k] for k in item if k not in ("metadata", "status")
+            }
+            if "status" in item and namespaced:
+                status = {"status": item["status"]}
+                told = custom.patch_namespaced_custom_object_status(group, version, namespace, plural, name, status)
+                assert told["status"] == item["status"]
+            seen.add(f"{plural}.{group}")
+        expected = {
+            "gardener-plain": {"shoots.core.gardener.cloud", "clusters.extensions.gardener.cloud"},
+            "cluster-class": {"clusterclasses.cluster.x-k8s.io"},
+            "openshift-plain": {"clusterautoscalers.autoscaling.openshift.io"},
+        }
+        assert seen >= expected.get(
+            kind, {"nodepools.hypershift.openshift.io", "hostedclusters.hypershift.openshift.io"}
+        )
+
+
+def node_pool(**spec: Any) -> Json:
+    body = node_pool_spec("p", "demo", "eu-central-1a", "AWS", "m5.xlarge")
+    return {
+        "apiVersion": "hypershift.openshift.io/v1beta1",
+        "kind": "NodePool",
+        "metadata": {"name": "a"},
+        "spec": body | spec,
+    }
+
+
+class TestNodePools:
+    def test_fixed_and_scaled_turn_into_each_other_in_one_patch(self, kind_of: Any) -> None:
+        pools = kind_of(*NODE_POOLS)
+        made = pools.create(node_pool(autoScaling={"min": 0, "max": 3}))
+        assert "replicas" not in made["spec"]
+        fixed = pools.merge("a", {"spec": {"autoScaling": None, "replicas": 2}})
+        assert (fixed["spec"]["replicas"], "autoScaling" in fixed["spec"]) == (2, False)
+        scaled = pools.merge("a", {"spec": {"autoScaling": {"min": 1, "max": 4}, "replicas": None}})
+        assert (scaled["spec"]["autoScaling"], "replicas" in scaled["spec"]) == ({"min": 1, "max": 4}, False)
+
+    @pytest.mark.parametrize(
+        ("spec", "field"),
+        [
+            ({"replicas": 2}, "spec"),
+            ({"autoScaling": {"min": -1, "max": 3}}, "spec.autoScaling.min"),
+            ({"autoScaling": {"min": 0, "max": 0}}, "spec.autoScaling.max"),
+            ({"autoScaling": {"min": None}}, "spec.autoScaling.min"),
+            ({"pausedUntil": ""}, "spec.pausedUntil"),
+            ({"pausedUntil": "x" * 36}, "spec.pausedUntil"),
+        ],
+    )
+    def test_every_server_refuses_both_sizes_at_once_and_numbers_that_are_none(
+        self, kind_of: Any, spec: Json, field: str
+    ) -> None:
+        pools = kind_of(*NODE_POOLS)
+        pools.create(node_pool(autoScaling={"min": 0, "max": 3}))
+        code, status = refused(lambda: pools.merge("a", {"spec": spec}))
+        assert (code, status["reason"]) == (422, "Invalid")
+        assert field in status["message"]
+
+    @pytest.mark.parametrize(
+        ("spec", "says"),
+        [
+            ({"autoScaling": {"min": 4}}, "max must be equal or greater than min"),
+            ({"clusterName": "other"}, "ClusterName is immutable"),
+            ({"autoScaling": {"min": 0}, "platform": {"type": "GCP"}}, "Scale-from-zero"),
+        ],
+    )
+    def test_a_server_that_knows_rules_refuses_what_they_forbid(
+        self, kube_api: Api, kind_of: Any, spec: Json, says: str
+    ) -> None:
+        pools = kind_of(*NODE_POOLS)
+        pools.create(node_pool(autoScaling={"min": 1, "max": 3}))
+        if not knows_rules(kube_api):
+            pytest.skip("this API server is older than rules in CEL (Kubernetes 1.25)")
+        code, status = refused(lambda: pools.merge("a", {"spec": spec}))
+        assert code == 422
+        assert says in status["message"]
+
+    def test_the_scale_subresource_is_that_of_replicas(self, kind_of: Any) -> None:
+        pools = kind_of(*NODE_POOLS)
+        pools.create(node_pool(replicas=2))
+        assert pools.scale("a", 3)["spec"]["replicas"] == 3
+        assert pools.get("a")["spec"]["replicas"] == 3
+
+
+class TestShoots:
+    def shoot(self, **worker: Any) -> Json:
+        one = {"name": "p", "minimum": 1, "maximum": 3, "machine": {"type": "m5.xlarge"}, "zones": ["a"]} | worker
+        spec = {"region": "eu-central-1", "provider": {"type": "aws", "workers": [one]}}
+        return {
+            "apiVersion": "core.gardener.cloud/v1beta1",
+            "kind": "Shoot",
+            "metadata": {"name": "a"},
+            "spec": spec,
+        }
+
+    @pytest.mark.parametrize(
+        "worker", [{"minimum": -1}, {"maximum": -1}, {"name": "longer-than-fifteen"}, {"priority": -2}]
+    )
+    def test_numbers_and_names_outside_gardeners_limits_are_refused(self, kind_of: Any, worker: Json) -> None:
+        assert refused(lambda: kind_of(*SHOOTS).create(self.shoot(**worker)))[0] == 422
+
+    def test_workers_have_names_of_their_own(self, kind_of: Any) -> None:
+        body = self.shoot()
+        body["spec"]["provider"]["workers"] *= 2
+        code, status = refused(lambda: kind_of(*SHOOTS).create(body))
+        assert code == 422
+        assert "spec.provider.workers[1]: Duplicate value" in status["message"]
+
+
+def topology(*entries: Json) -> Json:
+    return {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": {"name": "c"},
+        "spec": {"topology": {"classRef": {"name": "k"}, "workers": {"machineDeployments": list(entries)}}},
+    }
+
+
+def entry(name: str, **notes: str) -> Json:
+    return {"class": "worker", "name": name, "metadata": {"annotations": notes}}
+
+
+def in_entry(name: str, *path: str) -> tuple[str, ...]:
+    """Where managedFields speak of a field of a topology's machine deployment."""
+    start = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
+    return (*start, json.dumps({"name": name}, separators=(",", ":")).join(("k:", "")), *path)
+
+
+class Applier:
+    """Server-side apply to one object by one manager."""
+
+    def __init__(self, kind: Any, manager: str, name: str) -> None:
+        self._kind, self._manager, self._name = kind, manager, name
+
+    def __call__(self, body: Json, **more: Any) -> Json:
+        self._kind.custom.patch_namespaced_custom_object(
+            *self._kind.where, self._name, body, field_manager=self._manager, _content_type=APPLY, **more
+        )
+        return dict(self._kind.get(self._name))  # the client library returns nothing of what was made, a 201
+
+
+class TestServerSideApply:
+    def test_an_object_that_is_not_there_is_made(self, kind_of: Any) -> None:
+        made = Applier(kind_of(*CLUSTERS), "somebody", "c")(topology(entry("a", x="1")))
+        assert owners(made, *in_entry("a", "f:class")) == {"somebody Apply"}
+
+    def test_what_somebody_else_wrote_differently_is_a_conflict_that_names_him_and_the_field(
+        self, kind_of: Any
+    ) -> None:
+        clusters = kind_of(*CLUSTERS, manager="kubectl")
+        clusters.create(topology(entry("a", x="1"), entry("b", x="1")))
+        wish = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
+        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish))
+        assert (code, status["reason"]) == (409, "Conflict")
+        assert 'Apply failed with 1 conflict: conflict with "kubectl"' in status["message"]
+        (cause,) = status["details"]["causes"]
+        assert cause["reason"] == "FieldManagerConflict"
+        assert cause["field"] == '.spec.topology.workers.machineDeployments[name="b"].metadata.annotations.x'
+        spec = clusters.get("c")["spec"]["topology"]["workers"]["machineDeployments"]
+        assert [item["metadata"]["annotations"] for item in spec] == [{"x": "1"}, {"x": "1"}]
+
+    def test_with_force_one_entry_of_a_list_changes_and_nothing_else_and_what_an_entry_must_have_is_there(
+        self, kind_of: Any
+    ) -> None:
+        clusters = kind_of(*CLUSTERS, manager="kubectl")
+        before = clusters.create(topology(entry("a", x="1"), entry("b", x="1", y="1")))
+        wish = topology({"name": "b", "metadata": {"annotations": {"x": "2"}}})
+        del wish["spec"]["topology"]["classRef"]
+        new = Applier(clusters, "evenkeel", "c")(wish, force=True)
+        before["spec"]["topology"]["workers"]["machineDeployments"][1]["metadata"]["annotations"]["x"] = "2"
+        assert new["spec"] == before["spec"]
+        key = in_entry("b", "f:metadata", "f:annotations", "f:x")
+        assert owners(new, *key) == {"evenkeel Apply"}
+        assert owners(new, *in_entry("b", "f:metadata", "f:annotations", "f:y")) == {"kubectl Update"}
+        assert owners(new, *in_entry("b", "f:name")) == {"evenkeel Apply", "kubectl Update"}
+
+    def test_who_applied_before_meets_the_conflict_next_time(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS)
+        theirs, ours = (Applier(clusters, manager, "c") for manager in ("gitops", "evenkeel"))
+        theirs(topology(entry("a", x="1")))
+        ours(topology({"name": "a", "metadata": {"annotations": {"x": "2"}}}), force=True)
+        code, status = refused(lambda: theirs(topology(entry("a", x="1"))))
+        assert code == 409
+        assert 'conflict with "evenkeel"' in status["message"]
+
+    def test_a_key_that_is_no_longer_applied_goes_unless_somebody_else_has_it_too(self, kind_of: Any) -> None:
+        deployments = kind_of(*DEPLOYMENTS, manager="kubectl")
+        body = {
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "MachineDeployment",
+            "metadata": {"name": "a", "annotations": {"theirs": "1"}},
+            "spec": {"clusterName": "c", "selector": {}, "template": {}},
+        }
+        deployments.create(body)
+        first, second = (Applier(deployments, manager, "a") for manager in ("first", "second"))
+        bare = {"apiVersion": body["apiVersion"], "kind": body["kind"]}
+
+        def notes(**annotations: str) -> Json:
+            return {**bare, "metadata": {"name": "a", "annotations": annotations}}
+
+        first(notes(mine="1", shared="1"))
+        second(notes(shared="1"))
+        left = first(notes(mine="1"))
+        assert left["metadata"]["annotations"] == {"theirs": "1", "mine": "1", "shared": "1"}
+        left = first({**bare, "metadata": {"name": "a"}})
+        assert left["metadata"]["annotations"] == {"theirs": "1", "shared": "1"}
+        assert owners(left, "f:metadata", "f:annotations", "f:shared") == {"second Apply"}
+
+    def test_an_entry_that_nobody_applies_any_more_goes(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS)
+        ours = Applier(clusters, "evenkeel", "c")
+        ours(topology(entry("a", x="1"), entry("b", x="1")))
+        left = ours(topology(entry("b", x="1")))["spec"]["topology"]["workers"]["machineDeployments"]
+        assert [item["name"] for item in left] == ["b"]
+
+    def test_the_same_again_changes_nothing(self, kind_of: Any) -> None:
+        ours = Applier(kind_of(*CLUSTERS), "evenkeel", "c")
+        once = ours(topology(entry("a", x="1")))
+        again = ours(topology(entry("a", x="1")))
+        assert again["metadata"]["resourceVersion"] == once["metadata"]["resourceVersion"]
+
+    def test_replicas_that_were_never_applied_are_nobodys_but_their_last_writers(self, kind_of: Any) -> None:
+        deployments = kind_of(*DEPLOYMENTS, manager="autoscaler")
+        body = {
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "MachineDeployment",
+            "metadata": {"name": "a"},
+            "spec": {"clusterName": "c", "selector": {}, "template": {}},
+        }
+        apply = Applier(deployments, "capi-topology", "a")
+        apply(body)
+        deployments.merge("a", {"spec": {"replicas": 5}})
+        left = apply(body, force=True)
+        assert left["spec"]["replicas"] == 5
+        assert owners(left, "f:spec", "f:replicas") == {"autoscaler Update"}
+
+    def test_whoever_applies_must_say_who_he_is(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS)
+        code, status = refused(lambda: clusters.merge("c", topology(), _content_type=APPLY))
+        assert code == 422
+        assert "fieldManager" in status["message"]
+
+    def test_two_entries_of_one_name_are_refused(self, kind_of: Any) -> None:
+        code, status = refused(lambda: kind_of(*CLUSTERS).create(topology(entry("a"), entry("a"))))
+        assert code == 422
+        assert "machineDeployments[1]: Duplicate value" in status["message"]
+
+
+class TestDeployments:
+    def test_what_an_operator_starts_the_autoscaler_with_can_be_read(self, connect: Any, namespace: str) -> None:
+        store = World(clusters=["hypershift"], settings=None).clusters["hypershift"].store
+        (item,) = store.list("deployments.apps")
+        apps = client.AppsV1Api(connect())
+        body = {"metadata": {"name": item["metadata"]["name"]}, "spec": item["spec"]}
+        apps.create_namespaced_deployment(namespace, body)
+        (found,) = apps.list_namespaced_deployment(namespace).items
+        assert found.spec.template.spec.containers[0].args == item["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert found.spec.replicas == 1

@@ -1,0 +1,163 @@
+"""Machines that Gardener preserves: whatever lowers replicas, no healthy node goes in their place.
+
+Who goes is not asked of Evenkeel, but of machine-controller-manager's own order of deletion, as the sandbox has it.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.machines import read_machine, with_machines
+from evenkeel.adapters.kubernetes.readers import Listing, read_groups
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.health.observed import observe_health
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.groups import NodeGroup, Observation
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
+from evenkeel.domain.replicas.deletion import deletion_candidates
+from sandbox.kube.controllers.gardener import PRESERVE, PRESERVE_OF_NODE, PRIORITY, gardener_deletion_order
+from tests import objects
+from tests.builders import MINUTE, NOW, in_backoff
+
+GARDENER = FLAVOURS["gardener"]
+Object = dict[str, Any]
+REFUSED = {"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted", "description": "no capacity"}
+#: What a machine of Gardener's can be: phase, hours until its preservation ends, what it asks for, what its node does.
+KINDS: dict[str, tuple[str, int | None, str, str]] = {
+    "running": ("Running", None, "", ""),
+    "unwell": ("Unknown", None, "", ""),
+    "running-preserved": ("Running", 9, "now", ""),
+    "pending": ("Pending", None, "when-failed", ""),
+    "crashing": ("CrashLoopBackOff", None, "", ""),
+    "failed": ("Failed", None, "", ""),
+    "failed-let-go": ("Failed", None, "now", "false"),
+    "failed-over": ("Failed", -1, "now", ""),
+    "failed-preserved": ("Failed", 9, "when-failed", ""),
+    "failed-by-itself": ("Failed", 20, "auto-preserved", ""),
+    "failed-by-node": ("Failed", 9, "", "now"),
+}
+NODES = {name for name, (phase, *_) in KINDS.items() if phase in ("Running", "Unknown")}
+PRESERVED = {name for name, (_, hours, *_) in KINDS.items() if hours is not None and hours > 0}
+HELD = PRESERVED - NODES
+
+
+def machine(scalable: Object, number: int, kind: str, minutes: int) -> Object:
+    """A machine of this kind, as machine-controller-manager would show it."""
+    phase, hours, asks, node_asks = KINDS[kind]
+    item = objects.machine(scalable, number, node=False)
+    notes = {key: value for key, value in ((PRESERVE, asks), (PRESERVE_OF_NODE, node_asks)) if value}
+    created = (NOW - minutes * MINUTE).isoformat().replace("+00:00", "Z")
+    item["metadata"] |= {"annotations": notes, "creationTimestamp": created, "kind": kind, "namespace": "shoot"}
+    expires = {} if hours is None else {"preserveExpiryTime": (NOW + timedelta(hours=hours)).isoformat()}
+    item["status"] = {"currentStatus": {"phase": phase, **expires}}
+    if phase in ("CrashLoopBackOff", "Failed"):
+        item["status"]["lastOperation"] = REFUSED
+    return item
+
+
+@st.composite
+def zones(draw: st.DrawFn) -> tuple[list[NodeGroup], dict[str, list[Object]]]:
+    """The groups of a pool, and their machines by the name of their group."""
+    groups, machines = [], {}
+    for zone in objects.ZONES[: draw(st.integers(1, 3))]:
+        found = draw(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 40)), max_size=6))
+        kinds = [kind for kind, _ in found]
+        unmade = draw(st.integers(0, 2))
+        scalable = objects.gardener(zone, len(kinds) + unmade, sum(kind in NODES for kind in kinds))
+        scalable["metadata"]["namespace"] = "shoot"
+        scalable["status"]["preservedFailedReplicas"] = sum(kind in HELD for kind in kinds)
+        items = [machine(scalable, number, *each) for number, each in enumerate(found)]
+        (member,), _ = read_groups(Listing(flavour=GARDENER, objects={"MachineDeployment": [scalable]}))
+        group = member.group
+        if group.requested != group.running or draw(st.booleans()):
+            group = with_machines(group, [read_machine(GARDENER, item, NOW) for item in items])
+        groups.append(group)
+        machines[group.key.name] = items
+    return groups, machines
+
+
+def gone(planned: GroupPlan, items: list[Object]) -> list[str]:
+    """The kinds of machines that machine-controller-manager deletes once they are marked and replicas are lowered."""
+    names = deletion_candidates(
+        [read_machine(GARDENER, item, NOW) for item in items],
+        planned.requested,
+        may_remove_running=planned.may_remove_running,
+        provision_timeout=planned.provision_timeout,
+        now=NOW,
+    )
+    for item in items:
+        if item["metadata"]["name"] in names:
+            item["metadata"]["annotations"] = {**item["metadata"]["annotations"], PRIORITY: "1"}
+    order = gardener_deletion_order(items, NOW)[: max(0, len(items) - planned.requested)]
+    return [item["metadata"]["kind"] for item in order]
+
+
+@given(
+    pool=zones(),
+    maximum=st.integers(3, 20),
+    on_failure=st.sampled_from(OnFailure),
+    failing=st.sets(st.sampled_from(objects.ZONES)),
+    gives_back=st.integers(0, 6),
+)
+def test_no_healthy_node_goes_in_the_place_of_a_preserved_machine_whatever_lowers_replicas(
+    pool: tuple[list[NodeGroup], dict[str, list[Object]]],
+    maximum: int,
+    on_failure: OnFailure,
+    failing: set[str],
+    gives_back: int,
+) -> None:
+    groups, machines = pool
+    policy = Policy(strategy=BALANCED, pools=(PoolRule(name="main", min=0, max=maximum, on_failure=on_failure),))
+    request = ScaleRequest(id="r", nodes=-gives_back, at=NOW - MINUTE, pool="main")
+    state = ClusterState(
+        groups={group.key: in_backoff() for group in groups if group.zone in failing},
+        scale_requests=(request,) if gives_back else (),
+    )
+    listed = [group if group.machines is not None else _listed(group, machines) for group in groups]
+    (found,) = plan(Observation(groups=tuple(listed)), state, policy, NOW).pools
+    nodes_gone = 0
+    for planned in found.groups:
+        if planned.requested >= planned.group.requested:
+            continue
+        kinds = gone(planned, machines[planned.group.key.name])
+        assert not PRESERVED & set(kinds)
+        nodes_gone += sum(kind in NODES for kind in kinds)
+        if not planned.may_remove_running:
+            assert not NODES & set(kinds)
+    assert nodes_gone <= gives_back
+
+
+def _listed(group: NodeGroup, machines: dict[str, list[Object]]) -> NodeGroup:
+    return with_machines(group, [read_machine(GARDENER, item, NOW) for item in machines[group.key.name]])
+
+
+@given(pool=zones(), waits=st.integers(0, 600))
+def test_a_preserved_machine_is_never_stuck_and_no_time_passes_for_it(
+    pool: tuple[list[NodeGroup], dict[str, list[Object]]], waits: int
+) -> None:
+    for group in pool[0]:
+        held = sum(item["metadata"]["kind"] in HELD for item in pool[1][group.key.name])
+        assert group.preserved == min(held, group.requested - group.running)
+        assert group.waiting == group.requested - group.running - group.preserved
+        alone = replace(group, requested=group.running + group.preserved)
+        state = None
+        for minutes in (0, waits):
+            state = observe_health(alone, state, NOW + minutes * MINUTE, BackoffPolicy(), 15 * MINUTE)
+        assert state is None or state.waiting_since is None
+
+
+@given(pool=zones())
+def test_what_only_the_status_counts_as_preserved_holds_a_replica_too(
+    pool: tuple[list[NodeGroup], dict[str, list[Object]]],
+) -> None:
+    for group in pool[0]:
+        unlisted = replace(group, machines=None)
+        assert unlisted.preserved == group.preserved

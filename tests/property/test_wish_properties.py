@@ -1,0 +1,152 @@
+"""What people want of an object that Evenkeel writes its own bounds to, whatever happens around its writes."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from evenkeel.domain.journal import closed, opened
+from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId, PublishedBounds
+from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Source
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy, PoolRule
+from evenkeel.domain.model.states import PoolState
+from evenkeel.domain.writes import bounds_of
+from tests.builders import NOW, POOL, group, key, numbers, owned, plan_of
+
+BOUNDS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: Bounds(min(pair), sum(pair)))
+SOME = BOUNDS.filter(lambda bounds: bounds.max > 0)  # with none at all, a pool takes no part
+ID = PoolId("cluster-api", "default", "", POOL)
+
+
+def shared(zone: str, bounds: Bounds) -> NodeGroup:
+    """A group of a pool whose numbers one object has for all of it."""
+    found = owned(zone, bounds, uid="worker", takes_ours=False)
+    return replace(found, bounds=None, two_objects=False, copied=None)
+
+
+def only(groups: list[NodeGroup], policy: Policy, state: PoolState | None = None) -> PoolPlan:
+    (pool,) = plan_of(groups, policy, adopted={ID: state or PoolState()}).pools
+    return pool
+
+
+NOTHING = numbers(None, None)
+
+
+@given(wishes=st.lists(BOUNDS, min_size=1, max_size=5), rules=st.tuples(*[st.none() | st.integers(0, 40)] * 4))
+def test_each_number_comes_from_the_first_who_says_it(wishes: list[Bounds], rules: tuple[int | None, ...]) -> None:
+    annotated, ruled = rules[:2], rules[2:]
+    groups = [owned("abcde"[i], bounds, requested=1) for i, bounds in enumerate(wishes)]
+    groups[-1] = replace(groups[-1], pool_min=annotated[0], pool_max=annotated[1])
+    pool = only(groups, Policy(strategy=NOTHING.strategy, pools=(PoolRule(name=POOL, min=ruled[0], max=ruled[1]),)))
+    totals = sum(bounds.min for bounds in wishes), sum(bounds.max for bounds in wishes)
+    for number, said, entry, total, field in zip(
+        (pool.min, pool.max), annotated, ruled, totals, (POOL_MIN, POOL_MAX), strict=True
+    ):
+        (origin,) = [origin for origin in pool.origins if origin.field == field]
+        expected = (said, Source.ANNOTATION), (entry, Source.RECORD), (total, Source.OWNER)
+        assert (number, origin.source) == next(pair for pair in expected if pair[0] is not None)
+        assert origin.value == number
+
+
+@given(SOME, st.integers(1, 5))
+def test_what_one_object_says_for_all_zones_counts_once(bounds: Bounds, zones: int) -> None:
+    pool = only([shared("abcde"[i], bounds) for i in range(zones)], NOTHING)
+    assert (pool.min, pool.max) == (bounds.min, bounds.max)
+    assert [len(origin.owners) for origin in pool.origins] == [1, 1]
+
+
+@given(st.lists(BOUNDS, min_size=1, max_size=4), st.lists(BOUNDS, min_size=1, max_size=4))
+def test_members_without_an_owner_add_what_they_had_before_us(with_owner: list[Bounds], without: list[Bounds]) -> None:
+    groups = [owned("abcd"[i], bounds, requested=1) for i, bounds in enumerate(with_owner)]
+    groups += [replace(group("efgh"[i], 1), bounds=bounds) for i, bounds in enumerate(without)]
+    pool = only(groups, NOTHING)
+    assert pool.min == sum(bounds.min for bounds in with_owner + without)
+    assert pool.max == sum(bounds.max for bounds in with_owner + without)
+
+
+class Owners(RuleBasedStateMachine):
+    """Three owners of bounds, people who change them, and runs that can end at any moment.
+
+    The model is what people last said. Whatever was written, lost or half done, that is what counts.
+    """
+
+    @initialize(wishes=st.tuples(SOME, SOME, SOME), requested=st.tuples(*[st.integers(0, 6)] * 3))
+    def begin(self, wishes: tuple[Bounds, ...], requested: tuple[int, ...]) -> None:
+        self.wanted = dict(zip("abc", wishes, strict=True))
+        self.groups = {
+            zone: owned(zone, wish, requested=nodes)
+            for (zone, wish), nodes in zip(self.wanted.items(), requested, strict=True)
+        }
+        self.state = PoolState()
+        self.unheard: set[str] = set()  # owners with a new wish that no look has told yet
+        self.touched: set[str] = set()  # owners that we have written
+
+    def look(self) -> PoolPlan:
+        return only(list(self.groups.values()), NOTHING, self.state)
+
+    def put(self, zone: str, bounds: Bounds, *, ours: bool, annotated: bool = True) -> None:
+        found = self.groups[zone]
+        assert found.owner is not None
+        found = replace(found, bounds=bounds, copied=bounds, owner=replace(found.owner, bounds=bounds))
+        if ours and annotated:
+            before = found.adopted if found.has_adopted else self.wanted[zone]
+            found = replace(found, published=PublishedBounds(at=NOW, bounds=bounds), has_adopted=True, adopted=before)
+        self.groups[zone] = found
+
+    @rule(written=st.integers(0, 9), annotated=st.booleans(), ends=st.booleans())
+    def run(self, written: int, annotated: bool, ends: bool) -> None:
+        """A run that may stop before the last of its patches, and before it closes its journal."""
+        plan = self.look()
+        told = {problem.facts["owner"] for problem in plan.problems if problem.kind == "new-wish"}
+        assert told == {str(self.groups[zone].owner.ref) for zone in self.unheard}  # type: ignore[union-attr]
+        self.unheard.clear()
+        self.state = opened(plan, "01")
+        patches = [(group.group, bounds) for group in plan.changes for bounds in bounds_of(group)]
+        for found, bounds in patches[:written]:
+            zone = found.zone or ""
+            self.put(zone, bounds, ours=True, annotated=annotated)
+            self.touched.add(zone)
+        if ends and written >= len(patches):
+            self.state = closed(plan, self.state)
+
+    @rule(zone=st.sampled_from("abc"), wish=SOME)
+    def somebody_says_something_else(self, zone: str, wish: Bounds) -> None:
+        found, known = self.groups[zone], self.state.wishes.get(f"uid-{zone}")
+        ours = {known.bounds, *known.ours} if known is not None else set()
+        said = found.published.bounds if found.published is not None else None
+        if wish in {*ours, said, self.wanted[zone]}:
+            return  # what stood there before, or could be ours: nobody could tell that from a fight or from us
+        self.put(zone, wish, ours=False)
+        self.wanted[zone] = wish
+        if zone in self.touched or known is not None:
+            self.unheard.add(zone)
+
+    @rule(zone=st.sampled_from("abc"))
+    def a_tool_puts_back_what_was_wanted(self, zone: str) -> None:
+        self.put(zone, self.wanted[zone], ours=False)
+
+    @rule(zone=st.sampled_from("abc"), wish=SOME)
+    def the_object_is_made_anew(self, zone: str, wish: Bounds) -> None:
+        found = self.groups[zone]
+        uid = f"{found.owner.ref.uid}+"  # type: ignore[union-attr]
+        self.groups[zone] = owned(zone, wish, requested=found.requested, uid=uid)
+        self.wanted[zone] = wish
+        self.unheard.discard(zone)
+        self.touched.discard(zone)
+
+    @rule(zone=st.sampled_from("abc"), nodes=st.integers(0, 6))
+    def the_autoscaler_orders(self, zone: str, nodes: int) -> None:
+        self.groups[zone] = replace(self.groups[zone], requested=nodes, running=nodes)
+
+    @invariant()
+    def what_people_last_said_counts(self) -> None:
+        pool = self.look()
+        assert pool.max == sum(wish.max for wish in self.wanted.values())
+        assert pool.min == sum(wish.min for wish in self.wanted.values())
+        assert pool.adopted == {str(key(zone)): wish for zone, wish in self.wanted.items()}
+
+
+Owners.TestCase.settings = settings(max_examples=60, stateful_step_count=10)
+TestOwners = Owners.TestCase

@@ -1,0 +1,412 @@
+"""Numbers that stand at an owner: whose they are, who changes them, who applies them, and how they are mended."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, GARDENER, OPENSHIFT
+from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
+from evenkeel.adapters.kubernetes.owners.karpenter import MEMBER
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.application.words import MOST_NAMED, READERS, command_words
+from evenkeel.config import ClusterFile, ConfigError, read_model
+from evenkeel.domain.bounds.gep24 import ADAPTIVE, LAX_GREEDY
+from evenkeel.domain.membership.numbers import Change
+from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerNumbers, OwnerRef, State
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.states import PoolState, Wish
+from tests import objects
+from tests.builders import group, key, numbers, owned, pool_plan, problems_of
+from tests.house import House
+from tests.objects import ZONES, Object
+
+EVEN = [owned(zone, Bounds(1, 4), requested=2) for zone in "abc"]
+MAX = ("f:metadata", "f:annotations", f"f:{CLUSTER_API.max_key}")
+
+
+def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
+    """A cluster with a MachineAutoscaler for each zone, and a record that says no numbers."""
+    return House(groups if groups is not None else EVEN, **{"pools": [], **fields})
+
+
+def set_at_owner(house: House, zone: str, bounds: Bounds) -> None:
+    """Somebody sets other numbers at the owner of a zone's bounds."""
+    owner = house.cluster.groups[key(zone)].owner
+    assert owner is not None
+    house.cluster.change(key(zone), bounds=bounds, copied=bounds, owner=replace(owner, bounds=bounds))
+
+
+def pool_of(house: House) -> dict[str, Any]:
+    (pool,) = house.ask("status")["pools"]
+    return dict(pool)
+
+
+# -- wishes
+
+
+def test_what_we_have_written_at_the_owners_is_not_what_is_wanted_there() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found.run()
+    ours = {one.bounds for one in found.cluster.groups.values()}
+    assert ours != {Bounds(1, 4)}
+    pool = pool_of(found)
+    assert (pool["min"], pool["max"]) == (3, 12)
+    assert [owner["wanted"] for owner in pool["numbersFrom"]["max"]["owners"]] == [4, 4, 4]
+    assert sum(owner["value"] for owner in pool["numbersFrom"]["max"]["owners"]) == 12
+
+
+def test_another_number_at_an_owner_is_told_once_and_obeyed() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found.run()
+    found.run()
+    before = len(found.decisions())
+    set_at_owner(found, "b", Bounds(0, 9))
+    found.run()
+    pool = pool_of(found)
+    assert (pool["min"], pool["max"]) == (2, 17)
+    told = [decision for decision in found.decisions() if "new-wish" in str(decision["pool"]["problemRules"])]
+    assert len(told) == 1
+    assert len(found.decisions()) > before
+    found.run()
+    found.run()
+    assert [d for d in found.decisions() if "new-wish" in str(d["pool"]["problemRules"])] == told
+    assert not any(state.reverts for state in found.state.groups.values())
+
+
+def test_who_puts_the_old_number_back_three_times_fights_and_is_left_the_field() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    for _ in range(4):
+        found.run()
+        if found.cluster.groups[key("a")].bounds != Bounds(1, 4):
+            set_at_owner(found, "a", Bounds(1, 4))
+    found.run()
+    assert found.state.groups[key("a")].contested_since is not None
+    assert pool_of(found)["max"] == 12
+
+
+def test_an_object_that_was_made_anew_says_what_is_wanted() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found.run()
+    anew = owned("a", Bounds(0, 6), requested=4, uid="another")
+    found.cluster.change(
+        key("a"), bounds=anew.bounds, owner=anew.owner, published=None, adopted=None, has_adopted=False
+    )
+    assert pool_of(found)["max"] == 6 + 4 + 4
+
+
+def test_what_is_remembered_of_owners_is_stored_and_read_back() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found.run()
+    ((_, state),) = found.state.pools.items()
+    assert {id: wish.bounds for id, wish in state.wishes.items()} == {
+        f"uid-{zone}": Bounds(1, 4) for zone in "abc" if found.cluster.groups[key(zone)].bounds != Bounds(1, 4)
+    }
+    assert all(wish.ours for wish in state.wishes.values())
+
+
+def test_a_pool_of_no_member_in_which_nobody_wants_a_node_takes_no_part_until_somebody_does() -> None:
+    none = [owned(zone, Bounds(0, 0)) for zone in "ab"]
+    assert house(none).ask("status")["pools"] == []
+    running = pool_plan([none[0], owned("b", Bounds(0, 0), requested=1)], numbers())
+    assert (running.valid, running.max) == (True, 0)
+
+
+def test_a_memory_without_annotations_is_enough_to_know_what_is_ours() -> None:
+    known = PoolState(wishes={"uid-a": Wish(bounds=Bounds(1, 4), ours=(Bounds(0, 7),))})
+    pool = pool_plan([owned("a", Bounds(0, 7), requested=3)], numbers(), adopted={pool_id(): known})
+    assert (pool.min, pool.max) == (1, 4)
+    assert not pool.new_wishes
+
+
+def pool_id() -> Any:
+    return pool_plan([group("a", 1, bounds=(0, 1))], numbers()).id
+
+
+# -- who applies a field
+
+
+def applied(manager: str, *path: str, operation: str = "Apply", time: str = "2026-01-01T00:00:00Z") -> Object:
+    fields: Any = {}
+    for step in reversed(path):
+        fields = {step: fields}
+    return {"manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+def with_fields(*entries: Object) -> Object:
+    return {"metadata": {"name": "a", "managedFields": list(entries)}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "controller"),
+    [
+        ([applied("capi-topology", *MAX)], "capi-topology"),
+        ([applied("flux", *MAX), applied("evenkeel", *MAX, operation="Update")], "flux"),
+        ([applied("manager", *MAX, operation="Update")], ""),
+        ([applied("kubectl", *MAX)], ""),
+        ([applied("evenkeel", *MAX)], ""),
+        ([applied("flux", "f:spec", "f:replicas")], ""),
+        ([], None),
+    ],
+)
+def test_a_controller_is_who_applies_the_field(entries: list[Object], controller: str | None) -> None:
+    assert controller_of_field(with_fields(*entries), MAX) == controller
+
+
+def test_the_last_writer_besides_us_is_named_however_the_field_was_written() -> None:
+    entries = [
+        applied("helm", *MAX, operation="Update"),
+        applied("flux", *MAX, time="2026-01-02T00:00:00Z"),
+        applied("evenkeel", *MAX, operation="Update", time="2026-01-03T00:00:00Z"),
+    ]
+    assert last_writer(with_fields(*entries), (MAX,)) == "flux"
+    assert last_writer({}, (MAX,)) == ""
+
+
+def test_bounds_that_a_controller_applies_are_left_alone_and_looks_remember_it() -> None:
+    groups = [group(zone, 2, bounds=(0, 9), bounds_applied_by="flux", bounds_place="its max") for zone in "ab"]
+    found = House(groups)
+    found.run()
+    assert found.cluster.applied == []
+    pool = pool_of(found)
+    for one in pool["groups"]:
+        assert one["state"] == "frozen"
+        assert "its max is not ours: flux applies it and would put it back: take it out of what flux" in one["held"][0]
+    for zone in "ab":  # as a look finds it, which does without managedFields
+        found.cluster.change(key(zone), bounds_applied_by=None)
+    found.queue.requests.clear()
+    found.looks()
+    assert found.queue.requests == {}
+    found.ask("resume")
+    found.run()
+    assert found.cluster.applied
+
+
+def test_replicas_that_a_controller_applies_stay_and_the_bounds_are_ours() -> None:
+    found = House([group("a", 4, running=1, bounds=(0, 9), replicas_applied_by="flux"), group("b", 2, bounds=(0, 9))])
+    found.fail("a")
+    found.run()
+    first = found.cluster.groups[key("a")]
+    assert (first.requested, first.bounds) == (4, Bounds(first.bounds.min if first.bounds else 0, 4))
+    assert "spec.replicas of MachineDeployment default/workers-a is not ours: flux" in str(found.decisions()[0])
+
+
+# -- Karpenter
+
+
+def read(*items: Object) -> list[GroupObjects]:
+    kinds: dict[str, list[Object]] = {}
+    for item in items:
+        kinds.setdefault(item["kind"], []).append(item)
+    return read_groups(Listing(flavour=CLUSTER_API, objects=kinds))[0]
+
+
+def member(zone: str, replicas: int, **fields: Any) -> Object:
+    found = objects.cluster_api(zone, replicas, **fields)
+    found["metadata"]["labels"][MEMBER] = ""
+    return found
+
+
+def test_a_member_of_karpenter_takes_a_max_and_keeps_its_replicas() -> None:
+    found = [one.group for one in read(*(member(zone, 3, ready=1) for zone in ZONES))]
+    assert all(one.max_only and one.bounds == Bounds(0, 4) for one in found)
+    pool = pool_plan(found, replace(numbers(9, 12), pools=(replace(numbers(9, 12).pools[0]),)))
+    for one in pool.groups:
+        assert one.requested == 3
+        assert one.bounds is not None
+        assert one.bounds.min == 0
+        assert any(reason.rule == "replicas-of-karpenter" for reason in one.reasons)
+
+
+def test_only_its_max_is_written() -> None:
+    (found,) = read(member(ZONES[0], 3))
+    assert found.owner.bounds_annotations(Bounds(2, 5)) == {CLUSTER_API.max_key: "5"}
+
+
+def test_an_autoscaler_beside_karpenter_is_told() -> None:
+    (found,) = read(member(ZONES[0], 3))
+    beside = replace(found.group, replicas_by="cluster-autoscaler")
+    kinds = [problem.kind for problem in pool_plan([beside], numbers(0, 9)).problems]
+    assert kinds == [ProblemKind.AUTOSCALER_BESIDE_KARPENTER]
+    assert not pool_plan([found.group], numbers(0, 9)).problems
+
+
+# -- numbers that break a rule
+
+
+SMALL = [owned("a", Bounds(0, 1), requested=1), owned("b", Bounds(0, 1)), replace(group("c"), bounds=None)]
+
+
+def test_a_number_is_proposed_where_its_owner_has_it_and_a_command_does_it() -> None:
+    answer = house(SMALL).ask("validate", fix=True)
+    assert answer["diff"] == [
+        "--- MachineAutoscaler default/a",
+        "+++ MachineAutoscaler default/a",
+        "-spec.maxReplicas: 1",
+        "+spec.maxReplicas: 2",
+    ]
+    assert answer["commands"] == [
+        'kubectl --namespace default patch machineautoscaler a --type merge --patch \'{"spec":{"maxReplicas":2}}\''
+    ]
+
+
+def test_without_leave_in_the_record_an_owner_is_not_written() -> None:
+    found = house(SMALL)
+    answer = found.ask("validate", apply=True)
+    assert "left to you, by the commands below: 1" in answer["message"]
+    found.run()
+    assert found.journal.count("write owner") == 0
+    assert found.control.fixes == ()
+
+
+def test_with_leave_it_is_written_once_and_is_what_is_wanted_from_then_on() -> None:
+    found = house(SMALL, fix_owners=True)
+    answer = found.ask("validate", apply=True)
+    assert answer["commands"] == []
+    found.run()
+    assert found.journal.count("write owner") == 1
+    assert pool_of(found)["max"] == 3
+    found.run()
+    assert pool_of(found)["max"] == 3
+    assert found.ask("validate")["pools"] == []
+
+
+def test_an_owner_that_somebody_has_changed_meanwhile_is_not_written() -> None:
+    found = house(SMALL, fix_owners=True)
+    found.ask("validate", apply=True)
+    set_at_owner(found, "a", Bounds(0, 5))
+    found.run()
+    assert found.journal.count("write owner") == 0
+    (told,) = [decision for decision in found.decisions() if "mended" in decision]
+    assert told["mended"][0]["outcome"] == "not written: it has changed since, to 5: validate again"
+
+
+def owner(ref: OwnerRef, field: str) -> OwnerNumbers:
+    return OwnerNumbers(ref=ref, bounds=Bounds(0, 2), min_field="", max_field=field)
+
+
+@pytest.mark.parametrize(
+    ("ref", "field", "command"),
+    [
+        (
+            OwnerRef(kind="Worker", namespace="shoot--demo--main", name="main", part="gpu"),
+            "spec.pools[gpu].maximum",
+            "kubectl --namespace garden-demo patch shoot main --type strategic --patch "
+            '\'{"spec":{"provider":{"workers":[{"name":"gpu","maximum":3}]}}}\'  # garden cluster',
+        ),
+        (
+            OwnerRef(kind="Shoot", namespace="garden-x", name="main", part="gpu"),
+            "spec.provider.workers[gpu].maximum",
+            "kubectl --namespace garden-x patch shoot main --type strategic --patch "
+            '\'{"spec":{"provider":{"workers":[{"name":"gpu","maximum":3}]}}}\'  # garden cluster',
+        ),
+        (
+            OwnerRef(kind="NodePool", namespace="clusters", name="demo-a"),
+            "spec.autoScaling.max",
+            "kubectl --namespace clusters patch nodepool demo-a --type merge --patch "
+            '\'{"spec":{"autoScaling":{"max":3}}}\'',
+        ),
+        (
+            OwnerRef(kind="Cluster", namespace="prod", name="demo", part="md-a"),
+            "the entry",
+            "kubectl --namespace prod edit cluster demo  # the entry: 3",
+        ),
+    ],
+)
+def test_the_command_changes_the_owners_own_field(ref: OwnerRef, field: str, command: str) -> None:
+    assert command_words(Change(owner=owner(ref, field), before=2, after=3)) == command
+
+
+def test_every_owner_of_numbers_says_who_reads_them() -> None:
+    kinds = {
+        owner.kind.kind
+        for flavour in (GARDENER, CLUSTER_API, OPENSHIFT)
+        for owner in (*flavour.bounds_owners, flavour.replicas_owner)
+        if owner is not None and owner.kind is not None
+    }
+    assert set(READERS) == kinds | {"Shoot"}
+
+
+def test_explain_tells_the_chain_of_a_number() -> None:
+    groups = [replace(one, owner=replace(one.owner, set_by="argocd")) if one.owner else one for one in EVEN]
+    text = " ".join(house(groups).ask("explain", pool="workers")["sentences"])
+    assert "PoolMaximum is 12: the sum of 4 (MachineAutoscaler default/a)" in text
+    assert (
+        "spec.maxReplicas of MachineAutoscaler default/a is 4, last set by argocd: cluster-autoscaler-operator copies "
+        "it to the MachineSet, where cluster-autoscaler reads it." in text
+    )
+
+
+def test_a_pool_of_very_many_owners_is_told_in_few_words() -> None:
+    many = [
+        replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
+    ]
+    (origin, _) = pool_plan(many, numbers()).origins
+    found = house(many).ask("status")["pools"][0]["numbersFrom"]["max"]
+    assert len(origin.owners) == 400
+    assert len(found["owners"]) == MOST_NAMED
+    assert found["says"].endswith(f"and {400 - MOST_NAMED} more")
+
+
+def test_restore_puts_back_what_is_wanted_and_not_what_stood_there_first() -> None:
+    found = house([replace(one, requested=4, running=4) if one.zone == "a" else one for one in EVEN])
+    found.run()
+    set_at_owner(found, "b", Bounds(0, 7))
+    found.run()
+    found.ask("restore")
+    found.run()
+    stands = [one.bounds for one in found.cluster.groups.values()]
+    assert stands == [Bounds(1, 4), Bounds(0, 7), Bounds(1, 4)]
+
+
+# -- the proposal's own names
+
+
+@pytest.mark.parametrize("name", ["strategy", "nodeGroupSizingStrategy", "sizingStrategy", "sizing"])
+def test_the_proposals_names_of_the_strategy_are_understood_and_ours_is_kept(name: str) -> None:
+    record = read_model(ClusterFile, {name: "Lax-Greedy", "pools": [{"name": "x", name: "adaptive"}]}, "record")
+    assert record.strategy is LAX_GREEDY
+    assert record.pool_entries[0].strategy is ADAPTIVE
+    assert "strategy" in record.model_dump(mode="json", exclude_defaults=True)
+
+
+@pytest.mark.parametrize("value", ["mcm:k8s.io/cluster-autoscaler/demo", ["mcm:k8s.io/cluster-autoscaler/demo"]])
+def test_the_proposals_name_of_discovery_is_understood(value: object) -> None:
+    record = read_model(ClusterFile, {"nodeGroupAutoDiscovery": value}, "record")
+    assert record.discovery == ("mcm:k8s.io/cluster-autoscaler/demo",)
+
+
+def test_two_names_for_one_thing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sizing is another name of strategy: keep one of the two"):
+        read_model(ClusterFile, {"strategy": "Balanced", "sizing": "Lax-Greedy"}, "record")
+
+
+# -- options of a group
+
+
+@pytest.mark.parametrize("flavour", ["gardener", "cluster-api", "openshift"])
+def test_the_autoscalers_own_options_of_a_group_are_read_and_explained(flavour: str) -> None:
+    states = {"gardener": GARDENER, "cluster-api": CLUSTER_API, "openshift": OPENSHIFT}[flavour]
+    make: Any = {"gardener": objects.gardener, "cluster-api": objects.cluster_api, "openshift": objects.openshift}
+    item = make[flavour](ZONES[0], 1)
+    item["metadata"].setdefault("annotations", {}).update(
+        {states.unneeded_time: "30M0S", states.utilization_threshold: "0.6"}
+    )
+    (found,) = read_groups(Listing(flavour=states, objects={item["kind"]: [item]}))[0]
+    assert found.group.unneeded_time is not None
+    assert found.group.unneeded_time.total_seconds() == 1800
+    assert found.group.utilization_threshold == 0.6
+    text = House([replace(found.group, pool_max=9)]).ask("explain", group=found.group.key.name)["message"]
+    assert "takes a node of this group of which less than 60% is requested down after 30 min" in text
+
+
+@pytest.mark.parametrize("value", ["2", "-0.1", "nan", "half", ""])
+def test_a_share_that_means_nothing_is_told_and_changes_nothing(value: str) -> None:
+    item = objects.cluster_api(ZONES[0], 1)
+    item["metadata"]["annotations"][CLUSTER_API.utilization_threshold] = value
+    (found,) = read(item)
+    assert found.group.utilization_threshold is None
+    assert [fault.field for fault in found.group.notes] == [CLUSTER_API.utilization_threshold]
+    assert pool_plan([found.group], numbers()).valid
+    assert "the default counts" in problems_of(pool_plan([found.group], numbers()).problems)[0]
+    assert pool_plan([found.group], numbers()).groups[0].state is State.HEALTHY
