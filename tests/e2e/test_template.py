@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     "LookRole": {
         ("dynamodb:Query", "Table"),
         ("dynamodb:BatchGetItem", "Table"),
+        ("dynamodb:PutItem", "Table"),  # when it has looked, and nothing else: under a condition
         *((action, "LooksQueue") for action in TAKE),
         ("sqs:SendMessage", "RebalanceQueue"),
         ("sqs:SendMessage", "LooksQueue"),

@@ -19,8 +19,9 @@ def kept_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_quiet_look_is_measured_with_connections_kept_and_new() -> None:
     quiet_look.main(["--groups", "3", "--chunk", "2", "--rounds", "1"])
     found = figures.read()
-    assert found["asks kept 3"]["requests"] < found["asks met anew 3"]["requests"]
-    assert found["look kept 3 2"]["cpu_ms"] > 0
+    assert found["asks glance kept 3"]["requests"] < found["asks whole kept 3"]["requests"]
+    assert found["asks whole kept 3"]["requests"] < found["asks whole met anew 3"]["requests"]
+    assert found["glance kept 3 2"]["cpu_ms"] > 0
 
 
 def test_status_of_all_is_three_queries_and_a_line_for_each_cluster_in_trouble() -> None:

@@ -11,6 +11,8 @@ from evenkeel.application.looking import is_settled
 from evenkeel.application.ports import AtRest
 from evenkeel.application.restoring import plan_for
 from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.model.troubles import Verdict
+from evenkeel.domain.trouble import judge
 from tests.builders import key, zones
 from tests.house import House
 
@@ -35,7 +37,7 @@ def settled_house(running: tuple[int, int, int], numbers: tuple[int, int], strat
 
 @settings(deadline=None)
 @given(running=counts, numbers=pool_numbers, strategy=names, later=st.lists(moments, min_size=1, max_size=4))
-def test_time_alone_changes_nothing_about_a_settled_plan(
+def test_time_alone_changes_nothing_about_a_settled_plan_nor_makes_trouble_of_it(
     running: tuple[int, int, int], numbers: tuple[int, int], strategy: str, later: list[timedelta]
 ) -> None:
     house = settled_house(running, numbers, strategy)
@@ -47,6 +49,7 @@ def test_time_alone_changes_nothing_about_a_settled_plan(
     for time in later:
         again = plan_for(remembered, observation, house.clock.at + time)
         assert replace(again, now=plan.now) == plan
+        assert judge(remembered.verdict, again, remembered.state.groups, timedelta(minutes=5)) == Verdict()
 
 
 happenings = st.sampled_from(["order", "node", "edit", "fail", "pause", "resume", "nothing", "nothing", "nothing"])

@@ -18,8 +18,11 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     TooLargeError,
 )
+from evenkeel.application.looking import is_settled
 from evenkeel.application.ports import Found
+from evenkeel.application.restoring import plan_for
 from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from tests.builders import MINUTE, key, zones
 from tests.fakes import NOW, FakeCluster, FakeClusters, plenty, register
 from tests.house import NUMBERS, RECORD, House
@@ -160,6 +163,40 @@ class TestSettledClusters:
         assert (entries.count("glance"), entries.count("observe"), entries.count("load")) == (42, 3, 3)
         assert (asked(settled), caplog.text) == ([], "")
         assert all(metric == metrics[0] for metric in metrics)
+
+    def test_a_glance_is_a_look_and_is_said_with_those_of_its_chunk(self, settled: House) -> None:
+        settled.register_another("another", FakeCluster(zones((2, 2, 5), bounds=[(1, 9)] * 3)))
+        settled.looks("demo", "another")
+        assert (settled.journal.entries.count("glance"), settled.journal.entries.count("load")) == (1, 1)
+        looked_at = settled.store.looked_at()
+        assert settled.clock.at - looked_at["demo"] <= MINUTE
+        assert looked_at["another"] == looked_at["demo"]
+        assert settled.journal.entries.count(SEEN) == 1
+
+    @pytest.mark.parametrize(
+        "verdict",
+        [
+            Verdict(troubles=(Trouble(kind=TroubleKind.INVALID, since=NOW),)),
+            Verdict(told={"invalid": Told(kind=TroubleKind.INVALID, since=NOW)}),
+            Verdict(outbox=(TroubleNews(news=News.CLOSED, trouble=Trouble(kind=TroubleKind.INVALID, since=NOW)),)),
+        ],
+        ids=["in trouble", "its end not told", "bus away"],
+    )
+    def test_one_with_trouble_or_something_to_be_told_of_it_is_not_settled(
+        self, settled: House, verdict: Verdict
+    ) -> None:
+        remembered, observation = settled.store.load("demo"), settled.cluster.observe()
+        plan = plan_for(remembered, observation, settled.clock.at)
+        assert is_settled(remembered, observation, plan)
+        assert not is_settled(replace(remembered, verdict=verdict), observation, plan)
+
+    def test_a_verdict_that_is_written_beside_it_ends_that(self, settled: House) -> None:
+        """As where a run was killed before it had told that trouble is over."""
+        over = TroubleNews(news=News.CLOSED, trouble=Trouble(kind=TroubleKind.INVALID, since=NOW))
+        settled.store.save_verdict("demo", Verdict(outbox=(over,)), settled.store.load("demo").versions)
+        settled.run()
+        assert not self.is_settled(settled)
+        assert settled.store.load("demo").verdict == Verdict()
 
     @pytest.mark.parametrize("change", [{"requested": 5}, {"running": 0}, {"pool_max": 1}, {"pool_label": "other"}])
     def test_whatever_happens_to_its_groups_is_looked_at_at_once(self, settled: House, change: dict[str, Any]) -> None:

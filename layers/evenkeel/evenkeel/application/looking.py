@@ -16,7 +16,7 @@ from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.troubles import Verdict
-from evenkeel.domain.trouble import judge, with_news
+from evenkeel.domain.trouble import judge
 
 # A group whose write was refused is left alone for so long. Tried at every look, and planned around each time, its pool
 # would be written to and fro.
@@ -93,8 +93,8 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
     is_free = remembered.control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
-    told = with_news(judge(remembered.verdict, plan, state.groups, timedelta(0))) == Verdict()
-    return told and is_free and not (awaited or has_ends or wrong or plan.look_at or plan.states)
+    trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
+    return is_free and not (awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
 
 
 def zones_of(observation: Observation) -> frozenset[str]:
