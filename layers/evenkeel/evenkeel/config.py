@@ -440,7 +440,9 @@ class ClusterPolicy(Strict):
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: Pools = ()
-    fix_owners: bool = False  # `validate --apply` may write to the objects that own a pool's numbers
+    # Whether `validate --apply` may write to the objects that own a pool's numbers. None: false, and the release before
+    # reads what this one stores.
+    fix_owners: bool | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
 

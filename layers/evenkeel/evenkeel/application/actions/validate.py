@@ -78,7 +78,7 @@ class _Findings:
 
 
 def _may_write(change: Change, record: ClusterRecord) -> bool:
-    return change.owner is None or (record.fix_owners and change.owner.takes_ours)
+    return change.owner is None or (record.fix_owners is True and change.owner.takes_ours)
 
 
 def _findings(preview: Preview, name: str | None) -> _Findings:
