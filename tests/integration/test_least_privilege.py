@@ -319,3 +319,11 @@ def test_a_refused_request_is_noticed_and_named(deployment: Deployment, function
     (refused,) = functions.refused()
     assert refused.startswith("WidgetFunction: dynamodb:PutItem on arn:aws:dynamodb:")
     assert "dynamodb:LeadingKeys=CLUSTER#blue" in refused
+
+
+def test_a_look_may_put_when_clusters_were_looked_at_and_nothing_else(deployment: Deployment) -> None:
+    permissions = Permissions(deployment, "LookFunction")
+    for key, allowed in (("LOOKED", True), ("CLUSTER#blue", False), ("VERDICTS", False)):
+        item = {"pk": {"S": key}, "sk": {"S": "0123456789abcdef"}}
+        request = request_of(deployment, "dynamodb", "PutItem", {"TableName": deployment.table, "Item": item})
+        assert permissions.allows(request) is allowed, key
