@@ -94,7 +94,7 @@ class PodTerm:
     namespace_selector: Selector | None = None  # None with no namespaces: the pod's own
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PodVolume:
     """A volume of a pod. ``kind`` is the name of the field that says what it is, such as ``emptyDir``."""
 
