@@ -52,7 +52,7 @@ class FreshNodes:
 
     def of_pool(self, pool: PoolOffer) -> dict[GroupKey, Fresh]:
         """A fresh node for each group of which anybody knows what it would be."""
-        sampled = [offer for offer in pool.groups if offer.group in self._samples]
+        sampled = sorted(offer.group for offer in pool.groups if offer.group in self._samples)
         found = {}
         for offer in pool.groups:
             fresh = self._of_group(offer, sampled)
@@ -60,12 +60,12 @@ class FreshNodes:
                 found[offer.group] = fresh
         return found
 
-    def _of_group(self, offer: GroupOffer, sampled: Sequence[GroupOffer]) -> Fresh | None:
+    def _of_group(self, offer: GroupOffer, sampled: Sequence[GroupKey]) -> Fresh | None:
         own = self._samples.get(offer.group)
         if own is not None:
             return self._from_sample(own, own.labels, offer)
         if sampled:
-            other = self._samples[sampled[0].group]
+            other = self._samples[sampled[0]]
             return self._from_sample(other, _in_zone(other, offer.zone), offer)
         if offer.template is None or not offer.template.complete:
             return None

@@ -184,8 +184,8 @@ class _Growth:
 
     def _by_size(self, pool: PoolOffer) -> list[Kind]:
         """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88)."""
-        known = (self._world.fresh[offer.group] for offer in pool.groups if offer.group in self._world.fresh)
-        whole = next((counts(fresh.node.allocatable) for fresh in known), {})
+        groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
+        whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
         cpu, memory = max(1, whole.get(CPU, 0)), max(1, whole.get(MEMORY, 0))
         kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
         return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), kind.name))
@@ -280,7 +280,7 @@ class _Growth:
             pods = self._pods[kind][-self._open[kind] :]
             why = []
             by_group: dict[GroupKey, Reason] = {}
-            for pool in self._pools:
+            for pool in sorted(self._pools, key=lambda pool: pool.pool):
                 misfits = now[pool.pool][kind]
                 by_group |= misfits
                 if misfits:
