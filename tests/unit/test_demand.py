@@ -128,6 +128,10 @@ def test_a_pod_that_others_made_room_for_takes_that_room_and_no_node() -> None:
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/second",)]
 
 
+def test_room_on_a_node_that_is_gone_is_no_room() -> None:
+    assert look(pod(nominated="gone")).nodes == 1
+
+
 def test_running_pods_that_are_expendable_leave_their_room() -> None:
     low = pod("low", cpu="4", priority=-11, node="n")
     assert look(pod(cpu="3"), nodes=(node(),), standing=(low,)).nodes == 0

@@ -237,6 +237,13 @@ def test_a_pod_finds_no_place_on_nodes_that_are_cordoned_unready_or_not_there() 
     )
 
 
+def test_a_node_that_is_still_starting_neither_goes_nor_takes_pods_in() -> None:
+    young = ours("nb0", "b", created_at=NOW - MINUTE, ready=False)
+    answer = look(ours("na0"), young, running=(pod(node="na0"),))
+    assert said(answer.needed["nb0"]) == "it is still starting"
+    assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+
+
 def test_daemons_go_with_their_node() -> None:
     there = ours("na0")
     answer = look(there, running=(pod("ds", owner=Owner("DaemonSet", "ds"), node="na0"),))

@@ -256,6 +256,7 @@ WORDS: dict[Rule, Words] = {
     Rule.POD_OF_UNKNOWN_VOLUME: "it has volumes of kinds that are not judged here: {kinds}",
     Rule.NODE_OF_NO_GROUP: "it is no machine of a node group here",
     Rule.NODE_GOING: "it is going already",
+    Rule.NODE_STARTING: "it is still starting",
     Rule.SCALE_DOWN_DISABLED: 'it is annotated {annotation}: "true"',
     Rule.GROUP_AT_ITS_MIN: "its group is at its min {min}",
     Rule.POOL_AT_ITS_MIN: "its pool is at PoolMinimum {min}",

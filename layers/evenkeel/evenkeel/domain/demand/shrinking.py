@@ -112,7 +112,8 @@ class _Shrinking:
         # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
         # well is needed for what came from another.
         going = [candidate.name for candidate in candidates]
-        self._places = [name for name in sorted(self._nodes) if name not in set(going)] + going[::-1]
+        staying = self._nodes.keys() - set(going) - self._world.starting
+        self._places = sorted(staying) + going[::-1]
         found = []
         for candidate in candidates:
             reason = self._try(candidate)
@@ -135,6 +136,8 @@ class _Shrinking:
         pool, offer = home
         if node.deleting or any(taint.key == GOING for taint in node.taints):
             return because(Rule.NODE_GOING)
+        if node.name in self._world.starting:
+            return because(Rule.NODE_STARTING)
         if node.annotations.get(KEPT) == "true":
             return because(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
         if offer.requested <= offer.min:
@@ -230,7 +233,7 @@ class _Shrinking:
     def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
         if candidate.name in self._remembered.leaving:
             return because(Rule.NODE_GOING)
-        wanted: timedelta = self._policy.unneeded_for if candidate.room.node.ready else self._policy.unready_for
+        wanted: timedelta = self._policy.unneeded_for if self._nodes[candidate.name].ready else self._policy.unready_for
         if self._now - since <= wanted:
             return because(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
         if candidate.waits_for:

@@ -1,6 +1,6 @@
 """Which pods are demand (utils/kubernetes/listers.go:181-203, core/podlistprocessor, static_autoscaler.go:531-571)."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 
 from evenkeel.domain.demand.pods import comes_with_node, wants_gpu
@@ -12,9 +12,11 @@ from evenkeel.domain.model.workload import DEFAULT_SCHEDULER, Pod
 _UNSCHEDULABLE = "Unschedulable"
 
 
-def stands_somewhere(pod: Pod) -> bool:
-    """Whether it takes room on a node, or on the node that was cleared for it."""
-    return not pod.has_ended and bool(pod.node or (pod.nominated and pod.deleted_at is None))
+def standing_on(pod: Pod, nodes: Container[str]) -> str:
+    """The node on which it takes room: its own, or the one that was cleared for it and is still there; empty: none."""
+    if pod.node or pod.deleted_at is not None:
+        return pod.node
+    return pod.nominated if pod.nominated in nodes else ""
 
 
 def is_expendable(pod: Pod, policy: DemandPolicy) -> bool:

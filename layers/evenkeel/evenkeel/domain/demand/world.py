@@ -11,7 +11,7 @@ from evenkeel.domain.demand.pods import should_be_gone
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.taints import GOING
 from evenkeel.domain.demand.volumes import Volumes
-from evenkeel.domain.demand.waiting import is_expendable, stands_somewhere, why_not_counted, why_not_moved
+from evenkeel.domain.demand.waiting import is_expendable, standing_on, why_not_counted, why_not_moved
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.workload import HOSTNAME, Node, Pod, Workload
@@ -32,6 +32,7 @@ class World:
         self.not_counted: list[NotCounted] = []
         self.waiting: list[Pod] = []
         self.standing: dict[str, list[Pod]] = defaultdict(list)
+        self.starting: set[str] = set()  # young nodes that are not yet what they will be
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
@@ -46,11 +47,11 @@ class World:
     def _sort_out(self, workload: Workload) -> None:
         """Who stands on which node, who waits, and who waits without being counted."""
         leaving = {node.name for node in workload.nodes if _is_leaving(node)}
+        names = {node.name for node in workload.nodes}
         for pod in sorted(workload.pods, key=str):
             if pod.has_ended or should_be_gone(pod, self.now):
                 continue
-            if stands_somewhere(pod):
-                node = pod.node or pod.nominated
+            if node := standing_on(pod, names):
                 # Who is drained comes again, and is demand only if it fits nowhere else.
                 if node in leaving and why_not_moved(pod, self.policy) is None:
                     self.waiting.append(replace(pod, node=""))
@@ -72,7 +73,8 @@ class World:
         fresh = None if node.group is None else self.fresh.get(node.group)
         if fresh is None or not is_starting(node, fresh.node, self.now, self.policy):
             return node
-        late = replace(fresh.named(node.name), name=node.name, ready=True)
+        self.starting.add(node.name)
+        late = fresh.named(node.name)
         return replace(late, labels={**late.labels, HOSTNAME: node.labels.get(HOSTNAME, node.name)})
 
     def add_fresh(self, group: GroupKey) -> Room:

@@ -38,7 +38,7 @@ class GroupOffer:
     group: GroupKey
     zone: str
     requested: int = 0
-    coming: int = 0  # of those requested, how many have no ready node yet and may still get one
+    coming: int = 0  # of those requested, how many have no node object yet and may still get one
     room: int = 0  # how many more it may have
     min: int = 0
     template: NodeTemplate | None = None

@@ -186,6 +186,7 @@ class Rule(StrEnum):
     # shrinking: what keeps a node
     NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
     NODE_GOING = "node-going", Topic.NOTE
+    NODE_STARTING = "node-starting", Topic.NOTE
     SCALE_DOWN_DISABLED = "scale-down-disabled", Topic.NOTE
     GROUP_AT_ITS_MIN = "group-at-its-min", Topic.NOTE
     POOL_AT_ITS_MIN = "pool-at-its-min", Topic.NOTE
