@@ -14,6 +14,7 @@ from evenkeel.domain.model.workload import (
     HOSTNAME,
     ZONE,
     Claim,
+    HostPort,
     NodeTerm,
     Owner,
     Pod,
@@ -152,9 +153,51 @@ def test_pods_of_a_node_that_goes_are_demand_if_they_fit_nowhere_else() -> None:
 
 
 def test_room_that_is_there_is_given_once_and_the_highest_priority_first() -> None:
-    answer = look(pod("low", cpu="3"), pod("high", cpu="3", priority=5), nodes=(node(),))
+    answer = look(pod("low", cpu="3500m"), pod("high", cpu="3", priority=5), nodes=(node(),))
     assert answer.fits_already == ("default/high",)
     assert [waiting.pods for waiting in answer.pools[0].pending] == [("default/low",)]
+
+
+def test_who_has_to_be_with_a_smaller_one_finds_the_room_that_is_there() -> None:
+    follower = pod("follower", cpu="3", affinity=(PodTerm(key=ZONE, selector=OF_WEB),))
+    assert look(follower, pod("web", cpu="1", labels=WEB), nodes=(node(),)).nodes == 0
+
+
+def test_pods_with_the_same_port_of_a_host_get_a_node_each() -> None:
+    port = (container(cpu="100m", ports=(HostPort(80),)),)
+    assert look(*pods(3, containers=port)).nodes == 3
+    assert look(*pods(3, containers=port), nodes=(node(),)).nodes == 2
+
+
+def own_claims(number: int) -> tuple[tuple[Pod, ...], tuple[Claim, ...]]:
+    """Pods with a claim each that waits for its pod, and the claims."""
+    asking = tuple(
+        pod(f"s-{i}", cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", f"data-{i}"),))
+        for i in range(number)
+    )
+    return asking, tuple(Claim(namespace="default", name=f"data-{i}", storage_class="gp3") for i in range(number))
+
+
+def test_a_driver_s_limit_holds_for_many_pods_at_once() -> None:
+    asking, claims = own_claims(5)
+    storage = (StorageClass(name="gp3", provisioner="d", waits=True),)
+    answer = look(*asking, claims=claims, storage_classes=storage, nodes=(node(attach_limits={"d": 3}),))
+    assert len(answer.fits_already) == 3
+
+
+def test_pods_that_differ_by_the_zone_of_their_volume_get_nodes_in_both_zones() -> None:
+    asking, claims = own_claims(2)
+    bound = tuple(replace(each, volume=zone) for each, zone in zip(claims, "bc", strict=True))
+    volumes = tuple(Volume(name=zone, terms=(NodeTerm((Requirement(ZONE, "In", (zone,)),)),)) for zone in "bc")
+    assert nodes_of(look(*asking, claims=bound, volumes=volumes)) == {"workers-b": 1, "workers-c": 1}
+
+
+def test_of_two_pods_with_a_claim_for_one_pod_one_gets_a_node() -> None:
+    alone = Claim(namespace="default", name="data", volume="pv", access_modes=frozenset({"ReadWriteOncePod"}))
+    asking = pods(2, cpu="100m", volumes=(PodVolume("data", "persistentVolumeClaim", "data"),))
+    answer = look(*asking, claims=(alone,), volumes=(Volume(name="pv"),))
+    assert answer.nodes == 1
+    assert [said(unmet.reason).endswith("by one pod only, and is") for unmet in answer.unmet] == [True]
 
 
 def test_what_is_on_its_way_is_not_ordered_again() -> None:
@@ -190,7 +233,7 @@ def test_a_node_whose_gpu_is_not_there_yet_gets_no_second_one_beside_it() -> Non
 
 
 def test_the_largest_are_placed_first_and_the_small_fill_what_is_left() -> None:
-    assert look(*pods(4, "large", cpu="3"), *pods(4, "small", cpu="1")).nodes == 4
+    assert look(*pods(4, "a-small", cpu="1"), *pods(4, "b-large", cpu="3")).nodes == 4
 
 
 def test_new_nodes_go_to_the_emptiest_zones() -> None:
@@ -392,6 +435,13 @@ def test_a_sample_of_another_zone_changes_its_zone_under_every_key_and_its_hostn
     assert where(kubernetes_io__hostname="n") == {}
     only_here = one(node_selector={"topology.k8s.aws/zone-id": "use1-az1"})
     assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=pools)) == {"workers-a": 1}
+    fuller = PoolOffer(pool=pool_id(), groups=(offer("a", requested=9), offer("b")), room=9)
+    assert nodes_of(look(only_here, nodes=(sample,), standing=(busy,), pools=(fuller,))) == {"workers-a": 1}
+
+
+def test_a_template_without_cpu_and_memory_is_none() -> None:
+    answer = look(pod(), pools=(pool_offer(template=replace(template(), capacity=amounts(pods="9"))),))
+    assert said(answer.unmet[0].reason).endswith("nobody says what cpu and memory its next node would have")
 
 
 def test_where_only_capacity_is_known_something_of_it_is_kept_back() -> None:

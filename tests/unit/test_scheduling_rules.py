@@ -386,6 +386,13 @@ def test_pods_that_go_and_pods_of_other_namespaces_do_not_count() -> None:
     assert why_not(spread(), A, B, standing=webs("a", namespace="other")) is None
 
 
+def test_of_equal_pods_those_that_go_do_not_count_and_those_that_stay_do() -> None:
+    going, staying = (replace(spread(), name=name, node="a") for name in ("going", "staying"))
+    going = replace(going, deleted_at=NOW)
+    assert why_not(spread(), A, B, standing=[going]) is None
+    assert why_not(spread(), A, B, standing=[going, staying]) is not None
+
+
 def test_nodes_that_its_affinity_leaves_out_are_no_domain_unless_it_says_so() -> None:
     constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
     asking = pod(labels=WEB, spread=(constraint,), node_selector={"disk": "ssd"})

@@ -11,7 +11,7 @@ from evenkeel.domain.demand.drainability import Fate, fate
 from evenkeel.domain.demand.shrinking import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
 from evenkeel.domain.model.reasons import Reason, Rule
-from evenkeel.domain.model.workload import HOSTNAME, Budget, Node, Owner, Pod, PodVolume, Spread, Workload
+from evenkeel.domain.model.workload import HOSTNAME, ZONE, Budget, Node, Owner, Pod, PodVolume, Spread, Workload
 from tests.builders import MINUTE, NOW
 from tests.workloads import (
     LONG_AGO,
@@ -263,6 +263,38 @@ def test_hosts_of_which_one_goes_stay_a_domain_until_it_is_gone() -> None:
     assert len(look(*hosts, running=honouring).clocks) == 1
 
 
+def test_a_zone_whose_last_node_goes_is_no_domain_any_more() -> None:
+    web = {"app": "web"}
+    constraint = Spread(key=ZONE, max_skew=1, selector=selector("app in web"))
+    staying = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
+    nodes = [ours("nc0", "c"), ours("nb0", "b"), ours("nb1", "b", **staying), ours("na0", "a", **staying)]
+    running = [
+        pod(name, labels=web, spread=(constraint,), node=on)
+        for name, on in (("w0", "nb0"), ("w1", "nb1"), ("w2", "na0"), ("w3", "na0"))
+    ]
+    assert set(look(*nodes, running=tuple(running)).clocks) == {"nc0", "nb0"}
+
+
+def test_a_node_that_has_to_stay_gives_back_the_places_that_were_found_for_its_pods() -> None:
+    tied = pod("tied", cpu="100m", node="na0", node_selector={HOSTNAME: "na0"})
+    on_disk = {"node_selector": {"disk": "ssd"}, "cpu": "1"}
+    only = ours("nz", "c", labels={"disk": "ssd"}, size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (tied, pod("first", node="na0", **on_disk), pod("second", node="nb0", **on_disk))
+    answer = look(ours("na0"), ours("nb0", "b"), only, running=running)
+    assert said(answer.needed["na0"]) == "pod default/tied has no place elsewhere"
+    assert answer.go[0].places == {"default/second": "nz"}
+
+
+def test_empty_nodes_are_tried_first_and_then_those_whose_clock_runs() -> None:
+    light = pod("light", node="na0")
+    answer = look(ours("na0"), ours("nb0", "b"), running=(light,))
+    assert (set(answer.clocks), set(answer.needed)) == ({"nb0"}, {"na0"})
+    only = ours("nz", "c", size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
+    again = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO})
+    assert again.clocks["nb0"] == LONG_AGO
+
+
 # ---------------------------------------------------------------- clocks
 
 
@@ -336,6 +368,12 @@ def test_empty_nodes_go_ten_at_once_from_the_fullest_zone_first() -> None:
     assert {said(answer.waits[name]) for name in answer.clocks if name not in gone(answer)} == {
         "10 nodes are going, the most at once"
     }
+
+
+def test_what_is_going_already_counts_among_the_ten() -> None:
+    empty = [ours(f"na{i}") for i in range(12)]
+    going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
+    assert len(look(*empty, *going, pools=(pool_offer(requested=20),)).go) == 7
 
 
 def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from evenkeel.domain.demand import node_affinity
 from evenkeel.domain.demand.pods import comes_with_node, daemons_seen
-from evenkeel.domain.demand.taints import first_not_tolerated, is_of_startup, is_passing, of_daemon
+from evenkeel.domain.demand.taints import first_not_tolerated, is_of_startup, is_passing
 from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer
 from evenkeel.domain.model.groups import GroupKey
 from evenkeel.domain.model.similarity import IGNORED_LABELS
@@ -122,10 +122,12 @@ def _from_template(template: NodeTemplate, offer: GroupOffer, reserve: Fraction)
 
 
 def _runs_on(daemon: Pod, node: Node) -> bool:
-    """Whether a DaemonSet starts a pod there (daemon_controller.go: NodeShouldRunDaemonPod): room plays no part."""
+    """Whether a DaemonSet starts a pod there (daemon_controller.go: NodeShouldRunDaemonPod): room plays no part.
+
+    What all daemons tolerate are passing taints, of which a fresh node has none.
+    """
     needs = daemon.needs
-    tolerations = (*needs.tolerations, *of_daemon(host_network=needs.host_network))
-    if first_not_tolerated(node.taints, tolerations) is not None:
+    if first_not_tolerated(node.taints, needs.tolerations) is not None:
         return False
     return node_affinity.misfit(needs, node.labels, node.name) is None
 

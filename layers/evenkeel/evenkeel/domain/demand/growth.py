@@ -164,21 +164,12 @@ class _Growth:
     def _pack(self, pool: PoolOffer) -> _Option:
         """Place whoever is left on new nodes of one pool, as far as its room goes.
 
-        Once more while that goes on and anybody is left for whom the others make a difference: a pod that has to be
-        with another may come before it.
+        Who has to be with others that came after it is placed in the next round.
         """
         option = _Option()
-        order = self._by_size(pool)
-        left = Counter({kind: self._open[kind] for kind in order})
-        again = True
-        while again:
-            before = option.placed.total()
-            for kind in order:
-                if left[kind] and (put := self._place(pool, kind, left[kind], option)):
-                    left[kind] -= put
-                    option.placed[kind] += put
-            rest = [kind for kind in order if left[kind]]
-            again = option.placed.total() > before and any(map(self._placing.depends_on_others, rest))
+        for kind in self._by_size(pool):
+            if put := self._place(pool, kind, self._open[kind], option):
+                option.placed[kind] += put
         option.waste = self._waste(option)
         return option
 

@@ -80,18 +80,3 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return True
     return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value
-
-
-def of_daemon(*, host_network: bool) -> tuple[Toleration, ...]:
-    """What every pod of a DaemonSet tolerates (pkg/controller/daemon/util/daemonset_util.go:47-102)."""
-    here = [
-        (_NOT_READY, "NoExecute"),
-        (_UNREACHABLE, "NoExecute"),
-        ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-        ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-        ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-        (UNSCHEDULABLE.key, "NoSchedule"),
-    ]
-    if host_network:
-        here.append(("node.kubernetes.io/network-unavailable", "NoSchedule"))
-    return tuple(Toleration(key, "Exists", effect=effect) for key, effect in here)

@@ -119,7 +119,6 @@ class Needs:
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
-    host_network: bool = False
     resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name: dynamic resource allocation
     scheduler: str = DEFAULT_SCHEDULER
     gates: tuple[str, ...] = ()  # spec.schedulingGates, by name
