@@ -101,6 +101,7 @@ class GroupRecord(Strict):
     ahead: tuple[Moment, ...] = ()
     write_refused_at: Moment | None = None
     write_refused: str = ""
+    slow_start: Count = 0
     warned_requested: Count | None = None
     warned_until: Moment | None = None
     cleared_at: Moment | None = None

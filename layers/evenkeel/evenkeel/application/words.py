@@ -111,6 +111,8 @@ WORDS: dict[Rule, Words] = {
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
     Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
     Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
+    Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, twice as many with "
+    "each that comes",
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
     Rule.MOVED: _gone("moved"),
     Rule.RELEASED: _gone("released"),
@@ -136,6 +138,7 @@ WORDS: dict[Rule, Words] = {
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
     Rule.CAUTIOUS_MAX: "max cut to {max}: a cautious zone may have one more machine on its way",
+    Rule.SLOW_START_MAX: "max cut to {max}: in a slow start, {nodes} machines may be on their way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",

@@ -13,6 +13,7 @@ from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
+from evenkeel.domain.health.slow_start import count_arrivals
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
@@ -118,6 +119,8 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             before = state.groups.get(group.key)
             timeout = pool.timeout_of(group)
             after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
+            if after is not None:
+                after = count_arrivals(pool, group, before, after, now)
             if state.offerings is not None:
                 words = words_about(group, state.offerings, now, pool.backoff)
                 after = heed(group, before, after, words, now, pool.backoff)

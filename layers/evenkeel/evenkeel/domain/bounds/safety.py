@@ -43,6 +43,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.cautious_max is not None and maximum > max(draft.cautious_max, draft.requested):
         maximum = max(draft.cautious_max, draft.requested)
         draft.because(Rule.CAUTIOUS_MAX, max=maximum)
+    if draft.slow_start_max is not None and maximum > max(draft.slow_start_max, draft.requested):
+        maximum = max(draft.slow_start_max, draft.requested)
+        draft.because(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
     if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
         maximum = max(group.worker_range.max, draft.requested)
         draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)

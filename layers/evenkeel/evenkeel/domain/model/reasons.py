@@ -42,6 +42,7 @@ class Rule(StrEnum):
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
     FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
     CAUTIOUS = "cautious", Topic.STATE
+    SLOW_START = "slow-start", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
     MOVED = "moved", Topic.REQUESTED
@@ -67,6 +68,7 @@ class Rule(StrEnum):
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX
+    SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX

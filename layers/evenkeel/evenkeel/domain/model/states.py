@@ -35,6 +35,7 @@ class GroupState:
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+    slow_start: int = 0  # since its zone delivers again: so many machines may be on their way; 0: as many as there may
     # What other clusters' failures mean for it; none of it is a failure of its own (domain/health/offerings.py)
     warned_requested: int | None = None  # requested when the warning that lasts began, or less since; None: none lasts
     warned_until: datetime | None = None  # the end of the fence that came with it
