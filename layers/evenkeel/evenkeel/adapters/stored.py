@@ -196,6 +196,7 @@ class PoolRecord(Strict):
     seen: SightingRecord | None = None
     published: PublicationRecord | None = None
     in_trouble: tuple[str, ...] = ()
+    held_until: Moment | None = None
 
     def state(self) -> PoolState:
         return PoolState(
@@ -205,6 +206,7 @@ class PoolRecord(Strict):
             seen=Sighting(**dict(self.seen)) if self.seen else None,
             published=Publication(**dict(self.published)) if self.published else None,
             in_trouble=self.in_trouble,
+            held_until=self.held_until,
         )
 
     @classmethod

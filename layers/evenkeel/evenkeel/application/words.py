@@ -111,7 +111,7 @@ WORDS: dict[Rule, Words] = {
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
     Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
     Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
-    Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, twice as many with "
+    Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, and one more for "
     "each that comes",
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
     Rule.MOVED: _gone("moved"),
@@ -144,6 +144,9 @@ WORDS: dict[Rule, Words] = {
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
+    Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
+    Rule.LEVEL_GIVES: "min raised to {min} until {until}: nodes go, and this one has some to give",
+    Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
     Rule.RESTORED: "restored: its bounds before us were {min} to {max}",
     Rule.RESTORED_TO_NONE: "restored: it had no bounds before us",
     Rule.NOT_RESTORED_YET: "not restored yet: {why}",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.bounds.distribute import share_rolling
+from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.health.observed import observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
@@ -103,6 +104,7 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
         begin_request,
         wait_for_standstill,
         *sized,
+        hold_level,
         publish,
         share_rolling,
         note,
@@ -245,6 +247,8 @@ def remember(pool: PoolDraft) -> None:
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
+    if pool.held_until is not None and pool.now < pool.held_until:
+        pool.look_at.append(pool.held_until)
 
 
 def _group_plan(draft: Draft) -> GroupPlan:
@@ -274,7 +278,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         starved=starved(draft),
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
+        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication, held_until=draft.held_until),
         known_as=pool.known_as,
         unplaced_before=pool.unplaced,
         unplaced=draft.unplaced,

@@ -35,7 +35,7 @@ from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
-from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
@@ -228,6 +228,7 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
         "pool_max": read(OWN + "pool-max", read_count),
         "strategy": read(OWN + "strategy", read_strategy),
         "on_failure": read(OWN + "on-failure", OnFailure.read),
+        "level": read(OWN + "level", Level.read),
     }
 
 

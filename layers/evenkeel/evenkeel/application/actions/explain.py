@@ -82,6 +82,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.OWNER_MIN_MAX,
             Rule.MIN_ABOVE_REQUESTED,
         ),
+        "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),

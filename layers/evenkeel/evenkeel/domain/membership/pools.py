@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from evenkeel.domain.membership.similarity import find_sets
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import Policy, PoolRule
@@ -157,7 +157,7 @@ def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
 
 
-_Value = TypeVar("_Value", int, Strategy, OnFailure)
+_Value = TypeVar("_Value", int, Strategy, OnFailure, Level)
 
 
 class _Candidate(NamedTuple):
@@ -192,6 +192,7 @@ def _pool(pool: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | None:
     maximum = pool.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
     on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
+    level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
     minimum = minimum if minimum is not None else rule.min
     maximum = maximum if maximum is not None else rule.max
     adopted: list[Bounds] = []
@@ -208,6 +209,7 @@ def _pool(pool: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | None:
     ]
     _check_numbers(pool, minimum, maximum, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
+    members["level"] = level or rule.level or pool.policy.level
     if problems or minimum is None or maximum is None:
         return InvalidPool(**members, min=minimum, max=maximum, problems=tuple(problems), warnings=tuple(warnings))
     return Pool(**members, min=minimum, max=maximum, warnings=tuple(warnings))

@@ -132,6 +132,7 @@ class PoolDraft:
     sizes: Sequence[Size] = ()  # what the strategy says, group by group
     publication: Publication | None = None  # what Balanced has dealt out
     deal_ends: datetime | None = None  # when time alone may change that
+    held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
     look_at: list[datetime] = field(default_factory=list)  # moments at which time alone may change the plan
     problems: list[Problem] = field(default_factory=list)
 

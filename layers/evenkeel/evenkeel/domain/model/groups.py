@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
@@ -188,6 +188,7 @@ class NodeGroup:
     pool_max: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
+    level: Level | None = None
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with

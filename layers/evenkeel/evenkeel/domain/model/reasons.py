@@ -74,6 +74,9 @@ class Rule(StrEnum):
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    LEVEL_KEPT = "level-kept", Topic.MIN
+    LEVEL_GIVES = "level-gives", Topic.MIN
+    LEVEL_RESTS = "level-rests", Topic.MIN
     # restore
     RESTORED = "restored", Topic.MAX
     RESTORED_TO_NONE = "restored-to-none", Topic.MAX

@@ -110,6 +110,7 @@ class PoolState:
     move: Move | None = None  # the last move, until nothing of it is owed any more
     seen: Sighting | None = None
     published: Publication | None = None  # under Balanced
+    held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
 
     @property

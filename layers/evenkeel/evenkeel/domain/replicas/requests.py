@@ -186,13 +186,16 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     """
     unmet = -request.nodes
     allowed = min(unmet, max(0, pool.requested - pool.pool.min))
+    minima = _minima(pool)
     by_turns: tuple[Callable[[Draft], bool], ...] = (
         lambda draft: draft.state in (State.HEALTHY, State.PROBING),
         lambda draft: draft.state is State.FENCED,
     )
     for turn in by_turns:
         givers = [draft for draft in pool.groups if turn(draft) and request.fits(draft.group)]
-        buckets = [Bucket(level=-draft.requested, room=_spare(draft), tie=draft.tie) for draft in givers]
+        buckets = [
+            Bucket(level=-draft.requested, room=_spare(draft, minima[draft.key]), tie=draft.tie) for draft in givers
+        ]
         for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
             if less:
                 draft.requested -= less
@@ -204,8 +207,16 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     return unmet
 
 
-def _spare(draft: Draft) -> int:
+def _minima(pool: PoolDraft) -> dict[str, int]:
+    """Each group's min as it is published. What levelling has raised of it binds the autoscaler, not us."""
+    until = pool.pool.state.held_until
+    if until is not None and pool.now < until:
+        sizes = pool.pool.strategy.size(pool)
+        return {draft.key: size.min for draft, size in zip(pool.groups, sizes, strict=True)}
+    return {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+
+
+def _spare(draft: Draft, minimum: int) -> int:
     if draft.requested > draft.group.requested:
         return 0  # this very look raises it: there is nothing yet to give back
-    bounds = draft.group.bounds
-    return max(0, draft.requested - max(draft.owner_min, 0 if bounds is None else bounds.min))
+    return max(0, draft.requested - max(draft.owner_min, minimum))
