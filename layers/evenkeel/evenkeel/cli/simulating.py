@@ -30,9 +30,8 @@ _PICTURES = (".png", ".svg")
 _LEGEND = (
     "",
     "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
-    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine",
-    "skew: nodes running in the fullest zone less those in the emptiest, mean and worst; hours: node-hours",
-    "after: mean skew from the moment on when the last zone was well again",
+    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst; after: mean since all zones were well",
 )
 
 
