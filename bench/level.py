@@ -26,9 +26,10 @@ def main() -> None:
     print(f"most gained {max(a - b for a, b in skews):.2f}, most lost {max(b - a for a, b in skews):.2f}")
     for name, place in (("without", 0), ("with", 1)):
         print(f"mean skew after recovery {name}: {sum(pair[place] for pair in skews) / WORLDS:.2f}")
-    print(f"node-hours: {sum(after.node_hours / before.node_hours for before, after in pairs) / WORLDS:.4f} of those without")
-    print(f"most: {max(after.node_hours / before.node_hours for before, after in pairs):.4f}")
-    print(f"pods waited longer in {sum(after.waiting_node_hours > before.waiting_node_hours for before, after in pairs)}")
+    hours = [after.node_hours / before.node_hours for before, after in pairs]
+    print(f"node-hours: {sum(hours) / WORLDS:.4f} of those without, at most {max(hours):.4f}")
+    waited = sum(after.waiting_node_hours > before.waiting_node_hours for before, after in pairs)
+    print(f"pods waited longer in {waited}")
 
 
 if __name__ == "__main__":

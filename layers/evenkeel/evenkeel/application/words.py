@@ -144,6 +144,7 @@ WORDS: dict[Rule, Words] = {
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
+    Rule.ZONE_MIN: "min raised to {min}: evenkeel.dev/zone-min is {zone_min}",
     Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
     Rule.LEVEL_GIVES: "min raised to {min} until {until}: nodes go, and this one has some to give",
     Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
@@ -220,6 +221,8 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.MIN_ABOVE_MAX: "PoolMinimum {minimum} is larger than PoolMaximum {maximum}: "
     "lower one or raise the other",
     ProblemKind.NO_ZONE: "{group}: has no zone: set the flavour's zone field, or label topology.kubernetes.io/zone",
+    ProblemKind.WEIGHTS_PAST_POOL: "evenkeel.dev/weight: the zones name {percent} % of the pool, {others} name none: "
+    "name 100 % together, or less where other zones are to have a share",
     ProblemKind.FEWER_THAN_ZONES: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "some zone could never have a node; raise it to {zones}",
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",

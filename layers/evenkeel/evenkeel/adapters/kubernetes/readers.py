@@ -38,7 +38,7 @@ from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
 
 _Value = TypeVar("_Value")
 _ZONE_INDEX = re.compile(r"-z([0-9]{1,4})$")
@@ -220,10 +220,21 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
     def read(name: str, reader: Callable[[Any], _Value]) -> _Value | None:
         return reading.read(name, annotations[name], reader) if name in annotations else None
 
+    weight = read(
+        OWN + "weight", lambda text: (read_percent(text), 1) if read_percent(text) else (None, read_weight(text))
+    )
+    zone_min, zone_max = read(OWN + "zone-min", read_count), read(OWN + "zone-max", read_count)
+    if zone_min is not None and zone_max is not None and zone_min > zone_max:
+        problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
+        reading.faults.append(
+            Fault(object=reading.name, field=OWN + "zone-min", value=shown(zone_min), problem=problem)
+        )
     return {
         "fencing_enabled": _or(read(OWN + "fence", read_flag), True),
-        "weight": _or(read(OWN + "weight", read_weight), 1),
-        "zone_max": read(OWN + "zone-max", read_count),
+        "weight_percent": weight[0] if weight else None,
+        "weight": weight[1] if weight else 1,
+        "zone_min": zone_min,
+        "zone_max": zone_max,
         "pool_min": read(OWN + "pool-min", read_count),
         "pool_max": read(OWN + "pool-max", read_count),
         "strategy": read(OWN + "strategy", read_strategy),

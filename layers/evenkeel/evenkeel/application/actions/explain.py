@@ -78,6 +78,7 @@ _NAMES: Mapping[Rule, str] = {
         "safety pass": (
             Rule.WORKER_SHARE,
             Rule.ZONE_MAX,
+            Rule.ZONE_MIN,
             Rule.MAX_BELOW_REQUESTED,
             Rule.OWNER_MIN_MAX,
             Rule.MIN_ABOVE_REQUESTED,

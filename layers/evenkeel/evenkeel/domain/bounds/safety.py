@@ -22,7 +22,10 @@ def publish(pool: PoolDraft) -> None:
         if draft.state is State.FROZEN:
             continue
         maximum = _capped(pool, draft, proposal)
-        draft.bounds, reasons = safe_bounds(proposal.min, maximum, draft.group, draft.requested)
+        minimum = max(proposal.min, draft.zone_share)
+        if minimum > proposal.min:
+            draft.because(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
+        draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from evenkeel.domain.membership.similarity import find_sets
+from evenkeel.domain.membership.weights import with_shares
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
@@ -188,6 +189,8 @@ def _pool(pool: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | None:
     """The pool, valid or not; None: its groups take no part, since nobody says any number."""
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
+    weighted, past = with_shares(pool.groups)
+    pool, problems = pool._replace(groups=weighted), problems + past
     minimum = pool.agreed("evenkeel.dev/pool-min", lambda group: group.pool_min, problems)
     maximum = pool.agreed("evenkeel.dev/pool-max", lambda group: group.pool_max, problems)
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)

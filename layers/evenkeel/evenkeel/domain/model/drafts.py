@@ -73,6 +73,12 @@ class Draft:
         return min([cap for cap in caps if cap is not None], default=None)
 
     @property
+    def zone_share(self) -> int:
+        """What ``evenkeel.dev/zone-min`` keeps of what the group requests; where it is fenced, of what runs."""
+        there = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
+        return min(self.group.zone_min or 0, there)
+
+    @property
     def probe(self) -> int:
         """How far a probing group may grow: by one machine, unless one is on its way already."""
         return 0 if self.group.running < self.requested else 1

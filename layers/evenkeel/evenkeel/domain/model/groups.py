@@ -183,6 +183,8 @@ class NodeGroup:
     invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
     fencing_enabled: bool = True  # evenkeel.dev/fence
     weight: int = 1  # evenkeel.dev/weight
+    weight_percent: int | None = None  # the same as a percentage of the pool, 1 to 100
+    zone_min: int | None = None  # evenkeel.dev/zone-min
     zone_max: int | None = None  # evenkeel.dev/zone-max
     pool_min: int | None = None  # evenkeel.dev/pool-min
     pool_max: int | None = None

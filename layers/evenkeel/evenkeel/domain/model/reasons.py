@@ -74,6 +74,7 @@ class Rule(StrEnum):
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    ZONE_MIN = "zone-min", Topic.MIN
     LEVEL_KEPT = "level-kept", Topic.MIN
     LEVEL_GIVES = "level-gives", Topic.MIN
     LEVEL_RESTS = "level-rests", Topic.MIN
