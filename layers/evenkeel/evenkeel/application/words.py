@@ -158,6 +158,8 @@ WORDS: dict[Rule, Words] = {
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
     Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
     Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
+    Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, and one more for "
+    "each that comes",
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
     Rule.MOVED: _gone("moved"),
     Rule.RELEASED: _gone("released"),
@@ -186,11 +188,16 @@ WORDS: dict[Rule, Words] = {
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
     Rule.CAUTIOUS_MAX: "max cut to {max}: a cautious zone may have one more machine on its way",
+    Rule.SLOW_START_MAX: "max cut to {max}: in a slow start, {nodes} machines may be on their way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
+    Rule.ZONE_MIN: "min raised to {min}: evenkeel.dev/zone-min is {zone_min}",
+    Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
+    Rule.LEVEL_GIVES: "min raised to {min} until {until}: nodes go, and this one has some to give",
+    Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
     Rule.RESTORED: "restored: its bounds before us were {min} to {max}",
     Rule.RESTORED_TO_NONE: "restored: it had no bounds before us",
     Rule.NOT_RESTORED_YET: "not restored yet: {why}",
@@ -351,6 +358,8 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.MIN_ABOVE_MAX: "PoolMinimum {minimum} is larger than PoolMaximum {maximum}: "
     "lower one or raise the other",
     ProblemKind.NO_ZONE: "{group}: has no zone: set the flavour's zone field, or label topology.kubernetes.io/zone",
+    ProblemKind.WEIGHTS_PAST_POOL: "evenkeel.dev/weight: the zones name {percent} % of the pool, {others} name none: "
+    "name 100 % together, or less where other zones are to have a share",
     ProblemKind.FEWER_THAN_ZONES: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "some zone could never have a node; raise it to {zones}",
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",

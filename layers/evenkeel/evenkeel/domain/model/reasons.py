@@ -44,6 +44,7 @@ class Rule(StrEnum):
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
     FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
     CAUTIOUS = "cautious", Topic.STATE
+    SLOW_START = "slow-start", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
     MOVED = "moved", Topic.REQUESTED
@@ -70,11 +71,16 @@ class Rule(StrEnum):
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX
+    SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    ZONE_MIN = "zone-min", Topic.MIN
+    LEVEL_KEPT = "level-kept", Topic.MIN
+    LEVEL_GIVES = "level-gives", Topic.MIN
+    LEVEL_RESTS = "level-rests", Topic.MIN
     # restore
     RESTORED = "restored", Topic.MAX
     RESTORED_TO_NONE = "restored-to-none", Topic.MAX
