@@ -93,7 +93,7 @@ def _growth(pending: int, kinds: int, pools: int, *, spreads: int) -> Callable[[
     return work
 
 
-def _shrinking(count: int) -> Callable[[], str]:
+def _fleet(count: int) -> tuple[Workload, PoolOffer]:
     """A fleet whose every second node is light; each with thirty pods."""
     size = {**_amounts(32_000, 128 * 1024), "pods": Fraction(110)}
     nodes, running = [], []
@@ -103,17 +103,36 @@ def _shrinking(count: int) -> Callable[[], str]:
         nodes.append(Node(name=name, labels={ZONE: zone, HOSTNAME: name}, capacity=size, allocatable=size, group=key))
         running += [_pod(f"{name}-{i}", i if number % 2 else i * 37, node=name) for i in range(30)]
     groups = tuple(
-        GroupOffer(group=GroupKey("cluster-api", "bench", f"pool-0-{zone}"), zone=zone, requested=count)
+        GroupOffer(group=GroupKey("cluster-api", "bench", f"pool-0-{zone}"), zone=zone, requested=count, room=1000)
         for zone in "abc"
     )
-    pool = PoolOffer(pool=PoolId("cluster-api", "bench", "", "pool-0"), groups=groups)
-    workload = Workload(nodes=tuple(nodes), pods=tuple(running))
+    pool = PoolOffer(pool=PoolId("cluster-api", "bench", "", "pool-0"), groups=groups, room=3000)
+    return Workload(nodes=tuple(nodes), pods=tuple(running)), pool
+
+
+def _shrinking(count: int) -> Callable[[], str]:
+    workload, pool = _fleet(count)
 
     def work() -> str:
         answer = unneeded(workload, (pool,), Shrinking(), DemandPolicy(), _NOW)
         if not answer.clocks:
             raise AssertionError("no node is unneeded: this is no work")
         return f"{len(answer.clocks)} of {count} nodes unneeded"
+
+    return work
+
+
+def _growth_in_a_fleet(count: int) -> Callable[[], str]:
+    """Five pods a node wait, of half as many kinds as there are nodes, and find room on what is there."""
+    workload, pool = _fleet(count)
+    waiting = tuple(_pod(f"p{number}", number % (count // 2)) for number in range(5 * count))
+    workload = Workload(nodes=workload.nodes, pods=(*workload.pods, *waiting))
+
+    def work() -> str:
+        answer = demand(workload, (pool,), DemandPolicy(), _NOW)
+        if len(answer.fits_already) < len(waiting):
+            raise AssertionError(f"{len(answer.fits_already)} pods fit what is there: this is other work")
+        return f"{len(answer.fits_already)} pods fit what is there"
 
     return work
 
@@ -144,6 +163,8 @@ def main() -> None:
             for pending, kinds, pools in GROWTHS
         }
         _measure(title, works)
+    grown = {f"{count} nodes, {5 * count} pods wait": _growth_in_a_fleet(count) for count in FLEETS}
+    _measure("demand() in a fleet, 30 pods a node", grown)
     _measure("unneeded(), 30 pods a node", {f"{count} nodes": _shrinking(count) for count in FLEETS})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.demand.kinds import Kinds
 from evenkeel.domain.demand.placing import Placing
@@ -346,6 +347,22 @@ def test_what_goes_is_long_unneeded_and_leaves_every_pod_a_place_of_its_own(
             if by_name[name].namespace == "default" and by_name[name].labels.get("app") == budget.name
         ]
         assert not evicted or budget.allowed > 0
+
+
+@given(st.lists(st.integers(-1, 3), min_size=2, max_size=2), st.lists(st.sampled_from(APPS), max_size=8))
+def test_no_budget_goes_below_zero_and_who_is_allowed_is_counted(allowed: list[int], evicted: list[str]) -> None:
+    budgets = Budgets(
+        Budget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=number)
+        for app, number in zip(APPS, allowed, strict=True)
+    )
+    before = dict(budgets.left)
+    moving = [pod(f"p{number}", labels={"app": app}) for number, app in enumerate(evicted)]
+    all_at_once = budgets.allow_all(moving)
+    budgets.take(moving)
+    for app in APPS:
+        name = f"default/{app}"
+        assert budgets.left[name] == max(0, before[name] - evicted.count(app))
+    assert all_at_once == all(evicted.count(app) <= before[f"default/{app}"] for app in APPS)
 
 
 @settings(max_examples=60)

@@ -84,7 +84,7 @@ def nodes_of(answer: Demand) -> dict[str, int]:
         ({"priority": -11}, Rule.POD_EXPENDABLE),
         ({"priority": -10}, None),
         ({"owner": None}, None),
-        ({"owner": Owner("DaemonSet", "ds", api_group="anybody")}, Rule.POD_COMES_WITH_NODE),
+        ({"owner": Owner("DaemonSet", "ds")}, Rule.POD_COMES_WITH_NODE),
         ({"annotations": {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}}, Rule.POD_COMES_WITH_NODE),
         ({"annotations": {"kubernetes.io/config.mirror": "x"}}, Rule.POD_COMES_WITH_NODE),
         ({"scheduler": "volcano"}, Rule.POD_OF_OTHER_SCHEDULER),

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from evenkeel.domain.demand.kinds import Kinds
+from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.workload import (
     HOSTNAME,
@@ -21,6 +24,7 @@ from evenkeel.domain.model.workload import (
     StorageClass,
     Toleration,
     Volume,
+    Workload,
 )
 from tests.builders import NOW
 from tests.workloads import EVERYTHING, container, node, pod, requirement, said, selector, taint, why_not
@@ -502,3 +506,15 @@ def test_the_scheduler_s_order_decides_which_rule_is_named() -> None:
 
 def test_who_tolerates_everything_still_needs_room() -> None:
     assert said(why_not(pod(cpu="9", tolerations=EVERYTHING), TAINTED)) == "it asks for 9 of cpu, and 4 of 4 are free"
+
+
+def test_whoever_comes_later_keeps_pods_away_as_well() -> None:
+    placing, kinds = Placing({}), Kinds(Volumes(Workload()))
+    rooms = [placing.add(each, {}) for each in (A, B)]
+    web = kinds.of(pod(labels=WEB))
+    seen = []
+    for number, room in enumerate(rooms):
+        hermit = pod("hermit", cpu=f"{number}", anti_affinity=(with_web(),))
+        placing.put(kinds.of(hermit), room)
+        seen.append([placing.misfit(web, each) is None for each in rooms])
+    assert seen == [[False, True], [False, False]]

@@ -38,10 +38,6 @@ class Kind:
             or any(reach.node or names_a_node(reach.terms, HOSTNAME) for reach in self.volumes.reaches)
         )
 
-    @property
-    def size(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        return self.cpu, self.memory, self.rest
-
 
 class Kinds:
     """Finds each pod's kind, always the same object for equal pods."""

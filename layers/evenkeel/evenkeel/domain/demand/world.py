@@ -36,13 +36,12 @@ class World:
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
-        self.coming: list[Room] = []
         for node in sorted(workload.nodes, key=lambda node: node.name):
             self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name))
         for pool in sorted(pools, key=lambda pool: pool.pool):
             for offer in sorted(pool.groups, key=lambda offer: offer.group):
                 for _ in range(offer.coming if offer.group in self.fresh else 0):
-                    self.coming.append(self.add_fresh(offer.group))
+                    self.add_fresh(offer.group)
 
     def _sort_out(self, workload: Workload) -> None:
         """Who stands on which node, who waits, and who waits without being counted."""

@@ -131,8 +131,6 @@ class Owner:
 
     kind: str
     name: str
-    uid: str = ""
-    api_group: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,6 @@ class Pod:
     node: str = ""  # spec.nodeName
     nominated: str = ""  # status.nominatedNodeName
     phase: str = "Pending"
-    restart_policy: str = "Always"
     priority: int | None = None
     unscheduled: Unscheduled | None = None
     deleted_at: datetime | None = None  # deletionTimestamp
@@ -186,7 +183,6 @@ class Node:
     unschedulable: bool = False
     created_at: datetime | None = None
     ready: bool = True
-    unready_since: datetime | None = None  # None where it is ready, or nobody says
     deleting: bool = False  # the node object, or the machine behind it
     attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
     group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
