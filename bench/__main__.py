@@ -5,6 +5,7 @@ from bench import (
     bill,
     cold_start,
     crashes,
+    demand,
     growth_split,
     liveness,
     load,
@@ -21,6 +22,7 @@ from bench import (
 for figure in (
     plan_growth,
     growth_split,
+    demand,
     similar_sets,
     looks,
     quiet_look,

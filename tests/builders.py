@@ -150,6 +150,11 @@ def after_backoff(
     )
 
 
+def in_slow_start(nodes: int, *, running_seen: int) -> GroupState:
+    """A group whose zone delivers again since a minute ago, and may have so many machines on their way."""
+    return replace(after_backoff(), last_success=NOW - MINUTE, slow_start=nodes, running_seen=running_seen)
+
+
 def machines(group: NodeGroup, *ages: timedelta) -> NodeGroup:
     """The group with its machines listed: the running ones, and one without a node per age."""
     found = [

@@ -364,14 +364,16 @@ class TestCreate:
         kind = {"apiVersion": f"cluster.x-k8s.io/{served}", "kind": "MachinePool"}
         body = {**kind, "metadata": {"name": "a"}, "spec": spec}
         rule = "spec.failureDomains in body should have at most 100 items"
-        empty = "spec.providerIDList[0] in body should be at least 1 chars long"
         for field, value, fault in (
             ("failureDomains", ["z"] * 101, f"Invalid value: 101: {rule}"),
-            ("providerIDList", [""], f'Invalid value: "": {empty}'),
+            ("providerIDList", [""], "in body should be at least 1 chars long"),
         ):
             faulty = {**body, "spec": {**spec, field: value}}
             code, status = refused(partial(pools.create, faulty))
-            assert (code, [cause["message"] for cause in status["details"]["causes"]]) == (422, [fault])
+            assert code == 422
+            # Which entry of a list it was, servers of before 1.25 do not say.
+            causes = [(cause["field"].partition("[")[0], cause["message"]) for cause in status["details"]["causes"]]
+            assert [found for found, message in causes if message.endswith(fault)] == [f"spec.{field}"]
         assert "replicas" not in pools.create(body)["spec"], "its webhook sets them, and not the API"
         assert pools.scale("a", 3)["spec"]["replicas"] == 3
         pools.status("a", {"status": {"replicas": 2, "nodeRefs": [{"kind": "Node", "name": "ip-1"}]}})

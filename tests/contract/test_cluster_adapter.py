@@ -1199,7 +1199,7 @@ class TestBrokenLists:
             assert stage.run().written
 
     def test_a_limit_of_the_cluster_that_may_not_be_read_is_lived_without_and_told(self, broken: Stage) -> None:
-        broken.api.faults.add(method="GET", path_contains="/clusterautoscalers", status=403)
+        broken.api.faults.add(method="GET", path_contains="/clusterautoscalers", status=403, times=2)
         found = broken.open().observe()
         assert len(found.groups) == len(broken.observe())
         (told,) = [skipped for skipped in found.skipped if not skipped.namespace]

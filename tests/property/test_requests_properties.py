@@ -9,6 +9,7 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Observation, State
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.reasons import Rule
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
@@ -36,8 +37,15 @@ def _cap(member: NodeGroup) -> int:
 
 
 def _most_of(planned: GroupPlan) -> int:
-    """The same, where others' words may have made the group cautious: one more than was requested then."""
-    return min(_cap(planned.group), planned.group.requested + 1) if planned.is_cautious else _cap(planned.group)
+    """The same, where others' words or a slow start may cap the group."""
+    caps = [_cap(planned.group)]
+    caps += [planned.group.requested + 1] if planned.is_cautious else []
+    caps += [
+        planned.group.running + int(str(reason.facts["nodes"]))
+        for reason in planned.reasons
+        if reason.rule is Rule.SLOW_START
+    ]
+    return min(caps)
 
 
 def _before(world: World) -> dict[str, int]:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.plans import Plan, PoolPlan
 from evenkeel.domain.model.policy import Policy, PoolRule
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.plan import plan
-from tests.builders import NOW, after_backoff, group, in_backoff, offered, stated
+from tests.builders import NOW, after_backoff, group, in_backoff, in_slow_start, offered, stated
 
 counts = st.integers(0, 9)
 
@@ -83,6 +83,7 @@ backoffs = one_of(
     [None],
     map(in_backoff, FailureClass),
     [after_backoff(kind, running_seen=seen) for kind in FailureClass for seen in [*[None] * 10, *range(10)]],
+    [in_slow_start(nodes, running_seen=seen) for nodes in (1, 2, 5) for seen in range(10)],
 )
 flags = one_of(product([True, True, True, True, False], [False, True], [False, True]))
 extras = one_of(product([None, None, None, None, stated("rolling out")], [1, 1, 1, 2, 3, 7], [0, 0, 0, 1]))
@@ -135,6 +136,7 @@ def groups(draw: st.DrawFn, zone: str, pool: str | None = "workers", *, plain: b
         frozen_because=frozen_because,
         weight=weight,
         zone_max=None if plain else draw(maybe_counts),
+        zone_min=None if plain else draw(maybe_counts),
         owner_min_max=floor_max,
         worker_range=None if plain else draw(maybe_limits),
         offering=None if plain else Offering("aws", "eu-central-1", zone, "m5.xlarge", "on-demand"),
@@ -186,13 +188,13 @@ def said(zones: Iterable[str], voices: int, minutes: int) -> dict[Offering, Offe
 
 
 @st.composite
-def states(draw: st.DrawFn, found: tuple[NodeGroup, ...]) -> ClusterState:
-    """Backoffs for some of the groups; now and then an impaired zone."""
+def states(draw: st.DrawFn, found: tuple[NodeGroup, ...], *, plain: bool = False) -> ClusterState:
+    """Backoffs for some of the groups; now and then an impaired zone. In plain ones no slow start caps a group."""
     known: dict = {}
     for member in found:
         backoff: GroupState | None = draw(backoffs)
         if backoff is not None:
-            known[member.key] = backoff
+            known[member.key] = replace(backoff, slow_start=0) if plain else backoff
     zones = tuple(sorted({member.zone or "" for member in found}))
     impaired, offerings = draw(impaired_of(zones)), said(*draw(words_of(zones)))
     ends = {} if impaired is None else {impaired: NOW + timedelta(minutes=5)}
@@ -209,7 +211,7 @@ def pools(
     found = tuple(draw(groups(zone, plain=plain)) for zone in zones)
     if all(member.bounds is None and member.requested == 0 for member in found):
         found = (replace(found[0], bounds=Bounds(0, 1)), *found[1:])
-    return World(Observation(groups=found), draw(states(found)), draw(policies(strategies=strategies)))
+    return World(Observation(groups=found), draw(states(found, plain=plain)), draw(policies(strategies=strategies)))
 
 
 @st.composite

@@ -153,7 +153,6 @@ def test_a_policy_for_one_api_is_that_for_all_of_them_word_by_word(folder: Path)
 def test_rights_of_a_folder_are_among_those_for_all_apis_but_for_kinds_that_it_alone_knows(folder: Path) -> None:
     own = {
         "gardener": {("extensions.gardener.cloud", "clusters")},
-        "openshift": {("autoscaling.openshift.io", "clusterautoscalers")},
         "hypershift": {("hypershift.openshift.io", "nodepools")},
     }
     beyond = rights(folder / "rbac.yaml") - rights(FILE.parent / "rbac.yaml")

@@ -54,6 +54,9 @@ def test_an_sts_that_is_away_stays_an_aws_that_is_away_for_whoever_shares_the_qu
 class Unauthorized(KubernetesApi):
     """An EKS API server before looks have their access entry: 401 to everything."""
 
+    def _headers(self, *_: Any, **__: Any) -> dict[str, str]:
+        return {}
+
     def _send(self, *_: Any, **__: Any) -> Any:
         return 401, {}, b'{"kind":"Status","message":"Unauthorized","code":401}'
 

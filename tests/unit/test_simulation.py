@@ -99,8 +99,8 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_eleven_scenarios_ship() -> None:
-    assert len(SCENARIOS) == 11
+def test_thirteen_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 13
 
 
 def shipped(name: str) -> Scenario:
@@ -114,6 +114,14 @@ def test_a_zone_outage_costs_minutes_with_evenkeel_and_hours_without() -> None:
     assert without.worst_seconds is not None
     assert with_it.worst_seconds < 4 * MINUTE
     assert without.worst_seconds > 120 * MINUTE
+
+
+def test_a_scarce_zone_costs_few_failed_launches_and_what_it_has_comes_as_soon() -> None:
+    found = measures(shipped("scarce-zone"), "balanced")
+    assert found.worst_seconds is not None
+    # Before there was a slow start: 41 failed launches, and 1h18m48s.
+    assert found.failed_launches <= 41 // 2
+    assert found.worst_seconds <= 78 * MINUTE + 48
 
 
 def test_two_strategies_pass_pool_maximum_in_a_burst_and_balanced_does_not() -> None:
@@ -389,7 +397,7 @@ def test_ten_clusters_in_one_dead_zone_pay_once() -> None:
     assert len(others) == 9
     assert shared[first].failed_launches > 1
     assert all(shared[name].failed_launches <= 1 for name in others)
-    assert all(alone[name].failed_launches > 4 for name in others)
+    assert all(alone[name].failed_launches > 4 for name in others if name != "liar")  # its zones are fenced by its lies
     assert all(shared[name].unmet == 0 for name in shared)
 
 

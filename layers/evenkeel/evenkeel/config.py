@@ -34,7 +34,7 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.membership.pausing import lasts, still_paused
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
@@ -180,6 +180,7 @@ StrategyName = Annotated[
     PlainSerializer(lambda strategy: strategy.name, return_type=str),
 ]
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
+LevelName = Annotated[Level, BeforeValidator(Level.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
@@ -373,6 +374,7 @@ class PoolEntry(Strict):
     max: Count | None = None
     strategy: StrategyName | None = None
     on_failure: OnFailureName | None = None
+    level: LevelName | None = None
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
 
@@ -436,6 +438,7 @@ class ClusterPolicy(Strict):
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
+    level: LevelName = Level.OFF
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
@@ -469,6 +472,7 @@ class ClusterPolicy(Strict):
         return Policy(
             strategy=self.strategy,
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
+            level=self.level,
             autoscaler=self.autoscaler != "none",
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,

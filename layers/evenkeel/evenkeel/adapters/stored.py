@@ -105,6 +105,7 @@ class GroupRecord(Strict):
     ahead: tuple[Moment, ...] = ()
     write_refused_at: Moment | None = None
     write_refused: str = ""
+    slow_start: Count = 0
     warned_requested: Count | None = None
     warned_until: Moment | None = None
     cleared_at: Moment | None = None
@@ -216,6 +217,7 @@ class PoolRecord(Strict):
     seen: SightingRecord | None = None
     published: PublicationRecord | None = None
     in_trouble: tuple[str, ...] = ()
+    held_until: Moment | None = None
 
     def state(self) -> PoolState:
         return PoolState(
@@ -226,6 +228,7 @@ class PoolRecord(Strict):
             seen=Sighting(**dict(self.seen)) if self.seen else None,
             published=Publication(**dict(self.published)) if self.published else None,
             in_trouble=self.in_trouble,
+            held_until=self.held_until,
         )
 
     @classmethod

@@ -148,6 +148,14 @@ def _whose(template: str) -> Words:
     return words
 
 
+def _fits_no_pool(facts: Facts) -> str:
+    """Pods that wait for a node, and what each pool says to that, in one sentence."""
+    number = int(str(facts["pods"]))
+    who = f"pod {facts['pod']}" if number == 1 else f"{number} pods like {facts['pod']}"
+    why = "; ".join(_texts(facts["why"])) or "there is no pool"
+    return f"{who} can have no node: {why}"
+
+
 WORDS: dict[Rule, Words] = {
     Rule.FROZEN: "frozen: {why}",
     Rule.CONTESTED_BOUNDS: "frozen: {by} put our bounds back {times} times within an hour; operator resume tries again",
@@ -161,6 +169,8 @@ WORDS: dict[Rule, Words] = {
     Rule.PROBING_AFTER_BACKOFF: "probing: backoff after {kind} failure {failures} is over, no new node seen yet",
     Rule.FENCED_BY_OTHERS: _whose("fenced until {until}: {who} could not get {offering}, and another zone can grow"),
     Rule.CAUTIOUS: _whose("cautious: {who} could not get {offering}: one more machine, until it has come"),
+    Rule.SLOW_START: "slow start: its zone delivers again, so {nodes} machines may be on their way, and one more for "
+    "each that comes",
     Rule.TAKES_ON: "takes on {count} replicas that another zone cannot deliver",
     Rule.MOVED: _gone("moved"),
     Rule.RELEASED: _gone("released"),
@@ -189,11 +199,16 @@ WORDS: dict[Rule, Words] = {
     Rule.STRATEGY: _strategy,
     Rule.PROBE: "max cut to {max}: a probing zone may have one machine on its way",
     Rule.CAUTIOUS_MAX: "max cut to {max}: a cautious zone may have one more machine on its way",
+    Rule.SLOW_START_MAX: "max cut to {max}: in a slow start, {nodes} machines may be on their way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
+    Rule.ZONE_MIN: "min raised to {min}: evenkeel.dev/zone-min is {zone_min}",
+    Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
+    Rule.LEVEL_GIVES: "min raised to {min} until {until}: nodes go, and this one has some to give",
+    Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
     Rule.RESTORED: "restored: its bounds before us were {min} to {max}",
     Rule.RESTORED_TO_NONE: "restored: it had no bounds before us",
     Rule.NOT_RESTORED_YET: "not restored yet: {why}",
@@ -282,6 +297,69 @@ WORDS: dict[Rule, Words] = {
     Rule.UNKNOWN_KIND: "{kind} of {version} is no object that Evenkeel reads",
     Rule.KIND_REFUSED: "{kind} of {group} may not be listed: numbers that stand there are not known",
     Rule.FLAVOUR_NOT_LISTED: "flavour {flavour} is not among the record's flavours",
+    Rule.CLAIM_MISSING: "its claim {claim} is not there",
+    Rule.CLAIM_OF_ANOTHER: "claim {claim} has the name of its ephemeral volume and belongs to something else",
+    Rule.CLAIM_GOING: "its claim {claim} is being deleted",
+    Rule.CLAIM_LOST: "its claim {claim} has lost its volume",
+    Rule.CLAIM_UNBOUND: "its claim {claim} is not bound, and storage class {storage_class} waits for no pod",
+    Rule.VOLUME_MISSING: "volume {volume} of its claim {claim} is not there",
+    Rule.NODE_CORDONED: "the node is cordoned",
+    Rule.TAINT_NOT_TOLERATED: "it does not tolerate taint {taint}",
+    Rule.NODE_SELECTOR: "its node selector wants {key} {wanted}, which is {found}",
+    Rule.NODE_AFFINITY: "none of its {terms} required node affinity terms matches (they ask for {keys})",
+    Rule.HOST_PORT_TAKEN: "port {port} ({protocol}) of the host is taken",
+    Rule.NODE_FULL_OF_PODS: "the node takes {pods} pods, and has them",
+    Rule.TOO_LITTLE_FREE: "it asks for {asked} of {resource}, and {free} of {allocatable} are free",
+    Rule.CLAIM_IN_USE: "claim {claim} may be used by one pod only, and is",
+    Rule.VOLUME_LIMIT: "it brings {wanted} volumes of {driver}, and {attached} of {limit} are attached",
+    Rule.VOLUME_FOR_OTHER_NODE: "the volume of its claim {claim} is being made for node {node}",
+    Rule.VOLUME_OUT_OF_REACH: "the volume of its claim {claim} cannot be reached from there",
+    Rule.VOLUME_ELSEWHERE: "the volume of its claim {claim} wants {key} {wants}, which is {found}",
+    Rule.SPREAD_KEY_MISSING: "it is spread by {key}, which the node has not",
+    Rule.SPREAD_SKEW: "one more in {key} {domain} would be {skew} more than in the emptiest, "
+    "and it allows {max_skew} (maxSkew)",
+    Rule.AFFINITY_KEY_MISSING: "it has to be with others by {key}, which the node has not",
+    Rule.WITHOUT_COMPANY: "no pod that it has to be with is in {key} {domain}",
+    Rule.KEEPS_AWAY: "a pod that it keeps away from is in {key} {domain}",
+    Rule.KEPT_AWAY: "a pod in {key} {domain} keeps it away",
+    Rule.FRESH_NODE_UNKNOWN: "nobody says what cpu and memory its next node would have",
+    Rule.POOL_AT_ITS_MAX: "the pool is at its max",
+    Rule.LOOK_AT_ITS_MOST: "this look has asked for {nodes} nodes, the most of one look",
+    Rule.UNFIT_IN_POOL: "{pool}: {why}",
+    Rule.FITS_NO_POOL: _fits_no_pool,
+    Rule.POD_GOING: "it is being deleted",
+    Rule.POD_COMES_WITH_NODE: "it comes with its node",
+    Rule.POD_EXPENDABLE: "its priority {priority} is below {least}",
+    Rule.POD_NOT_TRIED_YET: "no scheduler has found it unschedulable yet",
+    Rule.POD_HELD_BACK: "its scheduler says {state}, not Unschedulable",
+    Rule.POD_YOUNG: "its annotation pod-scale-up-delay holds it back until {until}",
+    Rule.POD_GATED: "scheduling gates hold it: {gates}",
+    Rule.POD_OF_OTHER_SCHEDULER: "scheduler {scheduler} places it, by rules that are not known here",
+    Rule.POD_NEEDS_DEVICES: "it needs resource claims, which are not judged here: {claims}",
+    Rule.POD_NEEDS_UNKNOWN: "it needs what is not judged here: {fields}",
+    Rule.POD_OF_UNKNOWN_VOLUME: "it has volumes of kinds that are not judged here: {kinds}",
+    Rule.NODE_OF_NO_GROUP: "it is no machine of a node group here",
+    Rule.NODE_GOING: "it is going already",
+    Rule.NODE_STARTING: "it is still starting",
+    Rule.SCALE_DOWN_DISABLED: 'it is annotated {annotation}: "true"',
+    Rule.GROUP_AT_ITS_MIN: "its group is at its min {min}",
+    Rule.POOL_AT_ITS_MIN: "its pool is at PoolMinimum {min}",
+    Rule.ALLOCATABLE_UNKNOWN: "it does not say how much cpu and memory it has",
+    Rule.NODE_IN_USE: "{percent} % of its {resource} are asked for, more than {threshold} %",
+    Rule.NODE_AWAITED: "pods that wait, or that leave other nodes, have their place there",
+    Rule.NOT_REPLICATED: "nobody would make pod {pod} anew",
+    Rule.SYSTEM_POD: "pod {pod} of kube-system is younger than an hour and under no disruption budget",
+    Rule.NOT_SAFE_TO_EVICT: "pod {pod} is annotated safe-to-evict: false",
+    Rule.LOCAL_STORAGE: "pod {pod} keeps data on the node, in volume {volume}",
+    Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
+    Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
+    Rule.PODS_TOO_NEW: "pods that wait are too new to be judged before {until}",
+    Rule.AFTER_GROWTH: "nodes were asked for lately: not before {until}",
+    Rule.AFTER_FAILURE: "taking a node away failed lately: not before {until}",
+    Rule.UNNEEDED_TOO_SHORT: "unneeded since {since}: not before {until}",
+    Rule.WAITS_FOR_COMPLETION: "it goes once pod {pod} has completed",
+    Rule.ONE_DRAIN_AT_A_TIME: "another node is being drained",
+    Rule.EMPTY_AT_THEIR_MOST: "{most} nodes are going, the most at once",
 }
 
 WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
@@ -291,6 +369,8 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.MIN_ABOVE_MAX: "PoolMinimum {minimum} is larger than PoolMaximum {maximum}: "
     "lower one or raise the other",
     ProblemKind.NO_ZONE: "{group}: has no zone: set the flavour's zone field, or label topology.kubernetes.io/zone",
+    ProblemKind.WEIGHTS_PAST_POOL: "evenkeel.dev/weight: the zones name {percent} % of the pool, {others} name none: "
+    "name 100 % together, or less where other zones are to have a share",
     ProblemKind.FEWER_THAN_ZONES: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "some zone could never have a node; raise it to {zones}",
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",

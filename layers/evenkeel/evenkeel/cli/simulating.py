@@ -30,8 +30,8 @@ _PICTURES = (".png", ".svg")
 _LEGEND = (
     "",
     "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
-    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine",
-    "skew: nodes running in the fullest zone less those in the emptiest, mean and worst; hours: node-hours",
+    "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst; after: mean since all zones were well",
 )
 
 
@@ -121,9 +121,9 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     """One row per run, and what the columns mean."""
     console = console or Console()
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
-    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("strategy", no_wrap=True)
-    for heading in ("met in", "waiting", "over", "skew", "failed", "hours", "patches"):
+    for heading in ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches"):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         table.add_row(cell(record.variant.name), *_cells(measure(record)))
@@ -142,5 +142,6 @@ def _cells(measures: Measures) -> list[Text]:
         Text(f"{measures.waiting_node_hours:.2f}"),
         Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
         Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
+        Text("-" if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
         *(Text(text) for text in (str(measures.failed_launches), f"{measures.node_hours:.1f}", str(measures.patches))),
     ]

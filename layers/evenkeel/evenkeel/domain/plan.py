@@ -10,9 +10,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from evenkeel.domain.bounds.distribute import share_rolling
+from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
+from evenkeel.domain.health.slow_start import count_arrivals
 from evenkeel.domain.health.states import assess
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
@@ -102,6 +104,7 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
         begin_request,
         wait_for_standstill,
         *sized,
+        hold_level,
         publish,
         share_rolling,
         note,
@@ -119,6 +122,8 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             timeout = pool.timeout_of(group)
             after = observe_health(group, before, now, pool.backoff, timeout, _of_sets(group, state))
             after = observe_appliers(group, after)
+            if after is not None:
+                after = count_arrivals(pool, group, before, after, now)
             if state.offerings is not None:
                 words = words_about(group, state.offerings, now, pool.backoff)
                 after = heed(group, before, after, words, now, pool.backoff)
@@ -246,6 +251,8 @@ def remember(pool: PoolDraft) -> None:
     pool.look_at += [draft.fence_ends + timedelta(seconds=1) for draft in pool.groups if draft.fence_ends is not None]
     if pool.deal_ends is not None:
         pool.look_at.append(pool.deal_ends)
+    if pool.held_until is not None and pool.now < pool.held_until:
+        pool.look_at.append(pool.held_until)
 
 
 def _notes(pool: Pool) -> tuple[Reason, ...]:
@@ -284,7 +291,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         starved=starved(draft),
         overcommitted=draft.requested > pool.max,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication),
+        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication, held_until=draft.held_until),
         origins=pool.origins,
         notes=_notes(pool),
         known_as=pool.known_as,

@@ -7,7 +7,8 @@ MOVE = OWN + "move"
 POOL_LABEL = OWN + "pool"
 # All names of ours that anybody may write on a scalable; another one is a slip of somebody's pen.
 OWN_ANNOTATIONS = (
-    *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-max", "fence")),
+    *(OWN + name for name in ("pool-min", "pool-max", "strategy", "on-failure", "weight", "zone-min")),
+    *(OWN + name for name in ("zone-max", "fence", "level")),
     *(DECISION, ADOPTED, MOVE),
 )
 OWN_LABELS = (POOL_LABEL,)

@@ -35,10 +35,10 @@ from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
-from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_weight, shown
+from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
 
 _Value = TypeVar("_Value")
 _REPLICAS: Path = ("f:spec", "f:replicas")
@@ -252,14 +252,26 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
     def read(name: str, reader: Callable[[Any], _Value]) -> _Value | None:
         return reading.read(name, annotations[name], reader) if name in annotations else None
 
+    weight = read(
+        OWN + "weight", lambda text: (read_percent(text), 1) if read_percent(text) else (None, read_weight(text))
+    )
+    zone_min, zone_max = read(OWN + "zone-min", read_count), read(OWN + "zone-max", read_count)
+    if zone_min is not None and zone_max is not None and zone_min > zone_max:
+        problem = f"larger than {OWN}zone-max, {zone_max}: lower one or raise the other"
+        reading.faults.append(
+            Fault(object=reading.name, field=OWN + "zone-min", value=shown(zone_min), problem=problem)
+        )
     return {
         "fencing_enabled": _or(read(OWN + "fence", read_flag), True),
-        "weight": _or(read(OWN + "weight", read_weight), 1),
-        "zone_max": read(OWN + "zone-max", read_count),
+        "weight_percent": weight[0] if weight else None,
+        "weight": weight[1] if weight else 1,
+        "zone_min": zone_min,
+        "zone_max": zone_max,
         "pool_min": read(OWN + "pool-min", read_count),
         "pool_max": read(OWN + "pool-max", read_count),
         "strategy": read(OWN + "strategy", read_strategy),
         "on_failure": read(OWN + "on-failure", OnFailure.read),
+        "level": read(OWN + "level", Level.read),
     }
 
 

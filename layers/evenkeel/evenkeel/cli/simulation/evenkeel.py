@@ -61,6 +61,7 @@ def record_of(
                 max=pool.max,
                 strategy=strategy or pool.strategy,
                 on_failure=pool.on_failure,
+                level=pool.level,
             )
             for pool in scenario.pools
         ),

@@ -1,6 +1,6 @@
 """What a run was like, in numbers that can be compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ class Measures:
     over_running: int
     skew_mean: float  # nodes running in the fullest zone less those in the emptiest, over time
     skew_worst: int
+    skew_recovered: float | None  # mean from the moment on when the last zone was well again; None: there was none
+    held_node_hours: float  # nodes of groups at their min, beyond PoolMinimum, times how long
     failed_launches: int
     node_hours: float
     patches: int
@@ -57,6 +59,8 @@ def measure(record: Record) -> Measures:
         over_running=_over(record, [[g.running for g in snapshot.groups] for snapshot in record.snapshots]),
         skew_mean=round(max(sum(skew * s for skew, s in of_pool) / length for of_pool in skews.values()), 2),
         skew_worst=max(skew for of_pool in skews.values() for skew, _ in of_pool),
+        skew_recovered=_skew_recovered(record, skews.values()),
+        held_node_hours=_hours(sum(_held(record, snapshot) * seconds for snapshot, seconds in spans)),
         failed_launches=record.failed_launches,
         node_hours=_hours(sum(group.running * seconds for snapshot, seconds in spans for group in snapshot.groups)),
         patches=record.patches,
@@ -86,6 +90,31 @@ def _over(record: Record, counts: Sequence[Sequence[int]]) -> int:
 def _skew(groups: Sequence[GroupSnapshot]) -> int:
     running = [group.running for group in groups]
     return max(running) - min(running)
+
+
+def _skew_recovered(record: Record, skews: Iterable[Sequence[tuple[int, int]]]) -> float | None:
+    """The mean skew of the worst pool since the last zone got more machines again, or the last fence ended."""
+    since = record.scenario.recovered_at
+    left = record.scenario.duration - since if since is not None else 0
+    if since is None or left <= 0:
+        return None
+    sums = []
+    for of_pool in skews:
+        at = total = 0
+        for skew, seconds in of_pool:
+            total += skew * max(0, at + seconds - max(at, since))
+            at += seconds
+        sums.append(total)
+    return round(max(sums) / left, 2)
+
+
+def _held(record: Record, snapshot: Snapshot) -> int:
+    """Nodes of groups that stand at their min, beyond PoolMinimum: no autoscaler would take them away."""
+    at_min = {
+        pool.name: sum(group.requested for group in snapshot.of_pool(pool.name) if group.min == group.requested)
+        for pool in record.scenario.pools
+    }
+    return sum(max(0, at_min[pool.name] - pool.min) for pool in record.scenario.pools)
 
 
 def served(snapshot: Snapshot, pool: str, zone: str | None) -> int:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from evenkeel.cli.simulation.autoscaler_model import Flags
-from evenkeel.config import ConfigError, Moment, OnFailureName, StrategyName, read_model
+from evenkeel.config import ConfigError, LevelName, Moment, OnFailureName, StrategyName, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.values import near, shown
@@ -141,6 +141,7 @@ class PoolSetup(_Entry):
     max: Nodes
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None
+    level: LevelName | None = None
     zones: tuple[Name, ...] = ()  # none: every zone
     start: Nodes = 0  # nodes that run at the start, spread evenly
     start_in_zone: dict[Name, Nodes] = {}  # instead of that: so many per zone
@@ -263,6 +264,18 @@ class Scenario(_Entry):
             for entry in self.demand
         )
         return self.model_copy(update={"demand": demand, "seed": self.seed + index})
+
+    @property
+    def recovered_at(self) -> int | None:
+        """When machines were given out more freely for the last time; None: they never were."""
+        limits = [zone.capacity for zone in self.zones] + [self.quota.nodes]
+        rises = [
+            later.at
+            for steps in limits
+            for earlier, later in pairwise(steps)
+            if earlier.nodes is not None and (later.nodes is None or later.nodes > earlier.nodes)
+        ]
+        return max([*rises, *(fence.until for fence in self.fences)], default=None)
 
     def zones_of(self, pool: PoolSetup) -> tuple[str, ...]:
         """The names of a pool's zones, sorted, as the pool's shares are dealt out."""

@@ -210,18 +210,23 @@ class _Deal:
             draft.group.bounds.min if state is State.FROZEN and draft.group.bounds is not None else 0
             for draft, state in zip(self._drafts, self._states, strict=True)
         ]
+        for i in self._live:
+            minima[i] = self._drafts[i].zone_share
         buckets = [
             Bucket(
-                level=0,
-                room=min(self._drafts[i].group.running, self._targets[i])
-                if self._states[i] is State.FENCED
-                else self._targets[i],
+                level=minima[i],
+                room=(
+                    min(self._drafts[i].group.running, self._targets[i])
+                    if self._states[i] is State.FENCED
+                    else self._targets[i]
+                )
+                - minima[i],
                 tie=self._drafts[i].tie,
             )
             for i in self._live
         ]
         for i, share in zip(self._live, water_fill(buckets, minimum - sum(minima)), strict=True):
-            minima[i] = share
+            minima[i] += share
         return [
             Size(
                 minima[i],

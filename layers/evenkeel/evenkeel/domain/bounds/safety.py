@@ -22,7 +22,10 @@ def publish(pool: PoolDraft) -> None:
         if draft.state is State.FROZEN:
             continue
         maximum = _capped(pool, draft, proposal)
-        draft.bounds, reasons = safe_bounds(proposal.min, maximum, draft.group, draft.requested)
+        minimum = max(proposal.min, draft.zone_share)
+        if minimum > proposal.min:
+            draft.because(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
+        draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
 
 
@@ -43,6 +46,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.cautious_max is not None and maximum > max(draft.cautious_max, draft.requested):
         maximum = max(draft.cautious_max, draft.requested)
         draft.because(Rule.CAUTIOUS_MAX, max=maximum)
+    if draft.slow_start_max is not None and maximum > max(draft.slow_start_max, draft.requested):
+        maximum = max(draft.slow_start_max, draft.requested)
+        draft.because(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
     if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
         maximum = max(group.worker_range.max, draft.requested)
         draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)

@@ -66,6 +66,8 @@ def record_failure(  # noqa: PLR0913  three facts of a failure, the state and po
     # Heard late, the cloud's own reason still goes before a mere timeout.
     adds_reason = not newest and state.in_trouble and reason.is_vague and not failure_class.is_vague
     replaces_reason = (newest and not keeps_reason) or adds_reason
+    if newest and state.slow_start:
+        state = replace(state, slow_start=0, running_seen=None)  # nodes are counted anew, as after every failure
     return replace(
         state,
         failures=failures,

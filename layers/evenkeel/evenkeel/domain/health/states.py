@@ -40,6 +40,13 @@ class _Health:
         return self.state.warned_requested
 
     @property
+    def slow_start(self) -> int:
+        """How many machines may be on their way since its zone delivers again; 0: as many as there may."""
+        if self.state is None or self.own is not State.HEALTHY or not self.group.fencing_enabled:
+            return 0
+        return self.state.slow_start
+
+    @property
     def can_grow(self) -> bool:
         """Whether it is well, nobody says otherwise, and neither operator nor owner holds it where it is."""
         group = self.group
@@ -125,6 +132,8 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
     )
+    if health.slow_start:
+        draft.slow_start_max = group.running + health.slow_start
     if health.warned_requested is not None and remembered is not None:
         if state is State.FENCED:
             # Nothing of its own has failed: whatever it has ordered is on its way.
@@ -172,6 +181,8 @@ def _explain(draft: Draft, health: _Health, now: datetime) -> None:
             draft.because(Rule.PROBING_AFTER_ARRIVAL, **failure)
         else:
             draft.because(Rule.PROBING_AFTER_BACKOFF, **failure)
+    if health.slow_start:
+        draft.because(Rule.SLOW_START, nodes=health.slow_start)
     if group.frozen_because is None:
         _explain_replicas(draft, state)
 

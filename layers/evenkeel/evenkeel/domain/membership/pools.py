@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from evenkeel.domain.membership.numbers import Ways, find_origin
 from evenkeel.domain.membership.similarity import find_sets
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.membership.weights import with_shares
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, Source
@@ -162,7 +163,7 @@ def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
 
 
-_Value = TypeVar("_Value", int, Strategy, OnFailure)
+_Value = TypeVar("_Value", int, Strategy, OnFailure, Level)
 
 
 class _Candidate(NamedTuple):
@@ -194,10 +195,13 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     pool, wishes = _heard(found)
     rule = rule_of(pool.id, pool.policy) or PoolRule(name=pool.id.name)
     problems = [_unreadable(ProblemKind.UNREADABLE, fault) for group in pool.groups for fault in group.faults]
+    weighted, past = with_shares(pool.groups)
+    pool, problems = pool._replace(groups=weighted), problems + past
     minimum = pool.agreed(POOL_MIN, lambda group: group.pool_min, problems)
     maximum = pool.agreed(POOL_MAX, lambda group: group.pool_max, problems)
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
     on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
+    level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
     ways = Ways(pool.groups, rule, pool.state, readable=not problems)
     origins = {
         POOL_MIN: find_origin(POOL_MIN, minimum, rule.min, ways),
@@ -215,6 +219,7 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     ]
     _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
+    members["level"] = level or rule.level or pool.policy.level
     members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
     if problems or low is None or high is None:
         return InvalidPool(**members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *wishes))

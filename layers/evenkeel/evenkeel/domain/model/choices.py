@@ -39,6 +39,24 @@ class Strategy:
         return self.name
 
 
+class Level(StrEnum):
+    """What is done so that a pool is level again after an outage."""
+
+    OFF = "off"
+    SHRINK = "shrink"  # while nodes go, the fuller zones give
+    CONVERGE = "converge"  # includes shrink; running nodes are not moved yet
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Raises BadValueError for a word that is none of them."""
+        if value is False:  # YAML's reading of off
+            return cls("off")
+        try:
+            return cls(str(value).lower())
+        except ValueError:
+            raise BadValueError("no such levelling", [member.value for member in cls]) from None
+
+
 class OnFailure(StrEnum):
     """What happens to replicas that a failing zone does not deliver."""
 

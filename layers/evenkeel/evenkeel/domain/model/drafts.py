@@ -30,6 +30,7 @@ class Draft:
     cautious_max: int | None = (
         None  # where other clusters could not buy the same: one more than stood when they said so
     )
+    slow_start_max: int | None = None  # where a zone has begun to deliver again: what runs and may be on its way
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
@@ -51,7 +52,7 @@ class Draft:
 
     @property
     def room(self) -> int:
-        """How far the group may be raised: the operator's cap, the owner of the replicas', other clusters' words."""
+        """How far the group may be raised: the operator's cap, the owner of the replicas', what its zone has shown."""
         if not self.replicas_are_ours:
             return 0
         cap = self.cap
@@ -66,10 +67,16 @@ class Draft:
 
     @property
     def cap(self) -> int | None:
-        """The most that the operator, the owner of the replicas and other clusters' words let it grow to; None: any."""
+        """The most that operator, owner of the replicas, others' words and a slow start let it grow to; None: any."""
         share = None if self.group.worker_range is None else self.group.worker_range.max
-        caps = [cap for cap in (self.group.zone_max, share, self.cautious_max) if cap is not None]
-        return min(caps, default=None)
+        caps = (self.group.zone_max, share, self.cautious_max, self.slow_start_max)
+        return min([cap for cap in caps if cap is not None], default=None)
+
+    @property
+    def zone_share(self) -> int:
+        """What ``evenkeel.dev/zone-min`` keeps of what the group requests; where it is fenced, of what runs."""
+        there = min(self.group.running, self.requested) if self.state is State.FENCED else self.requested
+        return min(self.group.zone_min or 0, there)
 
     @property
     def probe(self) -> int:
@@ -131,6 +138,7 @@ class PoolDraft:
     sizes: Sequence[Size] = ()  # what the strategy says, group by group
     publication: Publication | None = None  # what Balanced has dealt out
     deal_ends: datetime | None = None  # when time alone may change that
+    held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
     look_at: list[datetime] = field(default_factory=list)  # moments at which time alone may change the plan
     problems: list[Problem] = field(default_factory=list)
 

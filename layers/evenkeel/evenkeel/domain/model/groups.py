@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
@@ -236,11 +236,14 @@ class NodeGroup:
     invisible_at_zero: bool = False  # at zero, and known to be unseen by Cluster Autoscaler
     fencing_enabled: bool = True  # evenkeel.dev/fence
     weight: int = 1  # evenkeel.dev/weight
+    weight_percent: int | None = None  # the same as a percentage of the pool, 1 to 100
+    zone_min: int | None = None  # evenkeel.dev/zone-min
     zone_max: int | None = None  # evenkeel.dev/zone-max
     pool_min: int | None = None  # evenkeel.dev/pool-min
     pool_max: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
+    level: Level | None = None
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with

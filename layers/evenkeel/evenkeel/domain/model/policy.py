@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import Similarity
 
@@ -38,6 +38,7 @@ class PoolRule:
     max: int | None = None
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
+    level: Level | None = None
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
 
@@ -56,6 +57,7 @@ class Policy:
 
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
+    level: Level = Level.OFF
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none

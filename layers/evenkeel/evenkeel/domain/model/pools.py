@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 
-from evenkeel.domain.model.choices import OnFailure, Strategy
+from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
@@ -32,6 +32,7 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
+    level: Level = Level.OFF
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own

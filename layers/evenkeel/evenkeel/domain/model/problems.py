@@ -15,6 +15,7 @@ class ProblemKind(StrEnum):
     MEMBERS_DISAGREE = "members-disagree"
     MIN_ABOVE_MAX = "min-above-max"
     NO_ZONE = "no-zone"
+    WEIGHTS_PAST_POOL = "weights-past-pool"
     FEWER_THAN_ZONES = "fewer-than-zones"
     # lived with
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"

@@ -44,6 +44,7 @@ class Rule(StrEnum):
     PROBING_AFTER_BACKOFF = "probing-after-backoff", Topic.STATE
     FENCED_BY_OTHERS = "fenced-by-others", Topic.STATE
     CAUTIOUS = "cautious", Topic.STATE
+    SLOW_START = "slow-start", Topic.STATE
     # replicas
     TAKES_ON = "takes-on", Topic.REQUESTED
     MOVED = "moved", Topic.REQUESTED
@@ -70,11 +71,16 @@ class Rule(StrEnum):
     STRATEGY = "strategy", Topic.MAX
     PROBE = "probe", Topic.MAX
     CAUTIOUS_MAX = "cautious-max", Topic.MAX
+    SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
+    ZONE_MIN = "zone-min", Topic.MIN
+    LEVEL_KEPT = "level-kept", Topic.MIN
+    LEVEL_GIVES = "level-gives", Topic.MIN
+    LEVEL_RESTS = "level-rests", Topic.MIN
     # restore
     RESTORED = "restored", Topic.MAX
     RESTORED_TO_NONE = "restored-to-none", Topic.MAX
@@ -157,6 +163,73 @@ class Rule(StrEnum):
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
+    # demand: why a pod does not fit a node, in the order in which the scheduler asks
+    CLAIM_MISSING = "claim-missing", Topic.NOTE
+    CLAIM_OF_ANOTHER = "claim-of-another", Topic.NOTE
+    CLAIM_GOING = "claim-going", Topic.NOTE
+    CLAIM_LOST = "claim-lost", Topic.NOTE
+    CLAIM_UNBOUND = "claim-unbound", Topic.NOTE
+    VOLUME_MISSING = "volume-missing", Topic.NOTE
+    NODE_CORDONED = "node-cordoned", Topic.NOTE
+    TAINT_NOT_TOLERATED = "taint-not-tolerated", Topic.NOTE
+    NODE_SELECTOR = "node-selector", Topic.NOTE
+    NODE_AFFINITY = "node-affinity", Topic.NOTE
+    HOST_PORT_TAKEN = "host-port-taken", Topic.NOTE
+    NODE_FULL_OF_PODS = "node-full-of-pods", Topic.NOTE
+    TOO_LITTLE_FREE = "too-little-free", Topic.NOTE
+    CLAIM_IN_USE = "claim-in-use", Topic.NOTE
+    VOLUME_LIMIT = "volume-limit", Topic.NOTE
+    VOLUME_FOR_OTHER_NODE = "volume-for-other-node", Topic.NOTE
+    VOLUME_OUT_OF_REACH = "volume-out-of-reach", Topic.NOTE
+    VOLUME_ELSEWHERE = "volume-elsewhere", Topic.NOTE
+    SPREAD_KEY_MISSING = "spread-key-missing", Topic.NOTE
+    SPREAD_SKEW = "spread-skew", Topic.NOTE
+    AFFINITY_KEY_MISSING = "affinity-key-missing", Topic.NOTE
+    WITHOUT_COMPANY = "without-company", Topic.NOTE
+    KEEPS_AWAY = "keeps-away", Topic.NOTE
+    KEPT_AWAY = "kept-away", Topic.NOTE
+    # demand: why a pool gets no node for a pod
+    FRESH_NODE_UNKNOWN = "fresh-node-unknown", Topic.NOTE
+    POOL_AT_ITS_MAX = "pool-at-its-max", Topic.NOTE
+    LOOK_AT_ITS_MOST = "look-at-its-most", Topic.NOTE
+    UNFIT_IN_POOL = "unfit-in-pool", Topic.NOTE
+    FITS_NO_POOL = "fits-no-pool", Topic.NOTE
+    # demand: why a pod without a node is not counted
+    POD_GOING = "pod-going", Topic.NOTE
+    POD_COMES_WITH_NODE = "pod-comes-with-node", Topic.NOTE
+    POD_EXPENDABLE = "pod-expendable", Topic.NOTE
+    POD_NOT_TRIED_YET = "pod-not-tried-yet", Topic.NOTE
+    POD_HELD_BACK = "pod-held-back", Topic.NOTE
+    POD_YOUNG = "pod-young", Topic.NOTE
+    POD_GATED = "pod-gated", Topic.NOTE
+    POD_OF_OTHER_SCHEDULER = "pod-of-other-scheduler", Topic.NOTE
+    POD_NEEDS_DEVICES = "pod-needs-devices", Topic.NOTE
+    POD_NEEDS_UNKNOWN = "pod-needs-unknown", Topic.NOTE
+    POD_OF_UNKNOWN_VOLUME = "pod-of-unknown-volume", Topic.NOTE
+    # shrinking: what keeps a node
+    NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
+    NODE_GOING = "node-going", Topic.NOTE
+    NODE_STARTING = "node-starting", Topic.NOTE
+    SCALE_DOWN_DISABLED = "scale-down-disabled", Topic.NOTE
+    GROUP_AT_ITS_MIN = "group-at-its-min", Topic.NOTE
+    POOL_AT_ITS_MIN = "pool-at-its-min", Topic.NOTE
+    ALLOCATABLE_UNKNOWN = "allocatable-unknown", Topic.NOTE
+    NODE_IN_USE = "node-in-use", Topic.NOTE
+    NODE_AWAITED = "node-awaited", Topic.NOTE
+    NOT_REPLICATED = "not-replicated", Topic.NOTE
+    SYSTEM_POD = "system-pod", Topic.NOTE
+    NOT_SAFE_TO_EVICT = "not-safe-to-evict", Topic.NOTE
+    LOCAL_STORAGE = "local-storage", Topic.NOTE
+    BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
+    NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
+    # shrinking: why what nobody needs does not go yet
+    PODS_TOO_NEW = "pods-too-new", Topic.NOTE
+    AFTER_GROWTH = "after-growth", Topic.NOTE
+    AFTER_FAILURE = "after-failure", Topic.NOTE
+    UNNEEDED_TOO_SHORT = "unneeded-too-short", Topic.NOTE
+    WAITS_FOR_COMPLETION = "waits-for-completion", Topic.NOTE
+    ONE_DRAIN_AT_A_TIME = "one-drain-at-a-time", Topic.NOTE
+    EMPTY_AT_THEIR_MOST = "empty-at-their-most", Topic.NOTE
 
 
 # Rules that keep replicas which no machine runs for.

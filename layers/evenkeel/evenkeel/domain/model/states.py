@@ -37,6 +37,7 @@ class GroupState:
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
+    slow_start: int = 0  # since its zone delivers again: so many machines may be on their way; 0: as many as there may
     # What other clusters' failures mean for it; none of it is a failure of its own (domain/health/offerings.py)
     warned_requested: int | None = None  # requested when the warning that lasts began, or less since; None: none lasts
     warned_until: datetime | None = None  # the end of the fence that came with it
@@ -128,6 +129,7 @@ class PoolState:
     move: Move | None = None  # the last move, until nothing of it is owed any more
     seen: Sighting | None = None
     published: Publication | None = None  # under Balanced
+    held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
 
     @property

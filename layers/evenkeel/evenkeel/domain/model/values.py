@@ -109,6 +109,21 @@ def read_flag(value: object) -> bool:
     raise BadValueError('neither "true" nor "false"')
 
 
+_PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
+
+
+def read_percent(value: object) -> int | None:
+    """1 to 100 of ``40%``; None: it is no percentage.
+
+    Raises:
+        BadValueError: a percentage outside that range.
+    """
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is not None and not 1 <= int(match[1]) <= 100:
+        raise BadValueError("a percentage is 1% to 100%")
+    return None if match is None else int(match[1])
+
+
 def read_weight(value: object) -> int:
     """A zone's weight, 1 to 1000.
 

@@ -63,7 +63,7 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         return
     allowed = max(0, min(missing, pool.ceiling - requested))
     healthy = [draft for draft in pool.groups if draft.state is State.HEALTHY]
-    for draft, more in raise_together(healthy, allowed):
+    for draft, more in _raise_healthy(healthy, allowed):
         missing -= more
         allowed -= more
         draft.because(Rule.POOL_MINIMUM, count=more, minimum=minimum)
@@ -73,6 +73,22 @@ def raise_to_minimum(pool: PoolDraft) -> None:
         draft.requested += draft.probe
         draft.because(Rule.PROBE_FOR_MINIMUM, minimum=minimum)
     pool.missing = missing
+
+
+def _raise_healthy(healthy: Sequence[Draft], amount: int) -> list[tuple[Draft, int]]:
+    """Zones with a min of their own first, up to that; then all of them, levelled. Who was raised, and by how much."""
+    before = [draft.requested for draft in healthy]
+    own = [max(0, (draft.group.zone_min or 0) - draft.requested) for draft in healthy]
+    buckets = [
+        Bucket(level=draft.requested, room=min(draft.room, short), tie=draft.tie)
+        for draft, short in zip(healthy, own, strict=True)
+    ]
+    for draft, more in zip(healthy, water_fill(buckets, amount), strict=True):
+        draft.requested += more
+        amount -= more
+    raise_together(healthy, amount)
+    raised = [(draft, draft.requested - requested) for draft, requested in zip(healthy, before, strict=True)]
+    return [(draft, more) for draft, more in raised if more]
 
 
 def raise_to_own_minimum(pool: PoolDraft) -> None:

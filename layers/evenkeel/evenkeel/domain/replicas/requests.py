@@ -189,6 +189,7 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     unmet = -request.nodes
     nodes = pool.requested - sum(draft.group.preserved for draft in pool.groups)
     allowed = min(unmet, max(0, nodes - pool.pool.min))
+    minima = _minima(pool)
     by_turns: tuple[Callable[[Draft], bool], ...] = (
         lambda draft: draft.state in (State.HEALTHY, State.PROBING),
         lambda draft: draft.state is State.FENCED,
@@ -196,7 +197,8 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     for turn in by_turns:
         givers = [draft for draft in pool.groups if turn(draft) and request.fits(draft.group)]
         buckets = [
-            Bucket(level=draft.group.preserved - draft.requested, room=_spare(draft), tie=draft.tie) for draft in givers
+            Bucket(level=draft.group.preserved - draft.requested, room=_spare(draft, minima[draft.key]), tie=draft.tie)
+            for draft in givers
         ]
         for draft, less in zip(givers, water_fill(buckets, allowed), strict=True):
             if less:
@@ -209,12 +211,20 @@ def _give_back(pool: PoolDraft, request: ScaleRequest) -> int:
     return unmet
 
 
-def _spare(draft: Draft) -> int:
+def _minima(pool: PoolDraft) -> dict[str, int]:
+    """Each group's min as it is published. What levelling has raised of it binds the autoscaler, not us."""
+    until = pool.pool.state.held_until
+    if until is not None and pool.now < until:
+        sizes = pool.pool.strategy.size(pool)
+        return {draft.key: size.min for draft, size in zip(pool.groups, sizes, strict=True)}
+    return {draft.key: 0 if draft.group.bounds is None else draft.group.bounds.min for draft in pool.groups}
+
+
+def _spare(draft: Draft, minimum: int) -> int:
     if draft.requested > draft.group.requested:
         return 0  # this very look raises it: there is nothing yet to give back
     group = draft.group
     nodes = draft.requested - group.preserved
     # Preserved nodes go last, but they go: whoever asked for one to be kept has not asked for this.
     kept = sum(machine.preserved and machine.has_node and not machine.deleting for machine in group.machines or ())
-    least = max(0 if group.bounds is None else group.bounds.min, kept)
-    return max(0, min(nodes - least, draft.requested - draft.owner_min))
+    return max(0, min(nodes - max(minimum, kept), draft.requested - draft.owner_min))

@@ -1,0 +1,65 @@
+"""Which pods let their node go: Cluster Autoscaler's rules, in its order; the first answer holds.
+
+simulator/drainability/rules/rules.go:52-80. Its rule of replica counts is not here: it is off unless an option asks
+for it, and needs rights to read every kind of controller.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from evenkeel.domain.demand.budgets import Budgets
+from evenkeel.domain.demand.pods import is_daemon, is_mirror, should_be_gone
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.workload import Pod
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+_SYSTEM = "kube-system"
+_SYSTEM_POD_STAYS = timedelta(hours=1)
+# Controllers of which it is known that they make a pod anew.
+_REPLICATING = frozenset({"ReplicationController", "ReplicaSet", "Job", "StatefulSet"})
+
+
+class Fate(StrEnum):
+    """What becomes of a pod whose node goes."""
+
+    ENDS = "ends"  # with its node, or has ended
+    MOVES = "moves"  # needs another place
+    WAITED_FOR = "waited-for"  # the node goes once it has completed
+
+
+def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
+    """What becomes of a pod whose node goes, or the rule by which it keeps the node."""
+    if is_mirror(pod) or should_be_gone(pod, now) or is_daemon(pod) or pod.has_ended:
+        return Fate.ENDS
+    said = pod.annotations.get(SAFE_TO_EVICT)
+    if said == "true":
+        return Fate.MOVES
+    if said == "on-completion":
+        return Fate.WAITED_FOR
+    return _blocked(pod, said, budgets, now) or Fate.MOVES
+
+
+def _blocked(pod: Pod, said: str | None, budgets: Budgets, now: datetime) -> Reason | None:
+    if pod.owner is None or pod.owner.kind not in _REPLICATING:
+        return because(Rule.NOT_REPLICATED, pod=str(pod))
+    if pod.namespace == _SYSTEM and not budgets.of(pod):
+        # What is old enough may move, whatever the rules below say of it.
+        young = now - pod.created_at <= _SYSTEM_POD_STAYS
+        return because(Rule.SYSTEM_POD, pod=str(pod)) if young else None
+    if said == "false":
+        return because(Rule.NOT_SAFE_TO_EVICT, pod=str(pod))
+    if local := _local_volume(pod):
+        return because(Rule.LOCAL_STORAGE, pod=str(pod), volume=local)
+    budget = budgets.exhausted(pod)
+    return because(Rule.BUDGET_EXHAUSTED, pod=str(pod), budget=str(budget)) if budget is not None else None
+
+
+def _local_volume(pod: Pod) -> str | None:
+    """The first volume that stays behind and that nobody has said may be lost."""
+    named = pod.annotations.get(SAFE_VOLUMES, "").split(",")
+    for volume in pod.needs.volumes:
+        local = volume.kind == "hostPath" or (volume.kind == "emptyDir" and not volume.in_memory)
+        if local and volume.name not in named:
+            return volume.name
+    return None

@@ -1,0 +1,300 @@
+"""Nodes for pods that find none: which pools are asked for how many, in which zones, and why no other.
+
+As Cluster Autoscaler does it (core/scaleup/orchestrator, estimator/binpacking_estimator.go, expander/waste), with two
+differences: all pods are served in one look, pool after pool, and a new node is tried in the emptiest zone that fits,
+so that what comes out is how many nodes each zone gets.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+
+from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.requests import CPU, MEMORY, counts
+from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.waiting import judged_from
+from evenkeel.domain.demand.world import World
+from evenkeel.domain.model.demand import Demand, DemandPolicy, GroupOffer, PoolDemand, PoolOffer, Unfit, Waiting
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.workload import Pod, Workload
+
+
+def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy, now: datetime) -> Demand:
+    """What the waiting pods of one complete look come to, pool by pool. Pure: it asks for nothing, and writes nothing.
+
+    ``pools`` in the record's order, which counts only with ``policy.by_order``; of each group what it has, what is on
+    its way and how many nodes it may still get. ``nodes`` of the answer never pass that room. A pod without a node is
+    either placed on what is there or on its way, or for a new node, or in ``unmet`` with one reason about all pools,
+    or in ``not_counted`` with the need that nobody here can judge. The order of objects plays no part.
+    """
+    offers = tuple(pools)
+    world = World(workload, offers, policy, now)
+    ready_at = judged_from(world.waiting, policy)
+    if ready_at is not None and now < ready_at:
+        return Demand(not_counted=tuple(world.not_counted), look_again=ready_at)
+    left, placed = world.place_waiting()
+    growth = _Growth(world, offers, left)
+    growth.run()
+    return Demand(
+        pools=tuple(growth.answer_of(offer) for offer in offers),
+        unmet=tuple(growth.unmet()),
+        not_counted=tuple(world.not_counted),
+        fits_already=tuple(placed),
+    )
+
+
+@dataclass
+class _Option:
+    """What one pool could do: nodes by group, pods placed by kind, and the share of the new nodes left unused."""
+
+    nodes: Counter[GroupKey] = field(default_factory=Counter)
+    placed: Counter[Kind] = field(default_factory=Counter)
+    waste: Fraction = Fraction(0)
+
+
+@dataclass
+class _Given:
+    """What one pool has been asked for so far."""
+
+    nodes: Counter[GroupKey] = field(default_factory=Counter)
+    rooms: list[Room] = field(default_factory=list)
+    pods: dict[Kind, list[Pod]] = field(default_factory=dict)
+
+
+# Rules that may let a pod in once others are placed.
+_CHANGING = frozenset({Rule.SPREAD_SKEW, Rule.WITHOUT_COMPANY})
+
+
+class _Growth:
+    """Pool after pool is asked for nodes until nobody is left who fits any."""
+
+    def __init__(self, world: World, pools: Sequence[PoolOffer], left: Mapping[Kind, list[Pod]]) -> None:
+        self._world = world
+        self._placing = world.placing
+        self._pools = pools
+        self._pods = dict(left)
+        self._open = Counter({kind: len(pods) for kind, pods in left.items()})
+        self._most = world.policy.most_nodes  # nodes that this look may still ask for
+        self._given = {pool.pool: _Given() for pool in pools}
+        self._misfits = {pool.pool: self._misfits_of(pool) for pool in pools}
+        self._cache: dict[PoolId, tuple[Hashable, _Option]] = {}
+
+    def run(self) -> None:
+        while +self._open:
+            options = [(pool, option) for pool in self._pools if (option := self._option(pool)).placed]
+            if not options:
+                return
+            if self._world.policy.by_order:
+                pool = options[0][0]
+            else:
+                pool = min(options, key=lambda each: (each[1].waste, each[0].pool))[0]
+            self._take(pool)
+
+    def _take(self, pool: PoolOffer) -> None:
+        """Do what the pool's option says, and keep it."""
+        option = self._pack(pool)
+        given = self._given[pool.pool]
+        given.nodes += option.nodes
+        for kind, count in option.placed.items():
+            first = len(self._pods[kind]) - self._open[kind]
+            given.pods.setdefault(kind, []).extend(self._pods[kind][first : first + count])
+        self._open -= option.placed
+
+    # ---------------------------------------------------------------- what fits a fresh node of which group
+
+    def _misfits_of(self, pool: PoolOffer) -> dict[Kind, dict[GroupKey, Reason]]:
+        """For each kind that waits the groups of a pool that do not hold one more, and the first rule that says so."""
+        found: dict[Kind, dict[GroupKey, Reason]] = {kind: {} for kind in self._pods}
+        for offer in pool.groups:
+            closed = self._closed(pool, offer)
+            if closed is not None:
+                for misfits in found.values():
+                    misfits[offer.group] = closed
+                continue
+            mark = self._placing.mark()
+            room = self._world.add_fresh(offer.group)
+            for kind, misfits in found.items():
+                if reason := self._placing.misfit(kind, room):
+                    misfits[offer.group] = reason
+            self._placing.back_to(mark)
+        return found
+
+    def _closed(self, pool: PoolOffer, offer: GroupOffer) -> Reason | None:
+        """Why a group gets no node at all, or no further one; None: it may."""
+        given = self._given[pool.pool].nodes
+        if offer.closed is not None:
+            return offer.closed
+        if given.total() >= pool.room:
+            return because(Rule.POOL_AT_ITS_MAX)
+        if given[offer.group] >= offer.room:
+            return because(Rule.AT_ITS_MAX)
+        if offer.group not in self._world.fresh:
+            return because(Rule.FRESH_NODE_UNKNOWN)
+        return because(Rule.LOOK_AT_ITS_MOST, nodes=self._world.policy.most_nodes) if self._most < 1 else None
+
+    def _may_fit(self, pool: PoolOffer, kind: Kind) -> bool:
+        """Whether some group of the pool holds the kind, or may once others are placed."""
+        misfits = self._misfits[pool.pool][kind]
+        return len(misfits) < len(pool.groups) or any(reason.rule in _CHANGING for reason in misfits.values())
+
+    # ---------------------------------------------------------------- first fit, the largest first
+
+    def _option(self, pool: PoolOffer) -> _Option:
+        """What the pool could do for those who are left; found out again only where that may have changed."""
+        kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
+        if not kinds:
+            return _Option()
+        key = tuple((kind, self._open[kind]) for kind in kinds)
+        cached = self._cache.get(pool.pool)
+        if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._most:
+            return cached[1]
+        given = self._given[pool.pool]
+        mark, rooms, most = self._placing.mark(), len(given.rooms), self._most
+        option = self._pack(pool)
+        self._placing.back_to(mark)
+        del given.rooms[rooms:]
+        self._most = most
+        if not any(self._placing.depends_on_others(kind) for kind in kinds):
+            self._cache[pool.pool] = key, option
+        return option
+
+    def _pack(self, pool: PoolOffer) -> _Option:
+        """Place whoever is left on new nodes of one pool, as far as its room goes.
+
+        Who has to be with others that came after it is placed in the next round.
+        """
+        option = _Option()
+        for kind in self._by_size(pool):
+            if put := self._place(pool, kind, self._open[kind], option):
+                option.placed[kind] += put
+        option.waste = self._waste(option)
+        return option
+
+    def _by_size(self, pool: PoolOffer) -> list[Kind]:
+        """Share of cpu and of memory together, descending (decreasing_pod_orderer.go:63-88)."""
+        groups = sorted(offer.group for offer in pool.groups if offer.group in self._world.fresh)
+        whole = counts(self._world.fresh[groups[0]].node.allocatable) if groups else {}
+        cpu, memory = max(1, whole.get(CPU, 0)), max(1, whole.get(MEMORY, 0))
+        kinds = [kind for kind, count in self._open.items() if count and self._may_fit(pool, kind)]
+        return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), kind.name))
+
+    def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
+        """First the new nodes that are there, then one more, until no group holds one more pod of the kind.
+
+        Each pod of a kind that spreads, or has to be with others, may make room for the next one on any node, those
+        that are there before a new one (kubernetes/autoscaler#8181).
+        """
+        new = self._given[pool.pool].rooms
+        put = self._placing.fill_any(kind, new, wanted)
+        while put < wanted:
+            more = self._on_new_node(pool, kind, wanted - put, option)
+            if not more:
+                break
+            put += more
+            if kind.spread or kind.needs.affinity:
+                put += self._placing.fill_any(kind, new, wanted - put)
+                put += self._placing.fill_any(kind, self._world.open_rooms(), wanted - put)
+        return put
+
+    def _on_new_node(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
+        """Open a node in the emptiest zone in which it holds a pod. Returns how many it holds; 0: no zone would."""
+        given = self._given[pool.pool]
+        new = given.nodes + option.nodes
+        if self._most < 1 or new.total() >= pool.room:
+            return 0
+        misfits = self._misfits[pool.pool][kind]
+        for offer in sorted(pool.groups, key=lambda offer: (offer.requested + new[offer.group], offer.group)):
+            reason = misfits.get(offer.group)
+            if new[offer.group] >= offer.room or (reason is not None and reason.rule not in _CHANGING):
+                continue
+            mark = self._placing.mark()
+            room = self._world.add_fresh(offer.group)
+            count = self._placing.fill(kind, room, wanted)
+            if count:
+                given.rooms.append(room)
+                option.nodes[offer.group] += 1
+                self._most -= 1
+                return count
+            self._placing.back_to(mark)
+        return 0
+
+    def _waste(self, option: _Option) -> Fraction:
+        """The unused shares of the new nodes' cpu and memory together, of capacity (expander/waste/waste.go:36-90).
+
+        A node of which nobody says its capacity is all waste: it would come first for good.
+        """
+        if not option.nodes:
+            return Fraction(0)
+        wasted = Fraction(0)
+        for name in (CPU, MEMORY):
+            whole = sum(self._whole(group, name) * nodes for group, nodes in option.nodes.items())
+            used = sum(kind.request.get(name, 0) * count for kind, count in option.placed.items())
+            wasted += 1 - Fraction(used, whole) if whole else 1
+        return wasted
+
+    def _whole(self, group: GroupKey, resource: str) -> int:
+        return counts(self._world.fresh[group].node.capacity).get(resource, 0)
+
+    # ---------------------------------------------------------------- what came out
+
+    def answer_of(self, pool: PoolOffer) -> PoolDemand:
+        """What the pool is asked for, and which waiting pods it would not hold."""
+        given = self._given[pool.pool]
+        pending = []
+        for kind, pods in given.pods.items():
+            misfits = self._misfits[pool.pool][kind]
+            zones = {offer.zone for offer in pool.groups if offer.group not in misfits}
+            names = tuple(str(pod) for pod in pods)
+            pending.append(Waiting(pods=names, since=_since(pods), zones=tuple(sorted(zones))))
+        unfit = []
+        for kind, pods in self._pods.items():
+            if kind not in given.pods and not self._may_fit(pool, kind):
+                unfit.append(_unfit(pods, self._misfits[pool.pool][kind]))
+        return PoolDemand(
+            pool=pool.pool,
+            pending=tuple(sorted(pending, key=lambda each: (each.since, each.pods))),
+            nodes={group: nodes for group, nodes in sorted(given.nodes.items()) if nodes},
+            unfit=tuple(sorted(unfit, key=lambda each: (each.since, each.pods))),
+        )
+
+    def unmet(self) -> list[Unfit]:
+        """Who gets no node anywhere, with one reason about all pools."""
+        left = [kind for kind, count in self._open.items() if count]
+        if not left:
+            return []
+        now = {pool.pool: self._misfits_of(pool) for pool in self._pools}
+        found = []
+        for kind in left:
+            pods = self._pods[kind][-self._open[kind] :]
+            why = []
+            by_group: dict[GroupKey, Reason] = {}
+            for pool in sorted(self._pools, key=lambda pool: pool.pool):
+                misfits = now[pool.pool][kind]
+                by_group |= misfits
+                if misfits:
+                    reason = _first(misfits)
+                    why.append(because(Rule.UNFIT_IN_POOL, pool=str(pool.pool), why=reason))
+            reason = because(Rule.FITS_NO_POOL, pods=len(pods), pod=str(pods[0]), why=tuple(why))
+            found.append(Unfit(pods=_names(pods), since=_since(pods), reason=reason, by_group=by_group))
+        return sorted(found, key=lambda each: (each.since, each.pods))
+
+
+def _unfit(pods: Sequence[Pod], misfits: Mapping[GroupKey, Reason]) -> Unfit:
+    return Unfit(pods=_names(pods), since=_since(pods), reason=_first(misfits), by_group=dict(misfits))
+
+
+def _first(misfits: Mapping[GroupKey, Reason]) -> Reason:
+    """What the first group says, by its key. A pool without groups has nothing to say, and no pod."""
+    return misfits[min(misfits)] if misfits else because(Rule.POOL_AT_ITS_MAX)
+
+
+def _names(pods: Iterable[Pod]) -> tuple[str, ...]:
+    return tuple(str(pod) for pod in pods)
+
+
+def _since(pods: Iterable[Pod]) -> datetime:
+    """Since when the first of them waits: since the scheduler said so, else since it was made."""
+    return min(pod.unscheduled.since if pod.unscheduled and pod.unscheduled.since else pod.created_at for pod in pods)

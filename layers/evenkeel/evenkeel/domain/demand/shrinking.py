@@ -1,0 +1,296 @@
+"""Nodes that nobody needs: since when, which of them go now, and why each other one stays.
+
+As Cluster Autoscaler does it (core/scaledown), from the fullest zone first. What is remembered from look to look is
+one moment per node, written when it begins and when it ends: a look that is missed changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from evenkeel.domain.demand.budgets import Budgets
+from evenkeel.domain.demand.drainability import Fate, fate
+from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.utilization import utilization
+from evenkeel.domain.demand.waiting import judged_from
+from evenkeel.domain.demand.world import World
+from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, Removal, Shrinking, Unneeded
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.templates import Taint
+from evenkeel.domain.model.workload import Node, Pod, Workload
+
+KEPT = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+
+def unneeded(
+    workload: Workload, pools: Iterable[PoolOffer], remembered: Shrinking, policy: DemandPolicy, now: datetime
+) -> Unneeded:
+    """Which nodes of one complete look are not needed, and which of them may go now. Pure: nothing is taken away.
+
+    A node is unneeded if it uses no more than the threshold of itself, nothing on it holds it, and all its pods have a
+    place elsewhere: a place that is not given to anybody else in this look, neither to waiting pods nor to those of
+    another node. Its clock runs from the first look that finds so to the first that does not. Whoever has been
+    unneeded for long enough goes, if neither growth nor a failure was too recent: empty nodes at once, others one by
+    one, never below a min. The answer's ``clocks`` are what to remember; ``go`` is what may be done now.
+    """
+    world = World(workload, tuple(pools), policy, now)
+    return _Shrinking(world, workload, tuple(pools), remembered).run()
+
+
+@dataclass
+class _Candidate:
+    """A node that is not needed, with what would become of its pods."""
+
+    room: Room
+    pool: PoolOffer
+    offer: GroupOffer
+    places: dict[str, str] = field(default_factory=dict)
+    is_risky: bool = False  # its budgets do not allow all its pods at once
+    waits_for: str = ""  # a pod that is to complete before
+
+    @property
+    def name(self) -> str:
+        return self.room.name
+
+
+class _Shrinking:
+    """One look for nodes to take away."""
+
+    def __init__(self, world: World, workload: Workload, pools: Sequence[PoolOffer], remembered: Shrinking) -> None:
+        self._world = world
+        self._placing = world.placing
+        self._policy = world.policy
+        self._now = world.now
+        self._remembered = remembered
+        self._budgets = Budgets(workload.budgets)
+        self._homes = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
+        self._nodes = {node.name: node for node in workload.nodes}
+        self._places: list[str] = []  # nodes that are there, in the order in which places are sought on them
+        self._needed: dict[str, Reason] = {}
+        self._waits: dict[str, Reason] = {}
+
+    def run(self) -> Unneeded:
+        clocks = dict(self._remembered.clocks)
+        judged_at = judged_from(self._world.waiting, self._policy)
+        if judged_at is not None and self._now < judged_at:
+            # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
+            held = because(Rule.PODS_TOO_NEW, until=judged_at)
+            standing = {name: since for name, since in clocks.items() if name in self._nodes}
+            gone = frozenset(clocks.keys() - standing.keys())
+            return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held))
+        self._world.place_waiting()
+        found = self._find()
+        now_clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in found}
+        go = self._choose(found, now_clocks)
+        return Unneeded(
+            clocks=now_clocks,
+            started=frozenset(now_clocks.keys() - clocks.keys()),
+            ended=frozenset(clocks.keys() - now_clocks.keys()),
+            go=tuple(go),
+            waits=self._waits,
+            needed=self._needed,
+            let_go={name: self._needed[name] for name in sorted(self._remembered.leaving) if name in self._needed},
+        )
+
+    # ---------------------------------------------------------------- who is not needed
+
+    def _find(self) -> list[_Candidate]:
+        """Every node that is not needed, in the order in which places were given away for their pods."""
+        candidates = []
+        for name, node in sorted(self._nodes.items()):
+            home = self._homes.get(node.group) if node.group is not None else None
+            reason = self._kept(node, home)
+            if reason is not None:
+                self._needed[name] = reason
+            elif home is not None:
+                candidates.append(_Candidate(self._placing.rooms[name], *home))
+        full = Counter((candidate.pool.pool, candidate.offer.zone) for candidate in candidates)
+        candidates.sort(key=lambda each: self._turn(each, full))
+        # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
+        # well is needed for what came from another.
+        going = [candidate.name for candidate in candidates]
+        staying = self._nodes.keys() - set(going) - self._world.starting
+        self._places = sorted(staying) + going[::-1]
+        found = []
+        for candidate in candidates:
+            reason = self._try(candidate)
+            if reason is None:
+                found.append(candidate)
+            else:
+                self._needed[candidate.name] = reason
+        return found
+
+    def _turn(self, candidate: _Candidate, full: Mapping[tuple[PoolId, str], int]) -> tuple[bool, bool, int, str]:
+        """Empty ones first, then those whose clock runs, then the fullest zone."""
+        in_zone = full[candidate.pool.pool, candidate.offer.zone]
+        is_new = candidate.name not in self._remembered.clocks
+        return bool(self._moving(candidate.name)), is_new, -in_zone, candidate.name
+
+    def _kept(self, node: Node, home: tuple[PoolOffer, GroupOffer] | None) -> Reason | None:
+        """What keeps a node, whatever stands on it, or because too much does."""
+        if home is None:
+            return because(Rule.NODE_OF_NO_GROUP)
+        pool, offer = home
+        if node.deleting or any(taint.key == GOING for taint in node.taints):
+            return because(Rule.NODE_GOING)
+        if node.name in self._world.starting:
+            return because(Rule.NODE_STARTING)
+        if node.annotations.get(KEPT) == "true":
+            return because(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
+        if offer.requested <= offer.min:
+            return because(Rule.GROUP_AT_ITS_MIN, min=offer.min)
+        if pool.requested <= pool.min:
+            return because(Rule.POOL_AT_ITS_MIN, min=pool.min)
+        used = utilization(self._placing.rooms[node.name])
+        if used is None:
+            return because(Rule.ALLOCATABLE_UNKNOWN)
+        resource, share = used
+        if share > self._policy.threshold:
+            percent, most = int(share * 100), int(self._policy.threshold * 100)
+            return because(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
+        return None
+
+    def _moving(self, node: str) -> list[Pod]:
+        """The pods of a node that would need another place, whether or not they may have one."""
+        return [pod for pod in self._world.standing[node] if fate(pod, self._budgets, self._now) is not Fate.ENDS]
+
+    def _try(self, candidate: _Candidate) -> Reason | None:
+        """Find a place for each pod, and give it away; or why the node has to stay, with everything as before."""
+        moving = []
+        for pod in self._world.standing[candidate.name]:
+            its = fate(pod, self._budgets, self._now)
+            if isinstance(its, Reason):
+                return its
+            if its is Fate.WAITED_FOR:
+                candidate.waits_for = candidate.waits_for or str(pod)
+            elif its is Fate.MOVES:
+                moving.append(pod)
+        if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
+            return because(Rule.NODE_AWAITED)
+        mark = self._placing.mark()
+        reason = self._resettle(candidate, moving)
+        if reason is not None:
+            self._placing.back_to(mark)
+            return reason
+        candidate.is_risky = not self._budgets.allow_all(moving)
+        self._budgets.take(moving)
+        return None
+
+    def _resettle(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
+        """A place for each of these pods, with the node gone; or the first pod that has none."""
+        node = candidate.room.node
+        self._placing.remove(candidate.room)
+        # While its pods come elsewhere, the node is still there, with nobody on it (simulator/cluster.go:190-262).
+        gone = replace(node, taints=(*node.taints, Taint(GOING, "", "NoSchedule")), unschedulable=True)
+        ghost = self._placing.add(gone, {})
+        rooms = [room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open]
+        kinds = {str(pod): self._world.kinds.of(pod) for pod in moving}
+        for pod in sorted(moving, key=lambda pod: (-kinds[str(pod)].cpu, -kinds[str(pod)].memory, str(pod))):
+            place = self._placing.find(kinds[str(pod)], rooms)
+            if place is None:
+                return because(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
+            candidate.places[str(pod)] = place.name
+        self._placing.remove(ghost)
+        return None
+
+    # ---------------------------------------------------------------- who goes now
+
+    def _choose(self, found: Sequence[_Candidate], clocks: Mapping[str, datetime]) -> list[Removal]:
+        """Who goes: long enough unneeded, within the limits, from the fullest zone first."""
+        held = self._held()
+        ripe = []
+        for candidate in found:
+            reason = held or self._unripe(candidate, clocks[candidate.name])
+            if reason is None:
+                ripe.append(candidate)
+            else:
+                self._waits[candidate.name] = reason
+        limits = _Limits(self._homes, self._policy, *self._under_way())
+        go = []
+        while ripe:
+            ripe.sort(key=limits.turn)
+            candidate = ripe.pop(0)
+            reason = limits.take(candidate)
+            if reason is None:
+                places = dict(sorted(candidate.places.items()))
+                go.append(Removal(node=candidate.name, group=candidate.offer.group, places=places))
+            else:
+                self._waits[candidate.name] = reason
+        return go
+
+    def _held(self) -> Reason | None:
+        """What holds every node for now."""
+        grew, failed = self._remembered.grew_at, self._remembered.failed_at
+        if grew is not None and self._now < (until := grew + self._policy.after_growth):
+            return because(Rule.AFTER_GROWTH, until=until)
+        if failed is not None and self._now < (until := failed + self._policy.after_failure):
+            return because(Rule.AFTER_FAILURE, until=until)
+        return None
+
+    def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
+        if candidate.name in self._remembered.leaving:
+            return because(Rule.NODE_GOING)
+        wanted: timedelta = self._policy.unneeded_for if self._nodes[candidate.name].ready else self._policy.unready_for
+        if self._now - since <= wanted:
+            return because(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
+        if candidate.waits_for:
+            return because(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
+        return None
+
+    def _under_way(self) -> tuple[int, int]:
+        """Nodes that are going already: all of them, and those that are still being drained."""
+        going = [
+            name
+            for name, node in self._nodes.items()
+            if node.deleting or name in self._remembered.leaving or any(taint.key == GOING for taint in node.taints)
+        ]
+        drained = sum(1 for name in going if self._moving(name) or name in self._world.drained)
+        return len(going), drained
+
+
+class _Limits:
+    """How many more may go, and whose turn it is."""
+
+    def __init__(
+        self,
+        homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]],
+        policy: DemandPolicy,
+        going: int,
+        drained: int,
+    ) -> None:
+        self._spare = Counter({group: offer.requested - offer.min for group, (_, offer) in homes.items()})
+        self._pool_spare = {pool.pool: pool.requested - pool.min for pool, _ in homes.values()}
+        self._in_zone: Counter[tuple[PoolId, str]] = Counter()
+        for pool, offer in homes.values():
+            self._in_zone[pool.pool, offer.zone] += offer.requested
+        self._empty = max(0, policy.most_empty - going)
+        self._most_empty = policy.most_empty
+        self._drains = max(0, 1 - drained)
+
+    def turn(self, candidate: _Candidate) -> tuple[bool, bool, int, str]:
+        """Empty before drained, what its budgets let go at once before what they do not, the fullest zone first."""
+        full = self._in_zone[candidate.pool.pool, candidate.offer.zone]
+        return bool(candidate.places), candidate.is_risky, -full, candidate.name
+
+    def take(self, candidate: _Candidate) -> Reason | None:
+        """Count a node as going; or which limit it has to wait for."""
+        group, pool = candidate.offer.group, candidate.pool.pool
+        if self._spare[group] < 1:
+            return because(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
+        if self._pool_spare[pool] < 1:
+            return because(Rule.POOL_AT_ITS_MIN, min=candidate.pool.min)
+        if candidate.places and self._drains < 1:
+            return because(Rule.ONE_DRAIN_AT_A_TIME)
+        if not candidate.places and self._empty < 1:
+            return because(Rule.EMPTY_AT_THEIR_MOST, most=self._most_empty)
+        if candidate.places:
+            self._drains -= 1
+        else:
+            self._empty -= 1
+        self._spare[group] -= 1
+        self._pool_spare[pool] -= 1
+        self._in_zone[pool, candidate.offer.zone] -= 1
+        return None

@@ -1,0 +1,54 @@
+"""Topology spread constraints that have to be met (podtopologyspread/filtering.go:237-357, common.go:43-115)."""
+
+from collections.abc import Callable
+
+from evenkeel.domain.demand import node_affinity
+from evenkeel.domain.demand.kinds import Kind
+from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.selectors import matches
+from evenkeel.domain.demand.taints import first_not_tolerated
+from evenkeel.domain.demand.tallies import DomainTally, Tallies, Tally
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.workload import Spread
+
+
+def misfit(kind: Kind, room: Room, tallies: Tallies) -> Reason | None:
+    """The first constraint that one more pod of this kind in this room would break."""
+    for number, constraint in enumerate(kind.spread):
+        if constraint.key not in room.labels:
+            return because(Rule.SPREAD_KEY_MISSING, key=constraint.key)
+        tally = tallies.of(("spread", kind, number), _maker(kind, constraint))
+        least = tally.least if isinstance(tally, DomainTally) and tally.domains >= constraint.min_domains else 0
+        itself = int(matches(constraint.selector, kind.labels))
+        skew = tally.at(room) + itself - least
+        if skew > constraint.max_skew:
+            domain = room.labels[constraint.key]
+            return because(Rule.SPREAD_SKEW, key=constraint.key, domain=domain, skew=skew, max_skew=constraint.max_skew)
+    return None
+
+
+def _maker(kind: Kind, constraint: Spread) -> Callable[[], Tally]:
+    return lambda: DomainTally(constraint.key, _counted(kind, constraint), _eligible(kind, constraint))
+
+
+def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
+    """Pods of the same namespace that stay. A selector that asks for nothing counts none, though it matches all."""
+    if not constraint.selector:
+        return lambda _: False
+    return lambda other: (
+        other.namespace == kind.namespace and not other.is_leaving and matches(constraint.selector, other.labels)
+    )
+
+
+def _eligible(kind: Kind, constraint: Spread) -> Callable[[Room], bool]:
+    """Nodes that have the keys of all constraints, and that affinity and taints let count."""
+    keys = tuple(other.key for other in kind.spread)
+
+    def holds(room: Room) -> bool:
+        if any(key not in room.labels for key in keys):
+            return False
+        if constraint.honors_affinity and node_affinity.misfit(kind.needs, room.labels, room.name):
+            return False
+        return not constraint.honors_taints or not first_not_tolerated(room.node.taints, kind.needs.tolerations)
+
+    return holds

@@ -1,0 +1,173 @@
+"""From where a pod's volumes can be reached (plugins volumebinding, volumezone, volumerestrictions, nodevolumelimits).
+
+Claims are looked up once per pod and become what a node has to be: what is left is compared like a node affinity.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from evenkeel.domain.demand.selectors import any_term_matches, matches
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.workload import Claim, NodeTerm, Pod, Volume, Workload
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_EXCLUSIVE = "ReadWriteOncePod"
+
+# Kinds of volume that any node can offer, as far as the scheduler is concerned.
+ANYWHERE = frozenset(
+    {"configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "csi", "gitRepo"}
+)
+OF_CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
+
+_TODAY = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_ZONE_LABELS = (*_TODAY.values(), *_TODAY)
+_BETWEEN_ZONES = "__"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """From where one claim's volume can be reached."""
+
+    claim: str
+    terms: tuple[NodeTerm, ...] | None = None  # one of these; None: from everywhere
+    labels: tuple[tuple[str, frozenset[str]], ...] = ()  # zone and region of the volume: one of these values
+    node: str = ""  # provisioning has begun for this node
+
+
+@dataclass(frozen=True)
+class VolumeNeeds:
+    """What a pod's volumes ask of a node."""
+
+    obstacle: Reason | None = None  # no node will do
+    reaches: tuple[Reach, ...] = ()
+    drivers: tuple[tuple[str, int], ...] = ()  # volumes to be attached, by CSI driver
+    exclusive: frozenset[str] = frozenset()  # claims that no second pod may use
+    alike: tuple[object, ...] = field(default=(), repr=False)  # equal for pods whose volumes ask the same of nodes
+
+
+NONE = VolumeNeeds()
+
+
+def misfit(needs: VolumeNeeds, labels: Mapping[str, str], name: str) -> Reason | None:
+    """Why a node of these labels and this name cannot reach the volumes; None: it can."""
+    for reach in needs.reaches:
+        if reach.node and reach.node != name:
+            return because(Rule.VOLUME_FOR_OTHER_NODE, claim=reach.claim, node=reach.node)
+        if reach.terms is not None and not any_term_matches(reach.terms, labels, name):
+            return because(Rule.VOLUME_OUT_OF_REACH, claim=reach.claim)
+    if not any(label in labels for label in _ZONE_LABELS):
+        return None
+    for reach in needs.reaches:
+        for key, values in reach.labels:
+            if (found := _of_node(labels, key)) not in values:
+                wants = " or ".join(sorted(values))
+                return because(Rule.VOLUME_ELSEWHERE, claim=reach.claim, key=key, wants=wants, found=found or "missing")
+    return None
+
+
+def _of_node(labels: Mapping[str, str], key: str) -> str | None:
+    """A node's zone or region; the label of today counts for a volume that has the old one, and not the other way."""
+    return labels.get(key, labels.get(_TODAY.get(key, "")))
+
+
+class Volumes:
+    """The volumes, claims and classes of a look, for looking up what pods ask for."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._claims = {(claim.namespace, claim.name): claim for claim in workload.claims}
+        self._volumes = {volume.name: volume for volume in workload.volumes}
+        self._classes = {item.name: item for item in workload.storage_classes}
+        self._free: dict[str, list[Volume]] = defaultdict(list)
+        for volume in sorted(workload.volumes, key=lambda volume: volume.name):
+            if not volume.claim and volume.phase in ("Available", ""):
+                self._free[volume.storage_class].append(volume)
+
+    def needs_of(self, pod: Pod) -> VolumeNeeds:
+        """What the claims of a pod ask of a node, or the first reason why no node can do."""
+        claims = [volume for volume in pod.needs.volumes if volume.kind in OF_CLAIMS]
+        if not claims:
+            return NONE
+        reaches: list[Reach] = []
+        drivers: dict[str, int] = defaultdict(int)
+        exclusive: set[str] = set()
+        for volume in claims:
+            claim = self._claims.get((pod.namespace, volume.claim))
+            if claim is None:
+                return _never(because(Rule.CLAIM_MISSING, claim=f"{pod.namespace}/{volume.claim}"))
+            foreign = volume.kind == "ephemeral" and claim.for_pod != pod.name
+            found = because(Rule.CLAIM_OF_ANOTHER, claim=str(claim)) if foreign else self._reach(claim)
+            if isinstance(found, Reason):
+                return _never(found)
+            reach, driver = found
+            reaches.append(reach)
+            if driver:
+                drivers[driver] += 1
+            if _EXCLUSIVE in claim.access_modes:
+                exclusive.add(str(claim))
+        alike = tuple(sorted(((reach.terms, reach.labels, reach.node) for reach in reaches), key=repr))
+        return VolumeNeeds(
+            reaches=tuple(reaches),
+            drivers=tuple(sorted(drivers.items())),
+            exclusive=frozenset(exclusive),
+            alike=(alike, tuple(sorted(drivers.items())), frozenset(exclusive)),
+        )
+
+    def _reach(self, claim: Claim) -> tuple[Reach, str] | Reason:
+        """From where a claim's volume can be reached, and by which driver; or why from nowhere."""
+        if claim.deleting:
+            return because(Rule.CLAIM_GOING, claim=str(claim))
+        if claim.lost:
+            return because(Rule.CLAIM_LOST, claim=str(claim))
+        if claim.volume:
+            volume = self._volumes.get(claim.volume)
+            if volume is None:
+                return because(Rule.VOLUME_MISSING, claim=str(claim), volume=claim.volume)
+            return Reach(str(claim), volume.terms, tuple(_zones(volume))), volume.driver
+        return self._unbound(claim)
+
+    def _unbound(self, claim: Claim) -> tuple[Reach, str] | Reason:
+        """A claim that waits for its first pod: wherever a free volume or a new one can be reached.
+
+        Two pods may count on the same free volume: that orders no node too many, and none too few, since a node that
+        is not there yet has no volume of its own.
+        """
+        storage = self._classes.get(claim.storage_class)
+        if storage is None or not storage.waits:
+            return because(Rule.CLAIM_UNBOUND, claim=str(claim), storage_class=claim.storage_class)
+        if claim.selected_node:
+            return Reach(str(claim), node=claim.selected_node), storage.provisioner
+        ways = [volume.terms for volume in self._free[storage.name] if _serves(volume, claim)]
+        if storage.provisioner != NO_PROVISIONER:
+            entries = tuple(NodeTerm(expressions=entry) for entry in storage.allowed_topologies)
+            ways.append(entries or None)
+        if any(terms is None for terms in ways):
+            return Reach(str(claim)), storage.provisioner
+        return Reach(str(claim), tuple(term for terms in ways for term in terms or ())), storage.provisioner
+
+
+def _never(obstacle: Reason) -> VolumeNeeds:
+    return VolumeNeeds(obstacle=obstacle, alike=(obstacle.rule, tuple(sorted(obstacle.facts.items(), key=repr))))
+
+
+def _zones(volume: Volume) -> Iterator[tuple[str, frozenset[str]]]:
+    for key in _ZONE_LABELS:
+        if key in volume.labels:
+            yield key, frozenset(volume.labels[key].split(_BETWEEN_ZONES))
+
+
+def _serves(volume: Volume, claim: Claim) -> bool:
+    """Whether a free volume may be bound to a claim (pv_helpers.go: FindMatchingVolume)."""
+    return (
+        volume.capacity >= claim.size
+        and claim.access_modes <= volume.access_modes
+        and matches(claim.selector, volume.labels)
+    )
+
+
+def unknown_kinds(pod: Pod) -> Iterable[str]:
+    """The kinds of a pod's volumes of which nobody here knows where they can be."""
+    return sorted({volume.kind for volume in pod.needs.volumes} - ANYWHERE - OF_CLAIMS)

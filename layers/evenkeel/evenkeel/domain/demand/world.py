@@ -1,0 +1,115 @@
+"""A look at a workload cluster as the simulation of both directions begins: who stands where, who waits."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from datetime import datetime
+
+from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
+from evenkeel.domain.demand.kinds import Kind, Kinds
+from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.pods import should_be_gone
+from evenkeel.domain.demand.rooms import Room
+from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.volumes import Volumes
+from evenkeel.domain.demand.waiting import is_expendable, standing_on, why_not_counted, why_not_moved
+from evenkeel.domain.model.demand import DemandPolicy, NotCounted, PoolOffer
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.workload import HOSTNAME, Node, Pod, Workload
+
+
+class World:
+    """Rooms with what stands on them, and pods that wait, by kind. ``fresh`` is what groups would get."""
+
+    def __init__(self, workload: Workload, pools: tuple[PoolOffer, ...], policy: DemandPolicy, now: datetime) -> None:
+        self.policy = policy
+        self.now = now
+        self.kinds = Kinds(Volumes(workload))
+        self.placing = Placing(workload.namespaces)
+        nodes_fresh = FreshNodes(workload, policy)
+        self.fresh: dict[GroupKey, Fresh] = {}
+        for pool in pools:
+            self.fresh |= nodes_fresh.of_pool(pool)
+        self.not_counted: list[NotCounted] = []
+        self.waiting: list[Pod] = []
+        self.standing: dict[str, list[Pod]] = defaultdict(list)
+        self.starting: set[str] = set()  # young nodes that are not yet what they will be
+        self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
+        self._sort_out(workload)
+        self._comes_with: dict[GroupKey, Counter[Kind]] = {}
+        for node in sorted(workload.nodes, key=lambda node: node.name):
+            self.placing.add(self._as_it_will_be(node), self._kinds_on(node.name))
+        for pool in sorted(pools, key=lambda pool: pool.pool):
+            for offer in sorted(pool.groups, key=lambda offer: offer.group):
+                for _ in range(offer.coming if offer.group in self.fresh else 0):
+                    self.add_fresh(offer.group)
+
+    def _sort_out(self, workload: Workload) -> None:
+        """Who stands on which node, who waits, and who waits without being counted."""
+        leaving = {node.name for node in workload.nodes if _is_leaving(node)}
+        names = {node.name for node in workload.nodes}
+        for pod in sorted(workload.pods, key=str):
+            if pod.has_ended or should_be_gone(pod, self.now):
+                continue
+            if node := standing_on(pod, names):
+                # Who is drained comes again, and is demand only if it fits nowhere else.
+                if node in leaving and why_not_moved(pod, self.policy) is None:
+                    self.waiting.append(replace(pod, node=""))
+                    self.drained.add(node)
+                elif not is_expendable(pod, self.policy):
+                    self.standing[node].append(pod)
+                continue
+            reason = why_not_counted(pod, self.policy, self.now)
+            if reason is None:
+                self.waiting.append(pod)
+            else:
+                self.not_counted.append(NotCounted(pod=str(pod), reason=reason))
+
+    def _kinds_on(self, node: str) -> Counter[Kind]:
+        return Counter(self.kinds.of(pod) for pod in self.standing[node])
+
+    def _as_it_will_be(self, node: Node) -> Node:
+        """A young node that is still starting counts as what the next one of its group would be."""
+        fresh = None if node.group is None else self.fresh.get(node.group)
+        if fresh is None or not is_starting(node, fresh.node, self.now, self.policy):
+            return node
+        self.starting.add(node.name)
+        late = fresh.named(node.name)
+        return replace(late, labels={**late.labels, HOSTNAME: node.labels.get(HOSTNAME, node.name)})
+
+    def add_fresh(self, group: GroupKey) -> Room:
+        """A node more of a group, with the pods that come with it. No real node is called like it."""
+        fresh = self.fresh[group]
+        if group not in self._comes_with:
+            self._comes_with[group] = Counter(self.kinds.of(pod) for pod in fresh.pods)
+        return self.placing.add(fresh.named(f"{group} (new {len(self.placing.rooms)})"), self._comes_with[group])
+
+    def open_rooms(self) -> list[Room]:
+        """Every node that takes pods, those that are not there yet included."""
+        return [room for room in self.placing.rooms.values() if room.is_open]
+
+    def place_waiting(self) -> tuple[dict[Kind, list[Pod]], list[str]]:
+        """Give who waits the room that is there or on its way. Returns who is left, by kind, and who was placed.
+
+        The highest priority first, then the largest: what is placed keeps its place for the rest of the look, so that
+        nothing is ordered for it, and no node below it is taken away. Once more while that goes on, for those who
+        have to be with others.
+        """
+        left = self.kinds.group(self.waiting)
+        order = sorted(left, key=lambda kind: (-kind.priority, -kind.cpu, -kind.memory, kind.name))
+        placed: list[str] = []
+        rooms = self.open_rooms()
+        while order:
+            before = len(placed)
+            for kind in order:
+                pods = left[kind]
+                count = self.placing.fill_any(kind, rooms, len(pods))
+                placed += [str(pod) for pod in pods[:count]]
+                left[kind] = pods[count:]
+            order = [kind for kind in order if left[kind] and (kind.spread or kind.needs.affinity)]
+            if len(placed) == before:
+                break
+        return {kind: pods for kind, pods in left.items() if pods}, sorted(placed)
+
+
+def _is_leaving(node: Node) -> bool:
+    return node.deleting or any(taint.key == GOING for taint in node.taints)

@@ -1,0 +1,148 @@
+"""What pods ask for beyond the nodes that are there, which nodes nobody needs, and by which rules both are judged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.templates import NodeTemplate
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemandPolicy:
+    """Constants of both directions, with Cluster Autoscaler's defaults where it has one."""
+
+    # growth
+    expendable_below: int = -10  # pods of a lower priority get no node, and take no room
+    patience: timedelta = timedelta(seconds=2)  # while even the oldest pod is younger, nobody is judged
+    patience_gpu: timedelta = timedelta(seconds=30)
+    most_nodes: int = 1000  # asked for in one look
+    reserve: Fraction = Fraction(1, 10)  # of cpu, memory and disk, where a template says no allocatable
+    startup: timedelta = timedelta(minutes=15)  # a young node may still get its devices and lose its startup taints
+    by_order: bool = False  # the first pool that fits, in the order given; else the one with the least waste
+    # shrinking
+    threshold: Fraction = Fraction(1, 2)  # a node that uses more of itself is needed
+    unneeded_for: timedelta = timedelta(minutes=10)
+    unready_for: timedelta = timedelta(minutes=20)
+    after_growth: timedelta = timedelta(minutes=10)
+    after_failure: timedelta = timedelta(minutes=3)
+    most_empty: int = 10  # empty nodes that may go at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOffer:
+    """A node group, as far as demand has to know it. Numbers of nodes."""
+
+    group: GroupKey
+    zone: str
+    requested: int = 0
+    coming: int = 0  # of those requested, how many have no node object yet and may still get one
+    room: int = 0  # how many more it may have
+    min: int = 0
+    template: NodeTemplate | None = None
+    closed: Reason | None = None  # why it gets no node, however much room it has
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolOffer:
+    """A pool and its groups."""
+
+    pool: PoolId
+    groups: tuple[GroupOffer, ...]
+    room: int = 0  # how many nodes more it may have: PoolMaximum less what is requested
+    min: int = 0  # PoolMinimum
+
+    @property
+    def requested(self) -> int:
+        return sum(group.requested for group in self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Pods with equal needs that wait for a node."""
+
+    pods: tuple[str, ...]  # <namespace>/<name>, the oldest first
+    since: datetime  # the oldest
+    zones: tuple[str, ...] = ()  # where their nodes would be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfit:
+    """Pods with equal needs, and why a fresh node would not hold one of them."""
+
+    pods: tuple[str, ...]
+    since: datetime
+    reason: Reason
+    by_group: Mapping[GroupKey, Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolDemand:
+    """What one pool would be asked for."""
+
+    pool: PoolId
+    pending: tuple[Waiting, ...] = ()  # what its new nodes are for
+    nodes: Mapping[GroupKey, int] = field(default_factory=dict)  # only groups that get some
+    unfit: tuple[Unfit, ...] = ()  # what waits and would not fit, or gets no node here
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotCounted:
+    """A pod that has no node and raises no demand."""
+
+    pod: str
+    reason: Reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What all waiting pods of a cluster come to."""
+
+    pools: tuple[PoolDemand, ...] = ()
+    unmet: tuple[Unfit, ...] = ()  # for whom no pool is asked for anything; the reason is one sentence about all pools
+    not_counted: tuple[NotCounted, ...] = ()
+    fits_already: tuple[str, ...] = ()  # pods with room on nodes that are there or on their way
+    look_again: datetime | None = None  # all that waits is too young to be judged before
+
+    @property
+    def nodes(self) -> int:
+        """Nodes asked for in all pools together."""
+        return sum(sum(pool.nodes.values()) for pool in self.pools)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """A node that may go now."""
+
+    node: str
+    group: GroupKey
+    places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that has room for it; empty: nothing moves
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shrinking:
+    """What is remembered between two looks, and what was learned since, for nodes that nobody needs."""
+
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
+    grew_at: datetime | None = None  # when a node was last asked for
+    failed_at: datetime | None = None  # when taking a node away last failed
+    leaving: frozenset[str] = frozenset()  # nodes with our mark whose machine is not being deleted yet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unneeded:
+    """Which nodes nobody needs, since when, which of them go, and why the others stay."""
+
+    clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since, to be remembered
+    started: frozenset[str] = frozenset()  # clocks that were not there before
+    ended: frozenset[str] = frozenset()  # clocks that are not there any more
+    go: tuple[Removal, ...] = ()
+    waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded, and why it does not go now
+    needed: Mapping[str, Reason] = field(default_factory=dict)  # the first rule that keeps a node
+    let_go: Mapping[str, Reason] = field(default_factory=dict)  # carries our mark and is needed again

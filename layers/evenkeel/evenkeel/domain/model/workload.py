@@ -1,0 +1,261 @@
+"""What runs in a cluster and what wants to: pods, nodes, volumes and disruption budgets, as far as placing needs them.
+
+Names of fields follow the Kubernetes API; what a rule does not read is not here. Amounts are in the resource's base
+unit (cores, bytes, pieces), exact, as :class:`~evenkeel.domain.model.templates.NodeTemplate` has them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from fractions import Fraction
+
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.templates import Taint
+
+Amounts = Mapping[str, Fraction]
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One expression of a selector. ``matchLabels`` and ``nodeSelector`` are read as ``In`` with one value."""
+
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist; of nodes also Gt, Lt
+    values: tuple[str, ...] = ()
+
+
+Selector = tuple[Requirement, ...]
+"""Requirements that all hold; none: everything matches. Where the API has a null selector, it is None: nothing does."""
+
+
+@dataclass(frozen=True)
+class NodeTerm:
+    """One term of a node selector: ``matchExpressions`` and ``matchFields``."""
+
+    expressions: Selector = ()
+    fields: Selector = ()
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """One toleration. An empty operator is Equal; an empty key or effect matches every one."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True)
+class HostPort:
+    """A port of the host that a container takes. An empty address is every address."""
+
+    port: int
+    protocol: str = "TCP"
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """A container, or an init container."""
+
+    name: str = ""
+    requests: Amounts = field(default_factory=dict)
+    ports: tuple[HostPort, ...] = ()
+    stays: bool = False  # an init container with restartPolicy Always: a sidecar
+    running_with: Amounts | None = None  # status: resources.requests; None: no status yet
+    allocated: Amounts | None = None  # status: allocatedResources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A topology spread constraint that has to be met (``whenUnsatisfiable: DoNotSchedule``)."""
+
+    key: str
+    max_skew: int
+    selector: Selector | None
+    min_domains: int = 1
+    honors_affinity: bool = True  # nodeAffinityPolicy: Honor
+    honors_taints: bool = False  # nodeTaintsPolicy: Ignore
+    label_keys: tuple[str, ...] = ()  # matchLabelKeys
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodTerm:
+    """A term of a required pod affinity or anti-affinity."""
+
+    key: str  # topologyKey
+    selector: Selector | None
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: Selector | None = None  # None with no namespaces: the pod's own
+
+
+@dataclass(frozen=True)
+class PodVolume:
+    """A volume of a pod. ``kind`` is the name of the field that says what it is, such as ``emptyDir``."""
+
+    name: str
+    kind: str
+    claim: str = ""  # of persistentVolumeClaim, and of ephemeral, where it is <pod>-<volume>
+    in_memory: bool = False  # emptyDir with medium Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a pod's spec asks of a node."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    pod_requests: Amounts = field(default_factory=dict)  # spec.resources.requests
+    overhead: Amounts = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_terms: tuple[NodeTerm, ...] | None = None  # required node affinity; None: there is none
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    resource_claims: tuple[str, ...] = ()  # spec.resourceClaims, by name: dynamic resource allocation
+    scheduler: str = DEFAULT_SCHEDULER
+    gates: tuple[str, ...] = ()  # spec.schedulingGates, by name
+    unread: tuple[str, ...] = ()  # fields of the spec that bind it to nodes and that the reader does not know
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The controller among ``metadata.ownerReferences``."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Unscheduled:
+    """Condition ``PodScheduled`` with status False."""
+
+    reason: str
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod that has not ended, or has: its phase says so."""
+
+    namespace: str
+    name: str
+    created_at: datetime
+    needs: Needs = field(default_factory=Needs)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    node: str = ""  # spec.nodeName
+    nominated: str = ""  # status.nominatedNodeName
+    phase: str = "Pending"
+    priority: int | None = None
+    unscheduled: Unscheduled | None = None
+    deleted_at: datetime | None = None  # deletionTimestamp
+    grace: timedelta = timedelta(seconds=30)  # spec.terminationGracePeriodSeconds
+    resize_infeasible: bool = False  # condition PodResizePending, reason Infeasible
+    scale_up_delay: timedelta = timedelta(0)  # cluster-autoscaler.kubernetes.io/pod-scale-up-delay; unreadable: nothing
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node, or what a node that is not there yet would be."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    capacity: Amounts = field(default_factory=dict)
+    allocatable: Amounts = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    unschedulable: bool = False
+    created_at: datetime | None = None
+    ready: bool = True
+    deleting: bool = False  # the node object, or the machine behind it
+    attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
+    group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A persistent volume."""
+
+    name: str
+    driver: str = ""  # of CSI, after migration
+    terms: tuple[NodeTerm, ...] | None = None  # spec.nodeAffinity.required; None: reached from everywhere
+    labels: Mapping[str, str] = field(default_factory=dict)
+    storage_class: str = ""
+    claim: str = ""  # spec.claimRef, <namespace>/<name>; empty: free
+    capacity: Fraction = Fraction(0)
+    access_modes: frozenset[str] = frozenset()
+    phase: str = "Bound"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A persistent volume claim."""
+
+    namespace: str
+    name: str
+    volume: str = ""  # spec.volumeName
+    bound: bool = False  # annotation pv.kubernetes.io/bind-completed
+    lost: bool = False
+    deleting: bool = False
+    storage_class: str = ""
+    size: Fraction = Fraction(0)
+    access_modes: frozenset[str] = frozenset()
+    selector: Selector = ()
+    selected_node: str = ""  # annotation volume.kubernetes.io/selected-node
+    for_pod: str = ""  # the pod that controls it, by name: of ephemeral volumes
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageClass:
+    """A storage class."""
+
+    name: str
+    provisioner: str
+    waits: bool = False  # volumeBindingMode WaitForFirstConsumer
+    allowed_topologies: tuple[Selector, ...] = ()  # one of them has to match; none: everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A PodDisruptionBudget."""
+
+    namespace: str
+    name: str
+    selector: Selector | None
+    allowed: int  # status.disruptionsAllowed
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One complete look at a workload cluster, in any order."""
+
+    pods: tuple[Pod, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
+    daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods

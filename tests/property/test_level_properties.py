@@ -1,0 +1,115 @@
+"""Level shrink: what zones keep while nodes go, for how long, and what an autoscaler makes of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.bounds.level import HELD, RESTS, level_minima
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.drafts import Draft
+from evenkeel.domain.model.groups import PoolId, State
+from evenkeel.domain.model.states import PoolState, Sighting
+from tests.builders import NOW, Played, group, numbers, zones
+from tests.property.worlds import World, pools
+
+LEVELLED = replace(numbers(0, 60), level=Level.SHRINK)
+POOL_ID = PoolId("cluster-api", "default", "", "workers")
+sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
+
+
+def _drafts(requested: Sequence[int], weights: Sequence[int] = ()) -> list[Draft]:
+    return [
+        Draft(group=group("abcde"[i], nodes, weight=weights[i] if weights else 1), state=State.HEALTHY, requested=nodes)
+        for i, nodes in enumerate(requested)
+    ]
+
+
+@given(sizes, st.data())
+def test_whatever_goes_the_difference_is_never_larger_than_before(requested: list[int], data: st.DataObject) -> None:
+    drafts = _drafts(requested)
+    minima = level_minima(drafts)
+    if max(requested) - min(requested) < 2:
+        assert minima == {}
+        return
+    after = [data.draw(st.integers(minima[draft.key], draft.requested)) for draft in drafts]
+    assert max(after) - min(after) <= max(requested) - min(requested)
+    assert min(after) == min(requested)
+
+
+@given(sizes, st.lists(st.integers(1, 9), min_size=5, max_size=5))
+def test_a_fuller_zone_can_always_give_and_no_min_is_above_what_is_requested(
+    requested: list[int], weights: list[int]
+) -> None:
+    drafts = _drafts(requested, weights)
+    minima = level_minima(drafts)
+    assert all(0 <= minima[draft.key] <= draft.requested for draft in drafts if minima)
+    assert not minima or any(minima[draft.key] < draft.requested for draft in drafts)
+    if any(minima.values()):
+        kept = [draft for draft in drafts if minima[draft.key] == draft.requested]
+        givers = [draft for draft in drafts if minima[draft.key] < draft.requested]
+        levels = [draft.requested / draft.group.weight for draft in givers]
+        assert max(draft.requested / draft.group.weight for draft in kept) < max(levels)
+
+
+@given(pools(), st.integers(0, 40), st.integers(0, 300))
+def test_levelling_raises_minima_and_nothing_else(world: World, went: int, minutes: int) -> None:
+    """Whenever the last node went, and however long ago the last hold was."""
+    before = {str(member.key): member.requested + went for member in world.observation.groups}
+    memory = PoolState(
+        seen=Sighting(since=NOW - timedelta(hours=9), requested=before),
+        held_until=NOW + timedelta(minutes=30 - minutes),
+    )
+    remembered = replace(world.state, pools={POOL_ID: memory})
+    off = replace(world, state=remembered).pool()
+    on = replace(world, state=remembered, policy=replace(world.policy, level=Level.SHRINK)).pool()
+    for levelled, plain in zip(on.groups, off.groups, strict=True):
+        assert levelled.requested == plain.requested
+        assert levelled.state is plain.state
+        if levelled.bounds != plain.bounds:
+            assert levelled.bounds is not None
+            assert plain.bounds is not None
+            assert levelled.state is State.HEALTHY
+            assert levelled.bounds.max == plain.bounds.max
+            assert plain.bounds.min < levelled.bounds.min <= levelled.requested
+
+
+steps = st.lists(st.tuples(st.integers(10, 5400), st.sampled_from("abc"), st.integers(-3, 3)), min_size=1, max_size=25)
+
+
+@given(st.lists(st.integers(0, 9), min_size=3, max_size=3), steps)
+def test_a_hold_ends_half_an_hour_after_the_last_node_that_went_and_rests(
+    requested: list[int], happens: list[tuple[int, str, int]]
+) -> None:
+    pool = Played(zones(requested), LEVELLED)
+    pool.look()
+    went_at = NOW - timedelta(days=1)
+    before: PoolState | None = None
+    for seconds, zone, change in happens:
+        # Time alone goes on first: whoever awaits something is looked at then.
+        while (soon := pool.next_look()) is not None and 0 < soon < seconds:
+            seconds -= int(soon) + 1
+            _check(pool, went_at, pool.look(int(soon) + 1).remembered, before)
+            before = pool.state.pools[POOL_ID]
+        now = next(found for found in pool.groups if found.zone == zone).requested
+        after = max(0, now + change)
+        if after < now:
+            went_at = pool.now + timedelta(seconds=max(1, seconds))
+        found = pool.look(max(1, seconds), **{zone: after})
+        _check(pool, went_at, found.remembered, before)
+        before = found.remembered
+
+
+def _check(pool: Played, went_at: datetime, after: PoolState, before: PoolState | None) -> None:
+    held = sum(found.bounds.min for found in pool.groups if found.bounds is not None)
+    if held:
+        assert pool.now < went_at + HELD
+        assert after.held_until == went_at + HELD
+        soon = pool.next_look()
+        assert soon is not None
+        assert timedelta(seconds=soon) <= HELD
+    last = before.held_until if before is not None else None
+    if last is not None and last <= pool.now and after.held_until != last and after.held_until is not None:
+        assert pool.now >= last + RESTS

@@ -1,0 +1,377 @@
+"""Pods, nodes and who fits where: what holds for all of them."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.domain.demand.budgets import Budgets
+from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.demand.kinds import Kinds
+from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.demand.volumes import Volumes
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Budget,
+    Container,
+    HostPort,
+    Node,
+    NodeTerm,
+    Owner,
+    Pod,
+    PodTerm,
+    Requirement,
+    Spread,
+    Toleration,
+    Workload,
+)
+from tests.builders import MINUTE, NOW
+from tests.workloads import amounts, container, group_key, node, offer, pod, pool_id, selector, taint, template, why_not
+
+APPS = ("web", "db")
+ZONES = "abc"
+KEYS = st.sampled_from([ZONE, HOSTNAME, "rack"])
+selectors = st.sampled_from([selector("app in web"), selector("app in db"), selector("app exists"), (), None])
+terms = st.lists(st.builds(lambda key, wanted: PodTerm(key=key, selector=wanted), KEYS, selectors), max_size=2)
+spreads = st.builds(
+    lambda key, wanted, skew, domains, taints: Spread(
+        key=key, max_skew=skew, selector=wanted, min_domains=domains, honors_taints=taints
+    ),
+    KEYS,
+    selectors,
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.booleans(),
+)
+node_terms = st.none() | st.sampled_from(
+    [
+        (NodeTerm(selector(f"{ZONE} in a,b")),),
+        (NodeTerm(selector("disk exists")),),
+        (NodeTerm(fields=(Requirement("metadata.name", "NotIn", ("n0",)),)),),
+    ]
+)
+
+
+@st.composite
+def some_pods(draw: st.DrawFn, *, spread: bool = True, prefix: str = "p", nodes: tuple[str, ...] = ()) -> list[Pod]:
+    """A few pods of few kinds; on these nodes, or waiting."""
+    found = []
+    for kind in range(draw(st.integers(1, 4))):
+        ports = (HostPort(80),) if draw(st.integers(0, 5)) == 0 else ()
+        gpus = {"nvidia_com__gpu": 1} if draw(st.integers(0, 5)) == 0 else {}
+        asks = container(
+            cpu=f"{draw(st.integers(0, 8)) * 500}m", memory=f"{draw(st.integers(0, 6))}Gi", ports=ports, **gpus
+        )
+        fields: dict[str, Any] = {
+            "containers": (asks,),
+            "labels": draw(st.sampled_from([{}, {"app": "web"}, {"app": "db"}])),
+            "namespace": draw(st.sampled_from(["default", "other"])),
+            "tolerations": draw(st.sampled_from([(), (Toleration("team", "Exists"),)])),
+            "node_selector": draw(st.sampled_from([{}, {}, {ZONE: "a"}])),
+            "node_terms": draw(node_terms),
+            "affinity": tuple(draw(terms)) if draw(st.integers(0, 3)) == 0 else (),
+            "anti_affinity": tuple(draw(terms)) if draw(st.integers(0, 2)) == 0 else (),
+            "spread": tuple(draw(st.lists(spreads, max_size=2))) if spread else (),
+            "priority": draw(st.sampled_from([None, None, 5, -20])),
+            "owner": draw(st.sampled_from([Owner("ReplicaSet", "r")] * 4 + [Owner("DaemonSet", "d"), None])),
+        }
+        for number in range(draw(st.integers(1, 4))):
+            where = {"node": draw(st.sampled_from(nodes))} if nodes else {}
+            found.append(pod(f"{prefix}{kind}-{number}", **fields, **where))
+    return found
+
+
+@st.composite
+def some_nodes(draw: st.DrawFn, most: int = 5) -> list[Node]:
+    nodes = []
+    for number in range(draw(st.integers(0, most))):
+        zone = draw(st.sampled_from(ZONES))
+        labels = draw(st.sampled_from([{}, {"disk": "ssd"}, {"rack": "1"}, {"rack": "2", "disk": "ssd"}]))
+        nodes.append(
+            node(
+                f"n{number}",
+                zone,
+                labels=labels,
+                taints=draw(st.sampled_from([(), (), (taint("team=red:NoSchedule"),)])),
+                size=draw(st.sampled_from([{}, {"cpu": "8"}, {"nvidia_com__gpu": "1"}, {"pods": "2"}])),
+                unschedulable=draw(st.integers(0, 6)) == 0,
+                ready=draw(st.integers(0, 6)) > 0,
+                group=group_key(zone),
+            )
+        )
+    return nodes
+
+
+@st.composite
+def workloads(draw: st.DrawFn, *, spread: bool = True) -> Workload:
+    nodes = draw(some_nodes())
+    names = tuple(each.name for each in nodes)
+    running = draw(some_pods(prefix="r", nodes=names, spread=spread)) if names else []
+    waiting = draw(st.just([]) | some_pods(prefix="w", spread=spread))
+    budgets = [
+        Budget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=draw(st.integers(0, 2)))
+        for app in APPS
+    ]
+    return Workload(nodes=tuple(nodes), pods=(*running, *waiting), budgets=tuple(budgets))
+
+
+@st.composite
+def offers(draw: st.DrawFn) -> tuple[PoolOffer, ...]:
+    pools = []
+    for name in ("workers", "large", "red")[: draw(st.integers(1, 3))]:
+        size = {"large": {"cpu": "16", "memory": "64Gi", "nvidia_com__gpu": "2"}}.get(name, {})
+        taints = (taint("team=red:NoSchedule"),) if name == "red" else ()
+        groups = tuple(
+            offer(
+                zone,
+                name,
+                template=template({"disk": "ssd"} if zone == "a" else {}, taints, **size),
+                requested=draw(st.integers(0, 3)),
+                coming=draw(st.integers(0, 1)),
+                room=draw(st.integers(0, 4)),
+            )
+            for zone in ZONES[: draw(st.integers(1, 3))]
+        )
+        pools.append(
+            PoolOffer(pool=pool_id(name), groups=groups, room=draw(st.integers(0, 9)), min=draw(st.integers(0, 2)))
+        )
+    return tuple(pools)
+
+
+def fits_somewhere(asking: Pod, nodes: list[Node], standing: list[Pod]) -> bool:
+    if not nodes:
+        return False
+    placing, kinds = placed(nodes, standing)
+    return any(placing.misfit(kinds.of(asking), room) is None for room in placing.rooms.values())
+
+
+def placed(nodes: list[Node], standing: list[Pod]) -> tuple[Placing, Kinds]:
+    workload = Workload(nodes=tuple(nodes), pods=tuple(standing))
+    kinds = Kinds(Volumes(workload))
+    placing = Placing({})
+    for each in nodes:
+        placing.add(each, Counter(kinds.of(item) for item in standing if item.node == each.name))
+    return placing, kinds
+
+
+def names(nodes: list[Node]) -> tuple[str, ...]:
+    return tuple(each.name for each in nodes)
+
+
+@given(st.data())
+def test_a_node_more_never_makes_a_pod_unschedulable(data: st.DataObject) -> None:
+    """Whatever the node is, unless the pod spreads: a new domain in which it cannot stand holds it everywhere else."""
+    nodes = data.draw(some_nodes())
+    standing = data.draw(some_pods(prefix="r", nodes=names(nodes), spread=False)) if nodes else []
+    asking = data.draw(some_pods(spread=False))[0]
+    new = data.draw(st.sampled_from([node("new", "c"), node("new", "z", taints=(taint("x=y:NoExecute"),))]))
+    if fits_somewhere(asking, nodes, standing):
+        assert fits_somewhere(asking, [*nodes, new], standing)
+
+
+@given(st.data())
+def test_a_roomy_node_more_never_makes_a_pod_that_spreads_unschedulable(data: st.DataObject) -> None:
+    nodes = data.draw(some_nodes())
+    standing = data.draw(some_pods(prefix="r", nodes=names(nodes), spread=False)) if nodes else []
+    standing = [replace(each, needs=replace(each.needs, affinity=(), anti_affinity=())) for each in standing]
+    asking = pod(labels={"app": "web"}, spread=(data.draw(spreads),), node_terms=data.draw(node_terms))
+    new = node("new", data.draw(st.sampled_from("az")), labels={"rack": "9", "disk": "ssd"})
+    if fits_somewhere(asking, nodes, standing):
+        assert fits_somewhere(asking, [*nodes, new], standing)
+
+
+@given(st.data())
+def test_what_fits_on_a_node_fits_on_a_larger_one_with_the_same_labels(data: st.DataObject) -> None:
+    nodes = data.draw(some_nodes(3).filter(bool))
+    standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
+    asking = data.draw(some_pods())[0]
+    larger = {**nodes[0].allocatable}
+    for name, amount in amounts(cpu="2", memory="3Gi", pods="5", nvidia_com__gpu="1").items():
+        larger[name] = larger.get(name, 0) + amount * data.draw(st.integers(0, 2))
+    if why_not(asking, *nodes, standing=standing) is None:
+        assert why_not(asking, replace(nodes[0], allocatable=larger), *nodes[1:], standing=standing) is None
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_what_is_counted_along_the_way_is_what_counting_anew_would_find(data: st.DataObject) -> None:
+    """Pods put, nodes added and removed, steps taken back: after each, every pod is judged as in a new beginning."""
+    nodes = data.draw(some_nodes().filter(bool))
+    standing = data.draw(some_pods(prefix="r", nodes=names(nodes)))
+    asking = data.draw(some_pods(prefix="w"))
+    placing, kinds = placed(nodes, standing)
+    marks = []
+
+    def judged(where: Placing) -> dict[tuple[str, str], Rule | None]:
+        return {
+            (str(each), room.name): (reason.rule if (reason := where.misfit(kinds.of(each), room)) else None)
+            for each in asking
+            for room in where.rooms.values()
+        }
+
+    judged(placing)
+    for step in range(data.draw(st.integers(1, 5))):
+        action = data.draw(st.sampled_from(["put", "add", "remove", "back"]))
+        if action == "put" and placing.rooms:
+            marks.append((placing.mark(), judged(placing)))
+            room = placing.rooms[data.draw(st.sampled_from(sorted(placing.rooms)))]
+            placing.put(kinds.of(data.draw(st.sampled_from(asking))), room)
+        elif action == "add":
+            marks.append((placing.mark(), judged(placing)))
+            placing.add(node(f"more{step}", data.draw(st.sampled_from(ZONES))), {})
+        elif action == "remove" and placing.rooms:
+            marks.append((placing.mark(), judged(placing)))
+            placing.remove(placing.rooms[data.draw(st.sampled_from(sorted(placing.rooms)))])
+        elif marks:
+            mark, before = marks.pop()
+            placing.back_to(mark)
+            assert judged(placing) == before
+        anew = Placing({})
+        for room in placing.rooms.values():
+            anew.add(room.node, room.kinds)
+        assert judged(placing) == judged(anew)
+
+
+def cores(asking: Pod) -> Fraction:
+    return sum((item.requests["cpu"] for item in asking.needs.containers), start=Fraction(0))
+
+
+def told(answer: Any) -> Any:
+    """An answer whose pools are in one order."""
+    return replace(answer, pools=tuple(sorted(answer.pools, key=lambda pool: pool.pool)))
+
+
+@settings(max_examples=60)
+@given(workloads(), offers(), st.randoms(use_true_random=False))
+def test_the_order_of_objects_does_not_matter(workload: Workload, pools: tuple[PoolOffer, ...], chance: Any) -> None:
+    def shuffled(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(chance.sample(items, len(items)))
+
+    other = Workload(nodes=shuffled(workload.nodes), pods=shuffled(workload.pods), budgets=shuffled(workload.budgets))
+    turned = shuffled(tuple(replace(pool, groups=shuffled(pool.groups)) for pool in pools))
+    policy = DemandPolicy()
+    assert told(demand(workload, pools, policy, NOW)) == told(demand(other, turned, policy, NOW))
+    clocks = Shrinking(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    assert unneeded(workload, pools, clocks, policy, NOW) == unneeded(other, turned, clocks, policy, NOW)
+
+
+@settings(max_examples=60)
+@given(workloads(), offers())
+def test_every_pod_that_waits_is_in_exactly_one_place_and_no_limit_is_passed(
+    workload: Workload, pools: tuple[PoolOffer, ...]
+) -> None:
+    policy = DemandPolicy(most_nodes=6)
+    answer = demand(workload, pools, policy, NOW)
+    placed = [name for pool in answer.pools for waiting in pool.pending for name in waiting.pods]
+    everybody = [*answer.fits_already, *placed, *(item.pod for item in answer.not_counted)]
+    everybody += [name for unmet in answer.unmet for name in unmet.pods]
+    assert sorted(everybody) == sorted(str(each) for each in workload.pods if not each.node)
+    assert answer.nodes <= policy.most_nodes
+    for pool, asked in zip(pools, answer.pools, strict=True):
+        assert asked.pool == pool.pool
+        assert sum(asked.nodes.values()) <= pool.room
+        assert all(
+            count <= {each.group: each.room for each in pool.groups}[group] for group, count in asked.nodes.items()
+        )
+
+
+@settings(max_examples=60)
+@given(workloads(), offers())
+def test_new_nodes_have_room_for_the_pods_that_they_are_for(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
+    """Cores that are asked for by everybody who gets a node are there, on new nodes and what was free."""
+    answer = demand(workload, pools, DemandPolicy(), NOW)
+    waiting = {str(each): each for each in workload.pods}
+    there = sum(each.allocatable["cpu"] for each in workload.nodes)
+    wanted = 0
+    for pool, asked in zip(pools, answer.pools, strict=True):
+        for each in pool.groups:
+            assert each.template is not None
+            there += each.template.capacity["cpu"] * (each.coming + asked.nodes.get(each.group, 0))
+        wanted += sum(cores(waiting[name]) for each in asked.pending for name in each.pods)
+    assert wanted <= there
+
+
+@settings(max_examples=60)
+@given(workloads(spread=False), offers())
+def test_a_pod_that_fits_nowhere_is_one_sentence_and_changes_no_order(
+    workload: Workload, pools: tuple[PoolOffer, ...]
+) -> None:
+    huge = pod("huge", containers=(Container(requests=amounts(cpu="10000")),), namespace="alone")
+    before = demand(workload, pools, DemandPolicy(), NOW)
+    after = demand(replace(workload, pods=(*workload.pods, huge)), pools, DemandPolicy(), NOW)
+    assert [pool.nodes for pool in after.pools] == [pool.nodes for pool in before.pools]
+    assert [unmet.reason.rule for unmet in after.unmet if unmet.pods == ("alone/huge",)] == [Rule.FITS_NO_POOL]
+
+
+@settings(max_examples=100)
+@given(workloads(), offers(), st.integers(0, 30))
+def test_what_goes_is_long_unneeded_and_leaves_every_pod_a_place_of_its_own(
+    workload: Workload, pools: tuple[PoolOffer, ...], minutes: int
+) -> None:
+    since = NOW - minutes * MINUTE
+    answer = unneeded(
+        workload, pools, Shrinking(clocks={each.name: since for each in workload.nodes}), DemandPolicy(), NOW
+    )
+    nodes = {each.name: each for each in workload.nodes}
+    assert set(answer.clocks) | set(answer.needed) == set(nodes)
+    assert not set(answer.clocks) & set(answer.needed)
+    assert set(answer.waits) | {removal.node for removal in answer.go} == set(answer.clocks)
+    assert minutes > 10 or not answer.go
+    gone = {removal.node for removal in answer.go}
+    used: dict[str, Fraction] = dict.fromkeys(nodes, Fraction(0))
+    for each in workload.pods:
+        if each.node and each.node not in gone and (each.priority or 0) >= -10:
+            used[each.node] += cores(each)
+    by_name = {str(each): each for each in workload.pods}
+    for removal in answer.go:
+        for name, place in removal.places.items():
+            assert place not in gone
+            assert nodes[place].ready
+            assert not nodes[place].unschedulable
+            arrives = cores(by_name[name])
+            used[place] += arrives
+            assert not arrives or used[place] <= nodes[place].allocatable["cpu"]
+    for budget in workload.budgets:
+        evicted = [
+            name
+            for removal in answer.go
+            for name in removal.places
+            if by_name[name].namespace == "default" and by_name[name].labels.get("app") == budget.name
+        ]
+        assert not evicted or budget.allowed > 0
+
+
+@given(st.lists(st.integers(-1, 3), min_size=2, max_size=2), st.lists(st.sampled_from(APPS), max_size=8))
+def test_no_budget_goes_below_zero_and_who_is_allowed_is_counted(allowed: list[int], evicted: list[str]) -> None:
+    budgets = Budgets(
+        Budget(namespace="default", name=app, selector=selector(f"app in {app}"), allowed=number)
+        for app, number in zip(APPS, allowed, strict=True)
+    )
+    before = dict(budgets.left)
+    moving = [pod(f"p{number}", labels={"app": app}) for number, app in enumerate(evicted)]
+    all_at_once = budgets.allow_all(moving)
+    budgets.take(moving)
+    for app in APPS:
+        name = f"default/{app}"
+        assert budgets.left[name] == max(0, before[name] - evicted.count(app))
+    assert all_at_once == all(evicted.count(app) <= before[f"default/{app}"] for app in APPS)
+
+
+@settings(max_examples=60)
+@given(workloads(), offers())
+def test_no_group_and_no_pool_is_taken_below_its_min(workload: Workload, pools: tuple[PoolOffer, ...]) -> None:
+    clocks = Shrinking(clocks={each.name: NOW - timedelta(hours=1) for each in workload.nodes})
+    answer = unneeded(workload, pools, clocks, DemandPolicy(), NOW)
+    going = Counter(removal.group for removal in answer.go)
+    for pool in pools:
+        assert sum(going[each.group] for each in pool.groups) <= max(0, pool.requested - pool.min)
+        assert all(going[each.group] <= max(0, each.requested - each.min) for each in pool.groups)
+    assert sum(1 for removal in answer.go if removal.places) <= 1

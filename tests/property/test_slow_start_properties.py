@@ -1,0 +1,94 @@
+"""A zone that delivers again: how many machines may be on their way there, however its nodes come and are looked at."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
+from tests.builders import MINUTE, NOW, after_backoff, group, key, numbers
+
+POLICY = numbers(0, 200)
+ZONE = key("a")
+
+
+class Recovering:
+    """Zone a of a pool of 200 nodes at most, after its backoff; what is ordered there comes at our word."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState(groups={ZONE: after_backoff(running_seen=0)})
+        self.now = NOW
+        self.running = 0
+        self.made: list[datetime] = []
+
+    def room(self, *, waiting: int = 0) -> int:
+        """How many machines may be on their way, as a look finds it."""
+        self.now += timedelta(seconds=30)
+        groups = (self._zone(waiting), group("b", 4), group("c", 4))
+        found = plan(Observation(groups=groups), self.state, POLICY, self.now)
+        self.state = replace(self.state, groups={**self.state.groups, **found.states})
+        planned = found.pools[0].groups[0]
+        assert planned.bounds is not None
+        return planned.bounds.max - self.running
+
+    def _zone(self, waiting: int) -> NodeGroup:
+        """Its machines are listed; each was made when it was first waited for, or had come."""
+        wanted = self.running + waiting
+        self.made += [self.now] * (wanted - len(self.made))
+        made = [Machine(name=str(i), has_node=i < self.running, created_at=self.made[i]) for i in range(wanted)]
+        return group("a", wanted, running=self.running, machines=tuple(made))
+
+
+@given(st.lists(st.integers(0, 6), max_size=12))
+def test_each_machine_that_comes_makes_room_for_itself_and_one_more_however_looks_fall(arrivals: list[int]) -> None:
+    zone = Recovering()
+    assert zone.room() == 1
+    for came in arrivals:
+        zone.running += came
+        expected = 1 + zone.running
+        if expected <= 30:  # less than the zone's share of what is left
+            assert zone.room() == expected
+
+
+@given(st.integers(1, 20), st.integers(0, 3), st.integers(0, 3))
+def test_a_failure_begins_anew_whatever_had_come(came: int, before: int, after: int) -> None:
+    zone = Recovering()
+    zone.room()
+    zone.running = came
+    zone.room()
+    zone.running += before  # between the last look and the failure
+    zone.made += [zone.now] * before
+    zone.now += MINUTE
+    failed = record_failure(zone.state.groups[ZONE], zone.now, FailureClass.CAPACITY, "", BackoffPolicy(), now=zone.now)
+    zone.state = replace(zone.state, groups={ZONE: failed})
+    assert zone.room() == 0
+    assert failed.backoff_until is not None
+    zone.now = failed.backoff_until + MINUTE
+    assert zone.room() == 1
+    zone.running += 1 + after
+    assert zone.room() == 2 + after
+
+
+@given(st.integers(1, 6), st.integers(0, 8))
+def test_no_more_machines_are_on_their_way_than_have_been_shown_to_come(came: int, waiting: int) -> None:
+    zone = Recovering()
+    zone.room()
+    zone.running = came
+    assert zone.room(waiting=waiting) == max(waiting, came + 1)
+
+
+@given(st.integers(1, 4))
+def test_it_is_forgotten_with_the_failure(came: int) -> None:
+    zone = Recovering()
+    zone.room()
+    zone.running = came
+    assert zone.room() == came + 1
+    zone.now += BackoffPolicy().forget_after
+    assert zone.room() > 40
+    assert zone.state.groups[ZONE].slow_start == 0

@@ -1,0 +1,168 @@
+"""Level shrink, by example: what is published while nodes go, when it ends, and what an autoscaler makes of it."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.cli.simulation.engine import Record, Run, variants_of
+from evenkeel.cli.simulation.measures import measure
+from evenkeel.cli.simulation.scenario import Scenario, read_scenario
+from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.model.choices import Level, Strategy
+from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.plans import PoolPlan
+from tests.builders import MINUTE, NOW, Played, minima, numbers, reasons, requested, zones
+
+POOL_ID = PoolId("cluster-api", "default", "", "workers")
+HOUR = 3600
+
+
+def levelled(*nodes: int, minimum: int = 0, strategy: Strategy | None = None, level: Level = Level.SHRINK) -> Played:
+    """A pool that has been looked at once."""
+    policy = numbers(minimum, 60, **({"strategy": strategy} if strategy else {}))
+    pool = Played(zones(nodes), replace(policy, level=level))
+    pool.look()
+    return pool
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_when_a_node_goes_the_smaller_zones_keep_what_they_have_and_the_fuller_give(strategy: Strategy) -> None:
+    pool = levelled(9, 8, 3, strategy=strategy)
+    assert minima(pool.look(60)) == (0, 0, 0)  # a difference alone holds nobody
+    found = pool.look(60, a=8)
+    assert minima(found) == (3, 3, 3)
+    assert "min raised to the 3 requested until 2026-01-15T12:32:00Z" in reasons(found, "c")
+    assert "min raised to 3 until" in reasons(found, "a")
+    assert requested(found) == (8, 8, 3)
+
+
+def test_a_hold_lasts_from_node_to_node_and_ends_when_zones_are_level() -> None:
+    pool = levelled(6, 6, 3)
+    pool.look(60, a=5)
+    assert minima(pool.look(29 * 60)) == (3, 3, 3)
+    assert minima(pool.look(59, b=4)) == (3, 3, 3)
+    assert minima(pool.look(29 * 60)) == (3, 3, 3)
+    found = pool.look(30, a=4)
+    assert minima(found) == (0, 0, 0)
+    assert found.remembered.held_until is None
+    assert minima(pool.look(60, a=6, b=6)) == (0, 0, 0)
+    assert minima(pool.look(60, a=5)) == (3, 3, 3)  # having done its work, it need not rest
+
+
+def test_a_hold_that_helped_nobody_rests_for_three_hours_and_says_so() -> None:
+    pool = levelled(9, 9, 3)
+    pool.look(60, a=8)
+    pool.look(15)
+    soon = pool.next_look()
+    assert soon == 30 * 60 - 15
+    found = pool.look(soon)
+    assert minima(found) == (0, 0, 0)
+    assert "no zone keeps its nodes for levelling before 2026-01-15T15:31:00Z" in reasons(found, "c")
+    assert pool.next_look() is None
+    assert minima(pool.look(3 * HOUR - 60, a=7)) == (0, 0, 0)
+    assert minima(pool.look(60, b=8)) == (3, 3, 3)
+
+
+def test_a_quiet_pool_that_is_not_level_is_not_written() -> None:
+    pool = levelled(9, 9, 3)
+    pool.look(60)
+    assert [pool.look(HOUR).changes for _ in range(6)] == [()] * 6
+
+
+def test_the_minima_of_the_pool_are_raised_and_never_lowered() -> None:
+    pool = levelled(9, 8, 3, minimum=15)
+    assert minima(pool.look(60)) == (6, 6, 3)
+    assert minima(pool.look(60, a=8)) == (6, 6, 3)
+    assert minima(levelled(9, 8, 3, minimum=3).look(60, a=8)) == (3, 3, 3)
+
+
+def test_off_is_the_default_and_holds_nobody() -> None:
+    assert minima(levelled(9, 8, 3, level=Level.OFF).look(60, a=8)) == (0, 0, 0)
+
+
+def test_only_healthy_zones_are_compared() -> None:
+    pool = levelled(9, 3, 3)
+    pool.state = replace(pool.state, zones={"a": NOW + timedelta(hours=1)})
+    assert minima(pool.look(60, b=2)) == (0, 0, 0)
+
+
+def test_nodes_that_are_given_back_come_from_the_fullest_whatever_is_held() -> None:
+    pool = levelled(9, 8, 3)
+    pool.look(60, a=8)
+    request = ScaleRequest(id="night", nodes=-12, at=pool.now + MINUTE)
+    pool.state = replace(pool.state, scale_requests=(request,))
+    found: PoolPlan = pool.look(60)
+    assert sorted(requested(found)) == [2, 2, 3]
+    assert all(planned.bounds is not None and planned.bounds.min <= planned.requested for planned in found.groups)
+
+
+# Beside the autoscaler
+
+
+def ebb(seed: int, level: str) -> Scenario:
+    """A peak that builds up while zone c is out, and ebbs away in steps. No PoolMinimum, so each min is a hold."""
+    chance = random.Random(seed)
+    nodes, minute = 9, 40
+    steps: list[dict[str, Any]] = [{"at": "0s", "nodes": nodes}]
+    for _ in range(3):
+        nodes += chance.randint(3, 9)
+        steps.append({"at": f"{minute}m", "nodes": nodes})
+        minute += chance.randint(15, 40)
+    minute += 60
+    while nodes > 9:
+        nodes -= chance.randint(1, 4)
+        steps.append({"at": f"{minute}m", "nodes": nodes})
+        minute += chance.randint(5, 25)
+    out = {"name": "c", "capacity": [{"at": "0s", "nodes": 3}, {"at": "90m"}]}
+    return read_scenario(
+        {
+            "name": "ebb",
+            "duration": f"{minute + 120}m",
+            "seed": seed,
+            "zones": [{"name": "a"}, {"name": "b"}, out],
+            "pools": [{"name": "workers", "max": 60, "start": 9, "level": level}],
+            "demand": [{"nodes": steps}],
+        },
+        "test.yaml",
+    )
+
+
+def played(found: Scenario) -> Record:
+    (variant,) = variants_of(found, "own")
+    return Run(found, variant)()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_shrink_ends_no_less_level_nobody_waits_and_idle_nodes_cost_little(seed: int) -> None:
+    without, with_it = (played(ebb(seed, level)) for level in ("off", "shrink"))
+    ends = [[group.running for group in record.snapshots[-1].groups] for record in (without, with_it)]
+    assert max(ends[1]) - min(ends[1]) <= max(ends[0]) - min(ends[0])
+    before, after = measure(without), measure(with_it)
+    assert before.skew_recovered is not None
+    assert after.skew_recovered is not None
+    assert after.skew_recovered <= before.skew_recovered + 0.1
+    assert after.waiting_node_hours <= before.waiting_node_hours
+    assert after.node_hours <= before.node_hours * 1.03
+    assert before.held_node_hours == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_min_of_ours_holds_a_node_for_longer_than_half_an_hour_after_the_last_that_went(seed: int) -> None:
+    record = played(ebb(seed, "shrink"))
+    went = 0
+    longest = 30 * 60 + record.scenario.evenkeel.scan_interval
+    for earlier, later in zip(record.snapshots, record.snapshots[1:], strict=False):
+        if any(b.requested < a.requested for a, b in zip(earlier.groups, later.groups, strict=True)):
+            went = later.at
+        if sum(group.min or 0 for group in later.groups):
+            assert later.at - went < longest
+    raised = [shot for shot in record.snapshots if sum(group.min or 0 for group in shot.groups)]
+    ends = [shot.at for shot in record.snapshots[1:]] + [record.scenario.duration]
+    for shot, end in zip(record.snapshots, ends, strict=True):
+        if shot in raised:
+            assert end - shot.at <= longest
+    assert raised or seed != 0  # the first one shows a hold

@@ -1,0 +1,431 @@
+"""Nodes that nobody needs: which, since when, who goes, and why each other one stays."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.demand.budgets import Budgets
+from evenkeel.domain.demand.drainability import Fate, fate
+from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
+from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.workload import HOSTNAME, ZONE, Budget, Node, Owner, Pod, PodVolume, Spread, Workload
+from tests.builders import MINUTE, NOW
+from tests.workloads import (
+    LONG_AGO,
+    amounts,
+    container,
+    group_key,
+    node,
+    offer,
+    pod,
+    pods,
+    pool_id,
+    pool_offer,
+    said,
+    selector,
+    taint,
+)
+
+CA = "cluster-autoscaler.kubernetes.io"
+LONG = {name: NOW - timedelta(hours=1) for name in (f"n{zone}{i}" for zone in "abc" for i in range(30))}
+
+
+def ours(name: str, zone: str = "a", **fields: Any) -> Node:
+    return node(name, zone, group=group_key(zone), **fields)
+
+
+def three(zones: str = "abc", **fields: Any) -> PoolOffer:
+    """The pool with three nodes in each zone."""
+    return pool_offer(zones=zones, requested=3, **fields)
+
+
+def look(
+    *nodes: Node,
+    running: tuple[Pod, ...] = (),
+    clocks: dict[str, datetime] | None = None,
+    pools: tuple[PoolOffer, ...] | None = None,
+    now: datetime = NOW,
+    **parts: Any,
+) -> Unneeded:
+    """One look; the clocks of all nodes have run for an hour unless said otherwise."""
+    policy = parts.pop("policy", DemandPolicy())
+    memory = {name: parts.pop(name) for name in ("grew_at", "failed_at", "leaving") if name in parts}
+    remembered = Shrinking(clocks=LONG if clocks is None else clocks, **memory)
+    workload = Workload(nodes=nodes, pods=running, **parts)
+    return unneeded(workload, (three(),) if pools is None else pools, remembered, policy, now)
+
+
+def gone(answer: Unneeded) -> list[str]:
+    return [removal.node for removal in answer.go]
+
+
+# ---------------------------------------------------------------- what becomes of the pods of a node that goes
+
+
+def volume(kind: str, *, in_memory: bool = False) -> dict[str, Any]:
+    return {"volumes": (PodVolume("scratch", kind, in_memory=in_memory),)}
+
+
+def annotated(**values: str) -> dict[str, Any]:
+    return {"annotations": {f"{CA}/{name.replace('_', '-')}": value for name, value in values.items()}}
+
+
+SYSTEM = {"namespace": "kube-system"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, Fate.MOVES),
+        ({"annotations": {"kubernetes.io/config.mirror": ""}, "owner": None}, Fate.ENDS),
+        ({"deleted_at": NOW - 2 * MINUTE}, Fate.ENDS),
+        ({"deleted_at": NOW - 2 * MINUTE, "grace": 5 * MINUTE}, Fate.MOVES),
+        ({"owner": Owner("DaemonSet", "ds")}, Fate.ENDS),
+        ({"owner": Owner("DaemonSet", "ds"), **annotated(safe_to_evict="false")}, Fate.ENDS),
+        ({"owner": None, **annotated(safe_to_evict="true")}, Fate.MOVES),
+        ({"phase": "Failed", "owner": None}, Fate.ENDS),
+        ({"phase": "Succeeded", "owner": None}, Fate.ENDS),
+        ({"owner": None, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"owner": None}, Rule.NOT_REPLICATED),
+        ({"owner": Owner("Widget", "w")}, Rule.NOT_REPLICATED),
+        ({"owner": Owner("StatefulSet", "s")}, Fate.MOVES),
+        ({"owner": Owner("Job", "j")}, Fate.MOVES),
+        ({"owner": Owner("ReplicationController", "r")}, Fate.MOVES),
+        ({**SYSTEM, "created_at": NOW - 59 * MINUTE}, Rule.SYSTEM_POD),
+        ({**SYSTEM, "created_at": LONG_AGO}, Fate.MOVES),
+        ({**SYSTEM, "created_at": LONG_AGO, **annotated(safe_to_evict="false"), **volume("hostPath")}, Fate.MOVES),
+        (annotated(safe_to_evict="false"), Rule.NOT_SAFE_TO_EVICT),
+        (annotated(safe_to_evict="True"), Fate.MOVES),
+        ({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, Fate.MOVES),
+        (volume("emptyDir"), Rule.LOCAL_STORAGE),
+        (volume("hostPath"), Rule.LOCAL_STORAGE),
+        (volume("emptyDir", in_memory=True), Fate.MOVES),
+        (volume("configMap"), Fate.MOVES),
+        ({**volume("emptyDir"), **annotated(safe_to_evict_local_volumes="other,scratch")}, Fate.MOVES),
+        ({**volume("emptyDir"), **annotated(safe_to_evict_local_volumes="other, scratch")}, Rule.LOCAL_STORAGE),
+        ({**volume("emptyDir"), **annotated(safe_to_evict="true")}, Fate.MOVES),
+        ({"labels": {"app": "db"}}, Rule.BUDGET_EXHAUSTED),
+        ({**SYSTEM, "labels": {"app": "dns"}, "created_at": LONG_AGO}, Rule.BUDGET_EXHAUSTED),
+        ({"labels": {"app": "web"}}, Fate.MOVES),
+    ],
+)
+def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
+    fields: dict[str, Any], expected: Fate | Rule
+) -> None:
+    budgets = Budgets(
+        [
+            Budget(namespace="default", name="db", selector=selector("app in db"), allowed=0),
+            Budget(namespace="default", name="web", selector=selector("app in web"), allowed=1),
+            Budget(namespace="default", name="nobody", selector=None, allowed=0),
+            Budget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
+        ]
+    )
+    found = fate(pod(**{"node": "n", **fields}), budgets, NOW)
+    assert (found.rule if isinstance(found, Reason) else found) == expected
+
+
+def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace() -> None:
+    budgets = Budgets([Budget(namespace="default", name="all", selector=(), allowed=-1)])
+    assert budgets.left == {"default/all": 0}
+    found = fate(pod(node="n"), budgets, NOW)
+    assert said(found if isinstance(found, Reason) else None) == (
+        "disruption budget default/all allows no eviction of pod default/p now"
+    )
+
+
+# ---------------------------------------------------------------- which nodes are not needed
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (node("na0"), "it is no machine of a node group here"),
+        (ours("na0", deleting=True), "it is going already"),
+        (ours("na0", taints=(taint("ToBeDeletedByClusterAutoscaler=1:NoSchedule"),)), "it is going already"),
+        (
+            ours("na0", annotations={f"{CA}/scale-down-disabled": "true"}),
+            f'it is annotated {CA}/scale-down-disabled: "true"',
+        ),
+        (ours("na0", allocatable={}), "it does not say how much cpu and memory it has"),
+        (ours("na0", allocatable=amounts(cpu="4", pods="9")), "it does not say how much cpu and memory it has"),
+    ],
+)
+def test_what_keeps_a_node_whatever_stands_on_it(there: Node, words: str) -> None:
+    answer = look(there)
+    assert said(answer.needed["na0"]) == words
+    assert (answer.clocks, answer.go) == ({}, ())
+
+
+def test_no_group_and_no_pool_goes_below_its_min() -> None:
+    assert said(look(ours("na0"), pools=(three(min=9),)).needed["na0"]) == "its pool is at PoolMinimum 9"
+    groups = (offer("a", requested=3, min=3),)
+    pool = PoolOffer(pool=pool_id(), groups=groups)
+    assert said(look(ours("na0"), pools=(pool,)).needed["na0"]) == "its group is at its min 3"
+    many = [ours(f"na{i}") for i in range(3)]
+    assert len(look(*many, pools=(three("a", min=2),)).go) == 1
+    assert len(look(*many, pools=(PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, min=1),)),)).go) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "running", "words"),
+    [
+        ({}, {"cpu": "2"}, None),
+        ({}, {"cpu": "2001m"}, "50 % of its cpu are asked for, more than 50 %"),
+        ({}, {"memory": "12Gi"}, "75 % of its memory are asked for, more than 50 %"),
+        ({}, {"cpu": "3", "owner": Owner("DaemonSet", "ds")}, "75 % of its cpu are asked for, more than 50 %"),
+        ({}, {"cpu": "3", "priority": -11}, None),
+        ({}, {"cpu": "3", "deleted_at": NOW - 2 * MINUTE}, None),
+        ({"nvidia_com__gpu": "2"}, {"cpu": "3"}, None),
+        (
+            {"nvidia_com__gpu": "2"},
+            {"containers": (container(nvidia_com__gpu=2),)},
+            "100 % of its nvidia.com/gpu are asked for, more than 50 %",
+        ),
+    ],
+)
+def test_a_node_that_uses_more_than_half_of_itself_is_needed(
+    size: dict[str, str], running: dict[str, Any], words: str | None
+) -> None:
+    there = ours("na0", size=size)
+    other = ours("nb0", "b", size={"cpu": "9"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    answer = look(there, other, running=(pod(node="na0", **running),))
+    assert (said(answer.needed["na0"]) if "na0" in answer.needed else None) == words
+    assert ("na0" in answer.clocks) is (words is None)
+
+
+def test_a_gpu_that_is_promised_and_not_there_is_not_used() -> None:
+    there = ours("na0", capacity=amounts(cpu="4", memory="16Gi", nvidia_com__gpu="1"))
+    assert "na0" in look(there).clocks
+
+
+def test_a_node_goes_only_if_all_its_pods_have_a_place_and_no_place_is_given_twice() -> None:
+    light = [ours("na0"), ours("nb0", "b"), ours("nc0", "c")]
+    running = tuple(pod(f"p{each.name}", cpu="2", node=each.name) for each in light)
+    answer = look(*light, running=running)
+    assert len(answer.clocks) == 1
+    assert len(answer.go) == 1
+    assert len(set(answer.go[0].places.values())) == 1
+    kept = [said(reason) for reason in answer.needed.values()]
+    assert kept.count("pods that wait, or that leave other nodes, have their place there") == 1
+    assert sum(text.startswith("pod default/p") for text in kept) == 1
+
+
+def test_pods_that_wait_have_their_place_before_a_node_goes() -> None:
+    answer = look(ours("na0"), running=(pod("waiting", cpu="1"),))
+    assert said(answer.needed["na0"]) == "pods that wait, or that leave other nodes, have their place there"
+
+
+def test_nothing_begins_or_goes_while_nobody_that_waits_has_been_judged() -> None:
+    new = pod("new", created_at=NOW - timedelta(seconds=1))
+    answer = look(ours("na0"), running=(new,), clocks={"na0": LONG_AGO, "gone": LONG_AGO})
+    assert answer.clocks == {"na0": LONG_AGO}
+    assert answer.ended == {"gone"}
+    assert answer.go == ()
+    assert said(answer.waits["na0"]) == "pods that wait are too new to be judged before 2026-01-15T12:00:01Z"
+
+
+def test_a_pod_finds_no_place_on_nodes_that_are_cordoned_unready_or_not_there() -> None:
+    for other in (ours("nb0", "b", unschedulable=True), ours("nb0", "b", ready=False)):
+        answer = look(ours("na0"), other, running=(pod(node="na0"),))
+        assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+    coming = PoolOffer(pool=pool_id(), groups=(offer("a", requested=3, coming=2),))
+    assert said(look(ours("na0"), running=(pod(node="na0"),), pools=(coming,)).needed["na0"]) == (
+        "pod default/p has no place elsewhere"
+    )
+
+
+def test_a_node_that_is_still_starting_neither_goes_nor_takes_pods_in() -> None:
+    young = ours("nb0", "b", created_at=NOW - MINUTE, ready=False)
+    answer = look(ours("na0"), young, running=(pod(node="na0"),))
+    assert said(answer.needed["nb0"]) == "it is still starting"
+    assert said(answer.needed["na0"]) == "pod default/p has no place elsewhere"
+
+
+def test_daemons_go_with_their_node() -> None:
+    there = ours("na0")
+    answer = look(there, running=(pod("ds", owner=Owner("DaemonSet", "ds"), node="na0"),))
+    assert answer.go[0].is_empty
+
+
+def test_hosts_of_which_one_goes_stay_a_domain_until_it_is_gone() -> None:
+    """Spread over hosts that ignores taints: its successor would pend until the node object is gone."""
+    web = {"app": "web"}
+    constraint = Spread(key=HOSTNAME, max_skew=1, selector=selector("app in web"))
+    hosts = [ours("na0"), ours("nb0", "b")]
+    running = tuple(pod(f"w{each.name}", labels=web, spread=(constraint,), node=each.name) for each in hosts)
+    assert len(look(*hosts, running=running).clocks) == 0
+    honouring = tuple(
+        replace(each, needs=replace(each.needs, spread=(replace(constraint, honors_taints=True),))) for each in running
+    )
+    assert len(look(*hosts, running=honouring).clocks) == 1
+
+
+def test_a_zone_whose_last_node_goes_is_no_domain_any_more() -> None:
+    web = {"app": "web"}
+    constraint = Spread(key=ZONE, max_skew=1, selector=selector("app in web"))
+    staying = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
+    nodes = [ours("nc0", "c"), ours("nb0", "b"), ours("nb1", "b", **staying), ours("na0", "a", **staying)]
+    running = [
+        pod(name, labels=web, spread=(constraint,), node=on)
+        for name, on in (("w0", "nb0"), ("w1", "nb1"), ("w2", "na0"), ("w3", "na0"))
+    ]
+    assert set(look(*nodes, running=tuple(running)).clocks) == {"nc0", "nb0"}
+
+
+def test_a_node_that_has_to_stay_gives_back_the_places_that_were_found_for_its_pods() -> None:
+    tied = pod("tied", cpu="100m", node="na0", node_selector={HOSTNAME: "na0"})
+    on_disk = {"node_selector": {"disk": "ssd"}, "cpu": "1"}
+    only = ours("nz", "c", labels={"disk": "ssd"}, size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (tied, pod("first", node="na0", **on_disk), pod("second", node="nb0", **on_disk))
+    answer = look(ours("na0"), ours("nb0", "b"), only, running=running)
+    assert said(answer.needed["na0"]) == "pod default/tied has no place elsewhere"
+    assert answer.go[0].places == {"default/second": "nz"}
+
+
+def test_empty_nodes_are_tried_first_and_then_those_whose_clock_runs() -> None:
+    light = pod("light", node="na0")
+    answer = look(ours("na0"), ours("nb0", "b"), running=(light,))
+    assert (set(answer.clocks), set(answer.needed)) == ({"nb0"}, {"na0"})
+    only = ours("nz", "c", size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
+    again = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO})
+    assert again.clocks["nb0"] == LONG_AGO
+
+
+# ---------------------------------------------------------------- clocks
+
+
+def test_a_clock_starts_when_a_node_is_found_unneeded_and_ends_when_it_is_not() -> None:
+    first = look(ours("na0"), clocks={})
+    assert (first.clocks, first.started, first.go) == ({"na0": NOW}, {"na0"}, ())
+    assert said(first.waits["na0"]) == "unneeded since 2026-01-15T12:00:00Z: not before 2026-01-15T12:10:00Z"
+    busy = look(ours("na0"), running=(pod(cpu="3", node="na0"),), clocks=dict(first.clocks))
+    assert (busy.clocks, busy.ended) == ({}, {"na0"})
+
+
+def test_a_clock_that_runs_is_neither_started_nor_ended_however_long_nobody_looked() -> None:
+    answer = look(ours("na0"), clocks={"na0": LONG_AGO})
+    assert (answer.clocks, answer.started, answer.ended) == ({"na0": LONG_AGO}, frozenset(), frozenset())
+    assert gone(answer) == ["na0"]
+
+
+def test_the_clock_of_a_node_that_is_gone_ends() -> None:
+    assert look(clocks={"na0": LONG_AGO}).ended == {"na0"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "since", "goes"),
+    [
+        ({}, 10 * MINUTE, False),
+        ({}, 10 * MINUTE + timedelta(seconds=1), True),
+        ({"ready": False}, 11 * MINUTE, False),
+        ({"ready": False}, 21 * MINUTE, True),
+    ],
+)
+def test_a_node_goes_when_it_has_been_unneeded_for_longer_than_its_time(
+    fields: dict[str, Any], since: timedelta, goes: bool
+) -> None:
+    assert bool(look(ours("na0", **fields), clocks={"na0": NOW - since}).go) is goes
+
+
+@pytest.mark.parametrize(
+    ("memory", "goes"),
+    [
+        ({"grew_at": NOW - 9 * MINUTE}, False),
+        ({"grew_at": NOW - 10 * MINUTE}, True),
+        ({"failed_at": NOW - 2 * MINUTE}, False),
+        ({"failed_at": NOW - 3 * MINUTE}, True),
+    ],
+)
+def test_after_growth_and_after_a_failure_nothing_goes_for_a_while_and_clocks_run_on(
+    memory: dict[str, Any], goes: bool
+) -> None:
+    answer = look(ours("na0"), **memory)
+    assert bool(answer.go) is goes
+    assert answer.clocks == {"na0": LONG["na0"]}
+
+
+def test_what_begins_to_be_needed_again_is_let_go() -> None:
+    answer = look(ours("na0"), running=(pod(cpu="3", node="na0"),), leaving=frozenset({"na0"}))
+    assert said(answer.let_go["na0"]) == "75 % of its cpu are asked for, more than 50 %"
+    still = look(ours("na0"), leaving=frozenset({"na0"}))
+    assert (still.let_go, still.go, said(still.waits["na0"])) == ({}, (), "it is going already")
+
+
+# ---------------------------------------------------------------- who goes first, and how many
+
+
+def test_empty_nodes_go_ten_at_once_from_the_fullest_zone_first() -> None:
+    empty = [ours(f"na{i}") for i in range(9)] + [ours(f"nb{i}", "b") for i in range(5)]
+    groups = (offer("a", requested=9), offer("b", requested=5))
+    answer = look(*empty, pools=(PoolOffer(pool=pool_id(), groups=groups, min=2),))
+    zones = [name[1] for name in gone(answer)]
+    assert zones[:4] == ["a"] * 4
+    assert (zones.count("a"), zones.count("b")) == (7, 3)
+    assert {said(answer.waits[name]) for name in answer.clocks if name not in gone(answer)} == {
+        "10 nodes are going, the most at once"
+    }
+
+
+def test_what_is_going_already_counts_among_the_ten() -> None:
+    empty = [ours(f"na{i}") for i in range(12)]
+    going = [ours(f"nb{i}", "b", deleting=True) for i in range(3)]
+    assert len(look(*empty, *going, pools=(pool_offer(requested=20),)).go) == 7
+
+
+def busy_world(count: int) -> tuple[list[Node], tuple[Pod, ...]]:
+    """So many nodes with a small pod each, and a large one that has room for all."""
+    light = [ours(f"na{i}") for i in range(count)]
+    large = ours("nb0", "b", size={"cpu": "64", "memory": "256Gi"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    return [*light, large], tuple(pod(f"p{each.name}", labels={"app": "web"}, node=each.name) for each in light)
+
+
+def test_nodes_with_pods_go_one_by_one() -> None:
+    nodes, running = busy_world(3)
+    answer = look(*nodes, running=running)
+    assert len(answer.clocks) == 3
+    assert [dict(removal.places) for removal in answer.go] == [{"default/pna0": "nb0"}]
+    assert {said(reason) for reason in answer.waits.values()} == {"another node is being drained"}
+    draining = replace(nodes[0], deleting=True)
+    assert look(draining, *nodes[1:], running=running).go == ()
+
+
+def test_budgets_are_counted_down_within_a_look() -> None:
+    nodes, running = busy_world(3)
+    budget = Budget(namespace="default", name="web", selector=selector("app in web"), allowed=2)
+    answer = look(*nodes, running=running, budgets=(budget,))
+    assert len(answer.clocks) == 2
+    assert [said(answer.needed[name]) for name in ("na2",)] == [
+        "disruption budget default/web allows no eviction of pod default/pna2 now"
+    ]
+
+
+def test_a_node_whose_budgets_do_not_allow_all_its_pods_at_once_goes_last() -> None:
+    nodes, running = busy_world(2)
+    second = pod("second", cpu="100m", labels={"app": "db"}, node="na0")
+    third = pod("third", cpu="100m", labels={"app": "db"}, node="na0")
+    budget = Budget(namespace="default", name="db", selector=selector("app in db"), allowed=1)
+    answer = look(*nodes, running=(*running, second, third), budgets=(budget,))
+    assert set(answer.clocks) == {"na0", "na1"}
+    assert gone(answer) == ["na1"]
+
+
+def test_a_node_waits_for_what_is_to_complete_on_it() -> None:
+    nodes, running = busy_world(1)
+    job = pod("job", cpu="100m", node="na0", **annotated(safe_to_evict="on-completion"))
+    answer = look(*nodes, running=(*running, job))
+    assert said(answer.waits["na0"]) == "it goes once pod default/job has completed"
+
+
+def test_places_are_sought_on_nodes_that_stay() -> None:
+    """Two half empty nodes and a full one with room: both may go, and neither to the other."""
+    stays = ours("nz", "c", size={"cpu": "8"})
+    full = pods(1, "full", cpu="5", node="nz")
+    light = [ours("na0"), ours("nb0", "b")]
+    running = (*full, *(pod(f"p{each.name}", node=each.name) for each in light))
+    answer = look(stays, *light, running=running)
+    assert set(answer.clocks) == {"na0", "nb0"}
+    assert answer.go[0].places == {f"default/p{answer.go[0].node}": "nz"}

@@ -1,0 +1,95 @@
+"""Zones that are paid for in advance: their own min, and weights as percentages of a pool."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.membership.weights import with_shares
+from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.values import BadValueError, read_percent
+from tests.builders import group, maxima, minima, numbers, pool_plan, problems_of, reasons, requested, zones
+
+
+def weighed(*weights: int | str) -> list[NodeGroup]:
+    """A zone for each weight; text is a percentage."""
+    return [
+        group("abcde"[i], weight=weight) if isinstance(weight, int) else group("abcde"[i], weight_percent=int(weight))
+        for i, weight in enumerate(weights)
+    ]
+
+
+def test_a_zones_own_min_is_its_first_share_of_pool_minimum() -> None:
+    groups = [group("a", 6, zone_min=4), group("b", 6), group("c", 6)]
+    assert minima(pool_plan(groups, numbers(6, 30))) == (4, 1, 1)
+    assert minima(pool_plan(groups, numbers(0, 30))) == (4, 0, 0)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_under_every_strategy_a_zone_keeps_what_it_has_of_its_own_min(strategy: Strategy) -> None:
+    groups = [group("a", 3, zone_min=4), group("b", 6), group("c", 6, zone_min=2)]
+    found = pool_plan(groups, numbers(0, 30, strategy))
+    assert minima(found) == (3, 0, 2)
+    assert requested(found) == (3, 6, 6)
+
+
+def test_raised_to_pool_minimum_zones_with_a_min_of_their_own_come_first() -> None:
+    groups = [group("a", 0, zone_min=4), group("b", 0), group("c", 0)]
+    assert requested(pool_plan(groups, numbers(6, 30))) == (4, 1, 1)
+    assert requested(pool_plan(groups, numbers(3, 30))) == (3, 0, 0)
+    assert requested(pool_plan(groups, numbers(0, 30))) == (0, 0, 0)
+
+
+def test_a_fenced_zones_own_min_counts_what_runs() -> None:
+    groups = [group("a", 4, running=2, zone_min=4), group("b", 6), group("c", 6)]
+    assert minima(pool_plan(groups, numbers(0, 30), fenced="a"))[0] == 2
+
+
+def test_why_the_min_is_what_it_is_is_said() -> None:
+    found = pool_plan([group("a", 3, zone_min=4), group("b", 6)], numbers(0, 30, STRATEGIES[0]))
+    assert "min raised to 3: evenkeel.dev/zone-min is 4" in reasons(found, "a")
+
+
+def test_headroom_is_levelled_by_percentages_of_the_pool() -> None:
+    found = pool_plan(weighed("50", "25", "25"), numbers(0, 40))
+    assert maxima(found) == (20, 10, 10)
+    assert maxima(pool_plan(weighed("60", 1, 1), numbers(0, 40))) == (24, 8, 8)
+    assert maxima(pool_plan(weighed("60", 3, 1), numbers(0, 40))) == (24, 12, 4)
+
+
+@pytest.mark.parametrize("weights", [("60", "50"), ("100", 1), ("70", "30", 2)])
+def test_percentages_that_leave_other_zones_nothing_make_the_pool_invalid(weights: tuple[int | str, ...]) -> None:
+    found = pool_plan(weighed(*weights), numbers(0, 40))
+    assert not found.valid
+    assert problems_of(found.problems)[0].startswith("evenkeel.dev/weight: the zones name 1")
+
+
+@given(st.lists(st.integers(1, 33), min_size=1, max_size=3), st.lists(st.integers(1, 1000), max_size=3))
+def test_zones_stand_to_each_other_as_their_percentages_do(percents: list[int], weights: list[int]) -> None:
+    groups = [group(f"p{i}", weight_percent=percent) for i, percent in enumerate(percents)]
+    groups += [group(f"w{i}", weight=weight) for i, weight in enumerate(weights)]
+    found, problems = with_shares(groups)
+    assert problems == []
+    whole = sum(member.weight for member in found)
+    left = 100 if weights else sum(percents)
+    for member, percent in zip(found, percents, strict=False):
+        assert member.weight * left == percent * whole
+    for first, other in zip(found[len(percents) :], groups[len(percents) :], strict=True):
+        assert first.weight * sum(weights) * left == other.weight * (left - sum(percents)) * whole
+
+
+def test_without_percentages_weights_are_what_they_were() -> None:
+    groups = tuple(zones([1, 2, 3]))
+    assert with_shares(groups) == (groups, [])
+
+
+@pytest.mark.parametrize(("text", "percent"), [("1%", 1), ("40%", 40), ("100%", 100), ("40", None), (" 4%", None)])
+def test_a_percentage_is_read(text: str, percent: int | None) -> None:
+    assert read_percent(text) == percent
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "999%"])
+def test_a_percentage_outside_1_to_100_is_refused(text: str) -> None:
+    with pytest.raises(BadValueError, match="1% to 100%"):
+        read_percent(text)

@@ -1,0 +1,151 @@
+"""Small builders of pods, nodes and pools with their demand: only what a test is about stands in it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+from evenkeel.application.words import sentence
+from evenkeel.domain.demand.kinds import Kinds
+from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.volumes import Volumes
+from evenkeel.domain.membership.quantities import read_quantity
+from evenkeel.domain.model.demand import GroupOffer, PoolOffer
+from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.templates import NodeTemplate, Taint
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Container,
+    Needs,
+    Node,
+    Owner,
+    Pod,
+    Requirement,
+    Selector,
+    Toleration,
+    Unscheduled,
+    Workload,
+)
+from tests.builders import MINUTE, NOW
+
+SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+
+
+def amounts(**quantities: str | int) -> dict[str, Fraction]:
+    """cpu="500m", memory="1Gi"; a resource with a domain is written vendor__name."""
+    return {name.replace("__", "/").replace("_", "."): read_quantity(text) for name, text in quantities.items()}
+
+
+def container(**fields: Any) -> Container:
+    """Quantities by resource; other fields as :class:`Container` has them."""
+    own = {name: fields.pop(name) for name in ("ports", "stays", "running_with", "allocated", "name") if name in fields}
+    return Container(requests=amounts(**fields), **own)
+
+
+def requirement(text: str) -> Requirement:
+    """``key in a,b``, ``key notin a``, ``key exists``, ``key absent``, ``key > 3``."""
+    key, operator, *values = text.split(" ", 2)
+    names = {"in": "In", "notin": "NotIn", "exists": "Exists", "absent": "DoesNotExist", ">": "Gt", "<": "Lt"}
+    return Requirement(key, names.get(operator, operator), tuple(values[0].split(",")) if values else ())
+
+
+def selector(*texts: str) -> Selector:
+    return tuple(requirement(text) for text in texts)
+
+
+def pod(name: str = "p", *, cpu: str = "1", memory: str = "1Gi", **fields: Any) -> Pod:
+    """A pod of a ReplicaSet that is ten minutes old and unschedulable; with ``node`` it runs there.
+
+    Fields of :class:`Needs` may be given beside those of :class:`Pod`.
+    """
+    needs = {field: fields.pop(field) for field in list(fields) if field in Needs.__dataclass_fields__}
+    needs.setdefault("containers", (container(cpu=cpu, memory=memory),))
+    running = "node" in fields
+    return Pod(
+        namespace=fields.pop("namespace", "default"),
+        name=name,
+        created_at=fields.pop("created_at", NOW - 10 * MINUTE),
+        owner=fields.pop("owner", Owner("ReplicaSet", "web")),
+        phase=fields.pop("phase", "Running" if running else "Pending"),
+        unscheduled=fields.pop("unscheduled", None if running else Unscheduled("Unschedulable", NOW - 9 * MINUTE)),
+        needs=Needs(**needs),
+        **fields,
+    )
+
+
+def pods(number: int, name: str = "p", **fields: Any) -> tuple[Pod, ...]:
+    return tuple(pod(f"{name}-{i}", **fields) for i in range(number))
+
+
+def node(name: str = "n", zone: str = "a", *, labels: Mapping[str, str] | None = None, **fields: Any) -> Node:
+    """A ready node of 4 cores, 16 GiB and 110 pods, with its hostname and zone."""
+    size = amounts(**{**SIZE, **fields.pop("size", {})})
+    return Node(
+        name=name,
+        labels={HOSTNAME: name, ZONE: zone, **(labels or {})},
+        capacity=fields.pop("capacity", size),
+        allocatable=fields.pop("allocatable", size),
+        **fields,
+    )
+
+
+def taint(text: str) -> Taint:
+    """``key=value:Effect``."""
+    spec, _, effect = text.partition(":")
+    key, _, value = spec.partition("=")
+    return Taint(key, value, effect)
+
+
+EVERYTHING = (Toleration(operator="Exists"),)
+
+
+def why_not(asking: Pod, there: Node, *others: Node, standing: Iterable[Pod] = (), **parts: Any) -> Reason | None:
+    """The first rule by which a pod does not fit a node, in a cluster of these nodes and running pods."""
+    workload = Workload(nodes=(there, *others), pods=tuple(standing), **parts)
+    kinds = Kinds(Volumes(workload))
+    placing = Placing(workload.namespaces)
+    for each in workload.nodes:
+        placing.add(each, Counter(kinds.of(item) for item in workload.pods if item.node == each.name))
+    return placing.misfit(kinds.of(asking), placing.rooms[there.name])
+
+
+def said(reason: Reason | None) -> str:
+    """Why not, in words; "fits" if it does."""
+    return "fits" if reason is None else sentence(reason)
+
+
+def group_key(zone: str = "a", pool: str = "workers") -> GroupKey:
+    return GroupKey("cluster-api", "default", f"{pool}-{zone}")
+
+
+def pool_id(pool: str = "workers") -> PoolId:
+    return PoolId("cluster-api", "default", "", pool)
+
+
+def template(labels: Mapping[str, str] | None = None, taints: tuple[Taint, ...] = (), **size: str) -> NodeTemplate:
+    whole = amounts(**{**SIZE, **size})
+    return NodeTemplate(capacity=whole, allocatable=whole, labels=labels or {}, taints=taints)
+
+
+def offer(zone: str = "a", pool: str = "workers", **fields: Any) -> GroupOffer:
+    """A group at zero of the usual size, which may have ten nodes."""
+    fields.setdefault("template", template())
+    return GroupOffer(group=group_key(zone, pool), zone=zone, room=fields.pop("room", 10), **fields)
+
+
+def pool_offer(name: str = "workers", zones: str = "abc", *, room: int = 30, min: int = 0, **fields: Any) -> PoolOffer:
+    """A pool with such a group in each zone."""
+    return PoolOffer(
+        pool=pool_id(name), groups=tuple(offer(zone, name, **fields) for zone in zones), room=room, min=min
+    )
+
+
+def asked(nodes: Mapping[GroupKey, int]) -> dict[str, int]:
+    """Nodes by the names of their groups."""
+    return {group.name: count for group, count in nodes.items()}
+
+
+LONG_AGO = NOW - timedelta(hours=2)
