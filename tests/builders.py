@@ -37,6 +37,7 @@ from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
+from evenkeel.domain.replicas.deletion import deletion_candidates
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -228,7 +229,7 @@ def reasons(found: PoolPlan, zone: str) -> str:
 def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = NOW) -> NodeGroup:
     """The group as the next look finds it once its patch has been applied: bounds, replicas and annotation.
 
-    Running machines stay; where replicas went down, the newest machines without a node are gone. ``adopted`` is what
+    Running machines stay; where replicas went down, the machines are gone that are marked to go. ``adopted`` is what
     the annotation of that name carries from then on.
     """
     if not planned.changes:
@@ -238,8 +239,10 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         return replace(before, bounds=planned.bounds, adopted=None, has_adopted=False, published=None, move=None)
     left = before.machines
     if left is not None and planned.requested < before.requested:
-        waiting = sorted((m for m in left if not m.has_node), key=lambda m: m.created_at)
-        left = tuple(m for m in left if m.has_node) + tuple(waiting[: max(0, planned.requested - before.running)])
+        going = deletion_candidates(
+            left, planned.requested, may_remove_running=False, provision_timeout=planned.provision_timeout, now=now
+        )
+        left = tuple(machine for machine in left if machine.name not in going)
     published = PublishedBounds(
         at=now,
         bounds=planned.bounds,

@@ -28,7 +28,7 @@ from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.records import SILENCE, TIMER
+from evenkeel.adapters.aws.records import LOOKED_AT, SILENCE, TIMER
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -152,7 +152,8 @@ class WatchedStore(InMemoryStore):
 
     def _write(self, sort_key: str) -> None:
         super()._write(sort_key)
-        self.writes += 1
+        # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
+        self.writes += sort_key not in ("settled", LOOKED_AT)
         self.timers += sort_key in (TIMER, SILENCE)
 
     def _asked(self, what: str) -> None:
