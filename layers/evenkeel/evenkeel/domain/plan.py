@@ -127,7 +127,7 @@ def _health_changes(pools: list[AnyPool], state: ClusterState, now: datetime) ->
             if state.offerings is not None:
                 words = words_about(group, state.offerings, now, pool.backoff)
                 after = heed(group, before, after, words, now, pool.backoff)
-            if after is not None and after is not before:
+            if after is not None and after != before:
                 news[group.key] = after
     return news
 
