@@ -128,7 +128,10 @@ class Demo:
         while messages := sqs.receive_message(QueueUrl=self._events, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 sqs.delete_message(QueueUrl=self._events, ReceiptHandle=message["ReceiptHandle"])
-                decision = json.loads(message["Body"])["detail"]
+                event = json.loads(message["Body"])
+                if event["detail-type"].startswith("Trouble "):  # of several pools' decisions, for people
+                    continue
+                decision = event["detail"]
                 self.decisions.append(decision)
                 for group in decision["pool"].get("groups", []):
                     self._latest[(decision["cluster"], group["namespace"], group["name"])] = group
