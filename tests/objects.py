@@ -401,3 +401,15 @@ def node(name: str, *, memory: str = "16000000Ki", ready: str = "True", **labels
 def runs_on(machine: Object, node: Object) -> Object:
     """The machine with its node's provider id."""
     return {**machine, "spec": {**machine["spec"], "providerID": node["spec"]["providerID"]}}
+
+
+def writers(item: Object, *path: str) -> set[str]:
+    """Managers of a field, and how they wrote it."""
+    found = set()
+    for entry in item["metadata"]["managedFields"]:
+        node: Any = entry["fieldsV1"]
+        for part in path:
+            node = node.get(part) if isinstance(node, dict) else None
+        if node is not None:
+            found.add(f"{entry['manager']}: {entry['operation']}")
+    return found

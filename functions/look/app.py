@@ -1,4 +1,4 @@
-"""chunk -> each cluster read and planned for side by side, by a role that only reads; what is news -> rebalance."""
+"""chunk -> each cluster read and planned for side by side, by a role that writes no state of theirs; news -> run."""
 
 from functools import partial
 from typing import Any

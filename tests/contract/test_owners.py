@@ -13,6 +13,7 @@ from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.controllers.node_pools import node_pool_spec
 from sandbox.kube.real import RealKubernetesAPI
 from sandbox.kube.world import ECOSYSTEMS, World
+from tests.objects import writers
 
 Api = KubernetesAPI | RealKubernetesAPI
 Json = dict[str, Any]
@@ -38,18 +39,6 @@ def knows_rules(api: Api) -> bool:
         return True
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.hypershift.openshift.io"
     return "x-kubernetes-validations" in json.dumps(api.call("GET", path))
-
-
-def owners(item: Json, *path: str) -> set[str]:
-    """The managers of a field, and how each wrote it; parts of the path as managedFields have them."""
-    found = set()
-    for entry in item["metadata"]["managedFields"]:
-        node: Any = entry["fieldsV1"]
-        for part in path:
-            node = node.get(part) if isinstance(node, dict) else None
-        if node is not None:
-            found.add(f"{entry['manager']} {entry['operation']}")
-    return found
 
 
 def objects_of(kind: str) -> list[tuple[str, str, bool, Json]]:
@@ -224,7 +213,7 @@ class Applier:
 class TestServerSideApply:
     def test_an_object_that_is_not_there_is_made(self, kind_of: Any) -> None:
         made = Applier(kind_of(*CLUSTERS), "somebody", "c")(topology(entry("a", x="1")))
-        assert owners(made, *in_entry("a", "f:class")) == {"somebody Apply"}
+        assert writers(made, *in_entry("a", "f:class")) == {"somebody: Apply"}
 
     def test_what_somebody_else_wrote_differently_is_a_conflict_that_names_him_and_the_field(
         self, kind_of: Any
@@ -252,9 +241,9 @@ class TestServerSideApply:
         before["spec"]["topology"]["workers"]["machineDeployments"][1]["metadata"]["annotations"]["x"] = "2"
         assert new["spec"] == before["spec"]
         key = in_entry("b", "f:metadata", "f:annotations", "f:x")
-        assert owners(new, *key) == {"evenkeel Apply"}
-        assert owners(new, *in_entry("b", "f:metadata", "f:annotations", "f:y")) == {"kubectl Update"}
-        assert owners(new, *in_entry("b", "f:name")) == {"evenkeel Apply", "kubectl Update"}
+        assert writers(new, *key) == {"evenkeel: Apply"}
+        assert writers(new, *in_entry("b", "f:metadata", "f:annotations", "f:y")) == {"kubectl: Update"}
+        assert writers(new, *in_entry("b", "f:name")) == {"evenkeel: Apply", "kubectl: Update"}
 
     def test_who_applied_before_meets_the_conflict_next_time(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS)
@@ -286,7 +275,7 @@ class TestServerSideApply:
         assert left["metadata"]["annotations"] == {"theirs": "1", "mine": "1", "shared": "1"}
         left = first({**bare, "metadata": {"name": "a"}})
         assert left["metadata"]["annotations"] == {"theirs": "1", "shared": "1"}
-        assert owners(left, "f:metadata", "f:annotations", "f:shared") == {"second Apply"}
+        assert writers(left, "f:metadata", "f:annotations", "f:shared") == {"second: Apply"}
 
     def test_an_entry_that_nobody_applies_any_more_goes(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS)
@@ -314,7 +303,7 @@ class TestServerSideApply:
         deployments.merge("a", {"spec": {"replicas": 5}})
         left = apply(body, force=True)
         assert left["spec"]["replicas"] == 5
-        assert owners(left, "f:spec", "f:replicas") == {"autoscaler Update"}
+        assert writers(left, "f:spec", "f:replicas") == {"autoscaler: Update"}
 
     def test_whoever_applies_must_say_who_he_is(self, kind_of: Any) -> None:
         clusters = kind_of(*CLUSTERS)

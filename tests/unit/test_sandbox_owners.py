@@ -11,6 +11,7 @@ from sandbox.kube.controllers.objects import annotations_of, arguments_of, label
 from sandbox.kube.controllers.shoots import OPERATION, OPTIONS, SHOOTS
 from sandbox.kube.errors import ApiError
 from sandbox.kube.world import ECOSYSTEMS, ZONES, Cluster, Pool, World
+from tests.objects import writers
 
 CAPI_MIN, CAPI_MAX = (f"cluster.x-k8s.io/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 Object = dict[str, Any]
@@ -50,18 +51,6 @@ class Scene:
     @property
     def bounds(self) -> list[tuple[int | None, int | None]]:
         return [(view.minimum, view.maximum) for view in self.world.groups()]
-
-
-def writers(item: Object, *path: str) -> set[str]:
-    """Managers of a field, and how they wrote it."""
-    found = set()
-    for entry in item["metadata"]["managedFields"]:
-        node: Any = entry["fieldsV1"]
-        for part in path:
-            node = node.get(part) if isinstance(node, dict) else None
-        if node is not None:
-            found.add(f"{entry['manager']}: {entry['operation']}")
-    return found
 
 
 def words_of_ours(value: Any) -> list[str]:

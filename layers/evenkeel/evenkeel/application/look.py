@@ -1,4 +1,6 @@
-"""Clusters are read and planned for side by side, and what is news is handed to ``rebalance``. Nothing is written.
+"""Clusters are read and planned for side by side, and what is news is handed to ``rebalance``.
+
+Nothing is written of a cluster, but in one item for all of them that they were looked at.
 
 What is news is asked of the run itself: it is played with a table and a bus that take nothing, and whatever it would
 write or tell is news. One that would do neither ends here, without a line in the log.
@@ -138,8 +140,7 @@ class Look:
                 if remembered is None:
                     return
                 news = self._contained(run, partial(self._news, remembered, run, remaining, alone=summary.alone))
-                summary.looked.append(run)
-            elif news is not None:
+            if cluster not in summary.at_rest:
                 summary.looked.append(run)
             if news is not None:
                 self._ask_for_run(cluster, news)

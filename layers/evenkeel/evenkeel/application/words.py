@@ -609,6 +609,14 @@ _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
     TroubleKind.CONTESTED: ("resume",),
 }
 _RUNBOOK = "docs/trouble.md"
+# Of a cluster, as far as it is not one of its pools that is in trouble.
+_UNREAD: dict[TroubleKind, str] = {
+    TroubleKind.UNREACHABLE: "unreachable",
+    TroubleKind.ACCESS: "access refused",
+    TroubleKind.TOO_LARGE: "too large",
+    TroubleKind.INVALID_RECORD: "invalid record",
+    TroubleKind.STOPPED: "not looked at",
+}
 
 
 def trouble_words(trouble: Trouble, now: datetime) -> str:
@@ -617,22 +625,14 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
     match trouble.kind:
         case TroubleKind.MISSING:
             words = f"{_missing(trouble, length)}{_class(trouble)}{_in(trouble.zones)}{said}"
-        case TroubleKind.UNREACHABLE:
-            words = f"unreachable {length}{said}"
-        case TroubleKind.ACCESS:
-            words = f"access refused {length}{said}"
-        case TroubleKind.TOO_LARGE:
-            words = f"too large {length}{said}"
-        case TroubleKind.INVALID_RECORD:
-            words = f"invalid record {length}{said}"
-        case TroubleKind.STOPPED:
-            words = f"not looked at {length}"
         case TroubleKind.REFUSED:
             words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
             words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
+        case _:
+            words = f"{_UNREAD[trouble.kind]} {length}{said}"
     return f"{trouble.pool.rpartition('/')[2]}: {words}" if trouble.pool else words
 
 

@@ -89,6 +89,23 @@ class BoundsOwner(ABC):
         return {"metadata": {"annotations": annotations}}
 
 
+class BoundsInSpec(BoundsOwner):
+    """Where the bounds are no annotations, but fields of an object of its own kind."""
+
+    @abstractmethod
+    def spec(self, bounds: Bounds) -> dict[str, Any]:
+        """What a merge patch of its ``spec`` says for these bounds."""
+
+    def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
+        return {}
+
+    def patch(
+        self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
+    ) -> dict[str, Any]:
+        body = super().patch(item, scalable, annotations, bounds)
+        return body if bounds is None else {**body, "spec": self.spec(bounds)}
+
+
 class ReplicasOwner(ABC):
     """Who puts replicas back into a range."""
 

@@ -4,12 +4,12 @@ Its operator writes the values back onto the MachineSet (cluster-autoscaler-oper
 so what is written to the annotations there would not last.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, mapping, name_of
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim, ref_of
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
@@ -19,7 +19,7 @@ from evenkeel.domain.model.values import read_count, shown
 OWNED_BY = "autoscaling.openshift.io/machineautoscaler"
 
 
-class MachineAutoscaler(BoundsOwner):
+class MachineAutoscaler(BoundsInSpec):
     """Claims the MachineSet that ``spec.scaleTargetRef`` names, in its own namespace."""
 
     kind = Kind("autoscaling.openshift.io", ("v1beta1",), "MachineAutoscaler", "machineautoscalers", optional=True)
@@ -63,13 +63,5 @@ class MachineAutoscaler(BoundsOwner):
         owner = f"MachineAutoscaler {shown(scalable.annotations[OWNED_BY])}"
         return because(Rule.OWNER_MISSING, owner=owner)
 
-    def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        return {}
-
-    def patch(
-        self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
-    ) -> dict[str, Any]:
-        body = super().patch(item, scalable, annotations, bounds)
-        if bounds is not None:
-            body["spec"] = {"minReplicas": bounds.min, "maxReplicas": bounds.max}
-        return body
+    def spec(self, bounds: Bounds) -> dict[str, Any]:
+        return {"minReplicas": bounds.min, "maxReplicas": bounds.max}

@@ -4,7 +4,7 @@ The operator writes bounds and replicas back at any event of the scalable (hyper
 controllers/nodepool/capi.go, setMachineDeploymentReplicas), so the NodePool is written. One NodePool is one zone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, OWN_LABELS
@@ -19,7 +19,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
     string_map,
 )
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim, ref_of
+from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
@@ -34,7 +34,7 @@ _ZONES: tuple[Path, ...] = (
 )
 
 
-class NodePool(BoundsOwner):
+class NodePool(BoundsInSpec):
     """Claims scalables that carry the operator's annotation, where their NodePool was read."""
 
     kind = Kind(
@@ -95,13 +95,5 @@ class NodePool(BoundsOwner):
             because(Rule.OWNER_SETS_REPLICAS, owner=owner) if get_path(item, ("spec", "autoScaling")) is None else None
         )
 
-    def bounds_annotations(self, bounds: Bounds | None) -> dict[str, str | None]:
-        return {}
-
-    def patch(
-        self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
-    ) -> dict[str, Any]:
-        body = super().patch(item, scalable, annotations, bounds)
-        if bounds is not None:
-            body["spec"] = {"autoScaling": {"min": bounds.min, "max": bounds.max}}
-        return body
+    def spec(self, bounds: Bounds) -> dict[str, Any]:
+        return {"autoScaling": {"min": bounds.min, "max": bounds.max}}
