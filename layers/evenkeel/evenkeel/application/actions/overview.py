@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call
@@ -40,7 +41,7 @@ class _Known:
     def is_dry(self) -> bool:
         return isinstance(self.registration, Registration) and self.registration.is_dry(self.stack_dry_run)
 
-    @property
+    @cached_property
     def troubles(self) -> tuple[Trouble, ...]:
         """The verdict's, and what only whoever reads all clusters can know: that nobody looks."""
         if isinstance(self.registration, str):
