@@ -1122,6 +1122,60 @@ class TestClusterClass:
         assert stage.run().written == 0
 
 
+class TestHowLongAnAutoscalerWaits:
+    """On one object and on two: the scalable's own option, whoever has its bounds."""
+
+    @pytest.fixture(params=["cluster-api", "openshift"])
+    def pool(self, request: pytest.FixtureRequest, stage: Stage) -> list[Object]:
+        stage.register(suspect_provision_time=180)
+        pool = three(request.param, (2, 2, 2))
+        scalers = [objects.machine_autoscaler(zone, 0, 9) for zone in ZONES] if request.param == "openshift" else []
+        stage.put(*pool, *scalers)
+        return pool
+
+    def options(self, stage: Stage, item: Object) -> set[str]:
+        """What stands there and beside it."""
+        annotations = stage.get(item)["metadata"].get("annotations", {})
+        names = (self.name(item), "evenkeel.dev/provision-time")
+        return {annotations[name] for name in names if name in annotations}
+
+    def name(self, item: Object) -> str:
+        flavour = "openshift" if "openshift" in item["apiVersion"] else "cluster-api"
+        return FLAVOUR_DATA[flavour].provision_timeout
+
+    def fail(self, stage: Stage, item: Object) -> None:
+        stage.fail("openshift" if "openshift" in item["apiVersion"] else "cluster-api", item)
+
+    def test_it_is_set_on_the_suspect_alone_is_not_what_we_wait_and_goes_with_a_restore(
+        self, stage: Stage, pool: list[Object]
+    ) -> None:
+        self.fail(stage, pool[0])
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"180s"}, set(), set()]
+        group = stage.observe()[pool[0]["metadata"]["name"]]
+        assert (group.provision_timeout, group.short_provision) == (None, timedelta(seconds=180))
+        assert stage.run().written == 0
+        remembered = stage.store.load("demo")
+        stage.store.save_record(remembered.record, ControlRecord(restoring=True), remembered.versions)
+        stage.settle()
+        assert [self.options(stage, item) for item in pool] == [set()] * 3
+        assert stage.store.load("demo").control.paused
+
+    def test_a_value_that_somebody_has_set_before_or_sets_over_ours_stays(
+        self, stage: Stage, pool: list[Object]
+    ) -> None:
+        theirs = {"metadata": {"annotations": {self.name(pool[0]): "25m"}}}
+        stage.merge(pool[1], theirs)
+        for item in pool[:2]:
+            self.fail(stage, item)
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"180s"}, {"25m"}, set()]
+        stage.merge(pool[0], theirs)
+        stage.run()
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"25m"}, {"25m"}, set()]
+
+
 def _frozen() -> dict[str, tuple[str, list[Object]]]:
     """Why -> (flavour, objects); the first object is the frozen one."""
     capi, gardener, openshift = (three(flavour, (2, 0, 0))[0] for flavour in ("cluster-api", "gardener", "openshift"))
