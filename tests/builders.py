@@ -236,7 +236,8 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         return planned.group
     before = planned.group
     if planned.leaves:
-        return replace(before, bounds=planned.bounds, adopted=None, has_adopted=False, published=None, move=None)
+        gone = {"adopted": None, "has_adopted": False, "published": None, "move": None, "short_provision": None}
+        return replace(before, bounds=planned.bounds, **gone)
     left = before.machines
     if left is not None and planned.requested < before.requested:
         going = deletion_candidates(
@@ -255,6 +256,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         before,
         requested=planned.requested,
         bounds=planned.bounds,
+        short_provision=planned.short_provision,
         machines=left,
         adopted=adopted,
         has_adopted=True,

@@ -234,7 +234,8 @@ class Scene(ClusterObjects):
         world = World(clusters=[flavour], pools={flavour: [pool]}, clock=self.clock.now, settings=None)
         super().__init__(world.clusters[flavour])
         self.memory = InMemoryStore()
-        register(self.memory, flavours=[flavour], **fields)
+        switches = {"write_topology": True} if owner == "cluster-class" else {}
+        register(self.memory, flavours=[flavour], **switches, **fields)
         self.chance = random.Random(7)
         self.faults: list[str] = []
         self.scaled = 0  # replicas that Cluster Autoscaler has added

@@ -442,15 +442,19 @@ class FakeCluster:
         self.applied.append(patch)
         before = self.groups[key]
         new_adopted = {} if before.has_adopted else {"adopted": read_adopted(adopted), "has_adopted": True}
+        alone = patch.bounds is None and (before.two_objects or patch.requested is None)
         self.change(
             key,
             requested=before.requested if patch.requested is None else patch.requested,
             bounds=patch.bounds or before.bounds,
             owner=_holding(before, patch.bounds),
-            published=read_published(decision),
+            published=before.published if alone else read_published(decision),
             move=move or before.move,
+            short_provision=patch.plan.short_provision,
             **(new_adopted if patch.bounds is not None else {}),
         )
+        if patch.leaves:
+            self.change(key, published=None, adopted=None, has_adopted=False, move=None)
         self._seen[key] = self._versions[key]
 
 

@@ -414,6 +414,9 @@ class Store:
             try:
                 record = self._find(kind, namespace, name)
             except ApiError:
+                if uid := metadata.get("uid"):
+                    why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    raise conflict(kind.group, kind.plural, name, why) from None
                 given = {**body, "metadata": {**metadata, "name": name}}
                 return self.create(
                     resource,

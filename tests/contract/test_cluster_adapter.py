@@ -50,6 +50,7 @@ from sandbox.kube.real import RealKubernetesAPI, find_assets
 from sandbox.kube.schema import load_crds
 from sandbox.template import ROOT
 from tests import objects
+from tests.contract.test_owners import APPLY, in_entry
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, record, register_again
 from tests.objects import ZONES, Object, becomes_a_node, machine
 from tests.timed import worker
@@ -58,6 +59,7 @@ from tests.tls_server import TOKEN, kubeconfig_for, response, serving
 Api = KubernetesAPI | RealKubernetesAPI
 ROLE, BINDING = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "rbac.yaml").read_text())
 DEPLOYMENTS = "machinedeployments.cluster.x-k8s.io/v1beta1"
+MAX_SIZE = FLAVOUR_DATA["cluster-api"].max_key
 SCALERS = "machineautoscalers.autoscaling.openshift.io/v1beta1"
 
 
@@ -821,8 +823,8 @@ class TestMachineAutoscaler:
         seen: list[Mapping[str, tuple[int, int, int]]] = []
         patch = KubernetesApi.patch
 
-        def patched(self: KubernetesApi, *arguments: Any) -> dict[str, Any]:
-            answer = patch(self, *arguments)
+        def patched(self: KubernetesApi, *arguments: Any, **more: Any) -> dict[str, Any]:
+            answer = patch(self, *arguments, **more)
             scalers = stage.list(SCALERS)
             sets = stage.kind("machinesets.machine.openshift.io/v1beta1").list()["items"]
             requested = {item["metadata"]["name"]: item["spec"]["replicas"] for item in sets}
@@ -890,7 +892,8 @@ class TestMachineAutoscaler:
 class TestClusterClass:
     NAMES = ("pool-a", "pool-b", "pool-c")
 
-    def put(self, stage: Stage, replicas: tuple[int, ...] = (2, 2, 2), **fields: Any) -> Object:
+    def put(self, stage: Stage, replicas: tuple[int, ...] = (2, 2, 2), *, write: bool = True, **fields: Any) -> Object:
+        stage.register(write_topology=write)
         cluster = objects.topology_cluster(*self.NAMES, **fields)
         owned = [
             objects.topology_owned(item, name)
@@ -959,6 +962,154 @@ class TestClusterClass:
         stage.run()
         assert [group.requested for group in stage.observe().values()] == [3, 3, 3]
 
+    def entries(self, stage: Stage, cluster: Object) -> dict[str, Any]:
+        """The annotations of each entry of its topology."""
+        found = stage.get(cluster)["spec"]["topology"]["workers"]["machineDeployments"]
+        return {entry["name"]: entry["metadata"]["annotations"] for entry in found}
+
+    def apply(self, stage: Stage, cluster: Object, manager: str, maximum: int, *, force: bool = True) -> None:
+        """Somebody applies the first entry's max, by server-side apply."""
+        (entry,) = [{"name": self.NAMES[0], "metadata": {"annotations": {MAX_SIZE: str(maximum)}}}]
+        spec = {"topology": {"workers": {"machineDeployments": [entry]}}}
+        body = {"apiVersion": cluster["apiVersion"], "kind": "Cluster", "metadata": {"name": "demo"}, "spec": spec}
+        clusters = stage.kind(cluster)
+        clusters.custom.patch_namespaced_custom_object(
+            *clusters.where, "demo", body, field_manager=manager, force=force, _content_type=APPLY
+        )
+
+    def test_what_is_ours_is_applied_under_our_name_and_what_is_not_stays_its_writers(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        stage.run()
+        found = stage.get(cluster)
+        for name in self.NAMES:
+            for key in (MAX_SIZE, "evenkeel.dev/decision"):
+                assert objects.writers(found, *in_entry(name, "f:metadata", "f:annotations", f"f:{key}")) == {
+                    "evenkeel: Apply"
+                }
+            assert objects.writers(found, *in_entry(name, "f:class")) == {"test: Update"}
+            assert objects.writers(found, *in_entry(name, "f:metadata", "f:annotations", "f:team.example/keep")) == {
+                "test: Update"
+            }
+
+    def test_a_later_write_to_one_entry_keeps_what_is_ours_in_the_others(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        stage.run()
+        before = self.entries(stage, cluster)
+        stage.fail("cluster-api", stage.list(DEPLOYMENTS)[0])
+        stage.run()
+        after = self.entries(stage, cluster)
+        assert after != before
+        assert [set(entry) for entry in after.values()] == [set(entry) for entry in before.values()]
+        assert stage.sum_of_maxima() == 12
+
+    def test_whoever_applied_the_key_is_named_once_and_meets_the_conflict_next_time(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        self.apply(stage, cluster, "flux", 7)
+        stage.run()
+        told = [
+            reason
+            for decision in stage.store.decisions("demo", 10)
+            for group in decision["pool"]["groups"]
+            for reason in group["reasons"]
+            if "taken from flux" in reason
+        ]
+        assert len(told) == 1
+        assert MAX_SIZE in told[0]
+        with pytest.raises(ApiException) as caught:
+            self.apply(stage, cluster, "flux", 7, force=False)
+        assert 'conflict with "evenkeel"' in json.loads(caught.value.body)["message"]
+        stage.settle()
+        assert stage.sum_of_maxima() == 12
+
+    def test_another_number_that_is_applied_with_force_later_is_a_new_wish_and_is_obeyed(self, stage: Stage) -> None:
+        stage.register(pools=[])
+        cluster = self.put(stage)
+        stage.run()
+        self.apply(stage, cluster, "flux", 3)
+        stage.run()
+        (pool,) = stage.store.load("demo").state.pools.values()
+        assert sorted(wish.bounds.max for wish in pool.wishes.values()) == [3, 9, 9]
+        assert stage.sum_of_maxima() == 3 + 9 + 9
+
+    def test_restored_it_holds_what_was_there_before_us_and_nothing_of_ours(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        before = stage.get(cluster)["spec"]
+        stage.run()
+        assert stage.get(cluster)["spec"] != before
+        remembered = stage.store.load("demo")
+        stage.store.save_record(remembered.record, ControlRecord(restoring=True), remembered.versions)
+        stage.settle()
+        assert stage.get(cluster)["spec"] == before
+        assert stage.store.load("demo").control.paused
+
+    def test_switched_off_again_it_holds_what_was_there_before_us_and_is_left_alone(self, stage: Stage) -> None:
+        cluster = self.put(stage)
+        before = stage.get(cluster)["spec"]
+        stage.run()
+        stage.register(write_topology=False)
+        stage.settle()
+        assert stage.get(cluster)["spec"] == before
+        version = stage.get(cluster)["metadata"]["resourceVersion"]
+        assert stage.run().written == 0
+        assert stage.get(cluster)["metadata"]["resourceVersion"] == version
+        stage.register(write_topology=True)
+        stage.settle()
+        assert stage.sum_of_maxima() == 12
+
+    def test_what_a_release_before_wrote_by_merge_patch_is_put_back_when_nobody_switches_on(self, stage: Stage) -> None:
+        cluster = self.put(stage, write=False)
+        before = stage.get(cluster)["spec"]
+        decision = {"at": "2026-01-01T00:00:00Z", "state": "healthy", "target": 2, "min": 0, "max": 4}
+        ours = {MAX_SIZE: "4", "evenkeel.dev/decision": json.dumps(decision), "evenkeel.dev/adopted-bounds": "0,9"}
+        entries = stage.get(cluster)["spec"]["topology"]["workers"]["machineDeployments"]
+        entries[0]["metadata"]["annotations"] |= ours
+        stage.merge(cluster, {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}, manager="evenkeel")
+        stage.settle()
+        assert stage.get(cluster)["spec"] == before
+
+    def test_switched_off_bounds_stay_and_replicas_are_kept_inside_them(self, stage: Stage) -> None:
+        stage.register(pools=[{"name": "workers", "min": 9, "max": 12}])
+        cluster = self.put(stage, write=False)
+        before = stage.get(cluster)
+        stage.run()
+        assert stage.get(cluster) == before
+        assert [group.requested for group in stage.observe().values()] == [3, 3, 3]
+        told = [
+            problem
+            for decision in stage.store.decisions("demo", 10)
+            for problem in decision["pool"]["problems"]
+            if f"Cluster {stage.namespace}/demo" in problem
+        ]
+        assert all("write_topology" in problem and "rbac-topology.yaml" in problem for problem in told)
+        assert told
+        decisions = len(stage.store.decisions("demo", 10))
+        stage.settle()
+        assert len(stage.store.decisions("demo", 10)) == decisions
+
+    def test_bounds_that_the_topology_does_not_name_are_ours_on_the_deployment(self, stage: Stage) -> None:
+        cluster = self.put(stage, write=False)
+        spec = stage.get(cluster)["spec"]
+        for entry in spec["topology"]["workers"]["machineDeployments"]:
+            entry["metadata"]["annotations"] = {}
+        stage.merge(cluster, {"spec": spec})
+        version = stage.get(cluster)["metadata"]["resourceVersion"]
+        stage.settle()
+        assert stage.get(cluster)["metadata"]["resourceVersion"] == version
+        assert stage.sum_of_maxima() == 12
+
+    def test_without_the_right_one_sentence_names_the_files_and_nothing_else_is_written(self, own_stage: Stage) -> None:
+        cluster = self.put(own_stage, (3, 2, 2))
+        pool = three("cluster-api", (3, 2, 2))
+        own_stage.fail("cluster-api", pool[0])
+        before = [own_stage.get(item) for item in (cluster, *pool)]
+        own_stage.api.faults.add(method="PATCH", path_contains="clusters/", status=403, times=99)
+        outcome = own_stage.run()
+        assert (outcome.rejected, outcome.written) == (3, 0)
+        assert [own_stage.get(item) for item in (cluster, *pool)] == before
+        group = own_stage.store.decisions("demo", 1)[0]["pool"]["groups"][0]
+        assert "deploy/kubernetes/cluster-api/rbac-topology.yaml and admission-policy-topology.yaml" in group["outcome"]
+        assert "\n" not in group["outcome"]
+
     def test_a_topology_that_sets_replicas_itself_is_frozen(self, stage: Stage) -> None:
         cluster = self.put(stage)
         entries = stage.get(cluster)["spec"]["topology"]["workers"]["machineDeployments"]
@@ -969,6 +1120,60 @@ class TestClusterClass:
         assert reasons
         assert all(reason and reason.rule == "topology-sets-replicas" for reason in reasons)
         assert stage.run().written == 0
+
+
+class TestHowLongAnAutoscalerWaits:
+    """On one object and on two: the scalable's own option, whoever has its bounds."""
+
+    @pytest.fixture(params=["cluster-api", "openshift"])
+    def pool(self, request: pytest.FixtureRequest, stage: Stage) -> list[Object]:
+        stage.register(suspect_provision_time=180)
+        pool = three(request.param, (2, 2, 2))
+        scalers = [objects.machine_autoscaler(zone, 0, 9) for zone in ZONES] if request.param == "openshift" else []
+        stage.put(*pool, *scalers)
+        return pool
+
+    def options(self, stage: Stage, item: Object) -> set[str]:
+        """What stands there and beside it."""
+        annotations = stage.get(item)["metadata"].get("annotations", {})
+        names = (self.name(item), "evenkeel.dev/provision-time")
+        return {annotations[name] for name in names if name in annotations}
+
+    def name(self, item: Object) -> str:
+        flavour = "openshift" if "openshift" in item["apiVersion"] else "cluster-api"
+        return FLAVOUR_DATA[flavour].provision_timeout
+
+    def fail(self, stage: Stage, item: Object) -> None:
+        stage.fail("openshift" if "openshift" in item["apiVersion"] else "cluster-api", item)
+
+    def test_it_is_set_on_the_suspect_alone_is_not_what_we_wait_and_goes_with_a_restore(
+        self, stage: Stage, pool: list[Object]
+    ) -> None:
+        self.fail(stage, pool[0])
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"180s"}, set(), set()]
+        group = stage.observe()[pool[0]["metadata"]["name"]]
+        assert (group.provision_timeout, group.short_provision) == (None, timedelta(seconds=180))
+        assert stage.run().written == 0
+        remembered = stage.store.load("demo")
+        stage.store.save_record(remembered.record, ControlRecord(restoring=True), remembered.versions)
+        stage.settle()
+        assert [self.options(stage, item) for item in pool] == [set()] * 3
+        assert stage.store.load("demo").control.paused
+
+    def test_a_value_that_somebody_has_set_before_or_sets_over_ours_stays(
+        self, stage: Stage, pool: list[Object]
+    ) -> None:
+        theirs = {"metadata": {"annotations": {self.name(pool[0]): "25m"}}}
+        stage.merge(pool[1], theirs)
+        for item in pool[:2]:
+            self.fail(stage, item)
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"180s"}, {"25m"}, set()]
+        stage.merge(pool[0], theirs)
+        stage.run()
+        stage.run()
+        assert [self.options(stage, item) for item in pool] == [{"25m"}, {"25m"}, set()]
 
 
 def _frozen() -> dict[str, tuple[str, list[Object]]]:

@@ -8,11 +8,12 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
 from sandbox.admission import FILE
 from sandbox.kube.access import Rule
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.real import RealKubernetesAPI, find_assets
-from tests.contract.test_owners import objects_of
+from tests.contract.test_owners import APPLY, objects_of
 
 Api = KubernetesAPI | RealKubernetesAPI
 Json = dict[str, Any]
@@ -83,6 +84,14 @@ def code_of(call: Callable[[], Any]) -> int:
     except ApiException as error:
         return int(error.status)
     return 200
+
+
+def knows_policies(api: Api) -> bool:
+    """Whether the server has the policies that were applied."""
+    if isinstance(api, KubernetesAPI):
+        return False
+    known = {item["name"] for item in api.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
+    return "validatingadmissionpolicies" in known
 
 
 class Scene:
@@ -159,6 +168,41 @@ def test_a_topology_is_written_by_who_has_the_switch_alone(connect: Any, namespa
     assert scene.code("evenkeel:topology", "list", *clusters) == 403
 
 
+def test_bounds_are_applied_to_a_topology_by_who_has_the_switch_and_no_other_field_is(
+    kube_api: Api, connect: Any, namespace: str
+) -> None:
+    scene = Scene(connect, namespace, "cluster-class")
+    clusters = ("cluster.x-k8s.io", "clusters")
+    scene.wait("evenkeel:cluster-api", *clusters)
+    version, name = scene.kinds[clusters]
+    where = (clusters[0], version, namespace, clusters[1], name)
+    found = scene.admin.get_namespaced_custom_object(*where)
+    first = found["spec"]["topology"]["workers"]["machineDeployments"][0]
+
+    def applied(user: str, **entry: Any) -> int:
+        spec = {"topology": {"workers": {"machineDeployments": [{"name": first["name"], **entry}]}}}
+        metadata = {"name": name, "namespace": namespace, "uid": found["metadata"]["uid"]}
+        body = {"apiVersion": found["apiVersion"], "kind": "Cluster", "metadata": metadata, "spec": spec}
+        custom = client.CustomObjectsApi(connect(user))
+        return code_of(
+            lambda: custom.patch_namespaced_custom_object(
+                *where, body, field_manager="evenkeel", force=True, _content_type=APPLY
+            )
+        )
+
+    bounds = {"metadata": {"annotations": {CLUSTER_API.min_key: "0", CLUSTER_API.max_key: "4", "evenkeel.dev/x": "y"}}}
+    assert applied("evenkeel:cluster-api", **bounds) == 403
+    assert 200 in (applied("evenkeel:topology", **bounds) for _ in range(1000)), "a moment after the binding"
+    after = scene.admin.get_namespaced_custom_object(*where)
+    assert after["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"].items() >= (
+        bounds["metadata"]["annotations"].items()
+    )
+    if knows_policies(kube_api):
+        assert applied("evenkeel:topology", **bounds, **{"class": "another"}) in (403, 422)
+        bad = {"metadata": {"annotations": {**bounds["metadata"]["annotations"], CLUSTER_API.max_key: "many"}}}
+        assert applied("evenkeel:topology", **bad) in (403, 422)
+
+
 @EVERY_FOLDER
 def test_objects_of_the_other_ecosystems_are_out_of_reach(connect: Any, namespace: str, folder: str, kind: str) -> None:
     scene = Scene(connect, namespace, kind)
@@ -175,8 +219,7 @@ def test_a_server_that_knows_the_policies_refuses_a_field_that_is_not_ours(
 ) -> None:
     if isinstance(kube_api, KubernetesAPI):
         pytest.skip("the simulated API has no admission policies; sandbox/admission.py judges from outside")
-    known = {item["name"] for item in kube_api.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
-    if "validatingadmissionpolicies" not in known:
+    if not knows_policies(kube_api):
         pytest.skip("this API server is older than ValidatingAdmissionPolicy (Kubernetes 1.30)")
     scene = Scene(connect, namespace, kind)
     user = f"evenkeel:{folder}"

@@ -311,6 +311,35 @@ class TestServerSideApply:
         assert code == 422
         assert "fieldManager" in status["message"]
 
+    def test_who_names_the_version_he_has_read_overwrites_no_later_one_for_all_his_force(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS)
+        read = clusters.create(topology(entry("a", x="1")))
+        clusters.merge("c", {"metadata": {"labels": {"later": "yes"}}})
+        wish = topology({"name": "a", "metadata": {"annotations": {"x": "2"}}})
+        wish["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"]
+        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish, force=True))
+        assert (code, status["reason"]) == (409, "Conflict")
+        assert "the object has been modified" in status["message"]
+
+    def test_who_names_the_object_that_he_has_read_makes_none_where_it_is_gone(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS)
+        read = clusters.create(topology(entry("a", x="1")))
+        clusters.delete("c")
+        wish = topology(entry("a", x="2"))
+        wish["metadata"] |= {key: read["metadata"][key] for key in ("uid", "resourceVersion")}
+        code, status = refused(lambda: Applier(clusters, "evenkeel", "c")(wish, force=True))
+        assert (code, status["reason"]) == (409, "Conflict")
+        assert clusters.list()["items"] == []
+
+    def test_a_value_that_a_merge_patch_of_ours_puts_there_is_no_longer_applied(self, kind_of: Any) -> None:
+        clusters = kind_of(*CLUSTERS, manager="kubectl")
+        before = clusters.create(topology(entry("a", x="1")))
+        Applier(clusters, "evenkeel", "c")(topology({"name": "a", "metadata": {"annotations": {"x": "2"}}}), force=True)
+        clusters.merge("c", {"spec": before["spec"]}, field_manager="evenkeel")
+        left = clusters.get("c")
+        assert left["spec"] == before["spec"]
+        assert writers(left, *in_entry("a", "f:metadata", "f:annotations", "f:x")) == {"evenkeel: Update"}
+
     def test_two_entries_of_one_name_are_refused(self, kind_of: Any) -> None:
         code, status = refused(lambda: kind_of(*CLUSTERS).create(topology(entry("a"), entry("a"))))
         assert code == 422

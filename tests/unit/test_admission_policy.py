@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from evenkeel.adapters.kubernetes.annotations import PROVISION_TIME
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API, FLAVOURS, OPENSHIFT
 from evenkeel.adapters.kubernetes.service_account import LOOKER, WRITER
 from sandbox.admission import FILE, Policy, policies
 from tests.objects import bounds_of
@@ -17,6 +18,9 @@ POLICIES = policies()
 MIN = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 MAX = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 
+# One as Evenkeel has set it, beside its own mark, and one that is somebody's.
+OURS, THEIRS = OPENSHIFT.provision_timeout, CLUSTER_API.provision_timeout
+
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -25,7 +29,7 @@ def node_group() -> dict[str, Any]:
         "metadata": {
             "name": "workers-a",
             "labels": {"pool": "workers"},
-            "annotations": {MIN: "1", MAX: "4", "owner": "team"},
+            "annotations": {MIN: "1", MAX: "4", "owner": "team", OURS: "180s", PROVISION_TIME: "180s", THEIRS: "20m"},
             "ownerReferences": [{"kind": "Cluster", "name": "c"}],
             "resourceVersion": "1",
             "generation": 1,
@@ -108,6 +112,8 @@ ALLOWED: dict[str, list[tuple[str, Change]]] = {
             annotations({**bounds_of("gardener", 3, 3), **bounds_of("openshift", 3, 3)}),
         ),
         ("bounds taken away", annotations({MIN: None, MAX: None})),
+        ("how long we let wait", annotations({OURS: "240s", PROVISION_TIME: "240s"})),
+        ("how long we let wait, taken away", annotations({OURS: None, PROVISION_TIME: None})),
         ("resourceVersion and generation", lambda o: o["metadata"].update(generation=2)),
     ],
     "evenkeel-machines": [
@@ -138,6 +144,10 @@ REFUSED: dict[str, list[tuple[str, Change, str]]] = {
         ("replicas removed", lambda o: o["spec"].pop("replicas"), "removed"),
         ("a foreign annotation", annotations({"cluster.x-k8s.io/paused": ""}), "no annotations"),
         ("a foreign annotation removed", annotations({"owner": None}), "no annotations"),
+        ("how long somebody lets wait", annotations({THEIRS: "180s"}), "only where Evenkeel has set it"),
+        ("how long somebody lets wait, taken away", annotations({THEIRS: None}), "only where Evenkeel has set it"),
+        ("a wait without our mark", annotations({OURS: "240s"}), "only where Evenkeel has set it"),
+        ("a wait that is none", annotations({OURS: "1s", PROVISION_TIME: "1s"}), "only where Evenkeel has set it"),
         ("a bound that is no number", annotations({MAX: "many"}), "whole numbers"),
         ("a negative bound", annotations({MIN: "-1"}), "whole numbers"),
         ("bounds the wrong way round", annotations({MIN: "5"}), "above the upper"),

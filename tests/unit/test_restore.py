@@ -117,6 +117,27 @@ def stay(owner: str) -> Stay:
     return Stay(owner)
 
 
+class TestATopologyThatIsSwitchedOff:
+    @pytest.fixture
+    def owner(self) -> str:
+        return "cluster-class"
+
+    def off(self, stay: Stay) -> None:
+        register_again(stay.scene.memory, stay.record.model_copy(update={"write_topology": None}))
+
+    def test_it_is_as_before_and_nothing_is_written_to_it_any_more(self, stay: Stay) -> None:
+        assert picture(stay.scene) != stay.before, "Evenkeel has written"
+        self.off(stay)
+        stay.scene.settle()
+        assert picture(stay.scene) == stay.before
+        assert stay.scene.run().written == 0
+        assert not stay.control.paused
+
+    def test_wherever_it_dies_it_goes_on_from_there(self, stay: Stay) -> None:
+        self.off(stay)
+        assert stay.not_restored_after_harm(lambda control: not control.paused) == []
+
+
 class TestEverythingIsAsBefore:
     def test_bounds_and_annotations_are_and_the_cluster_is_paused(self, stay: Stay) -> None:
         assert picture(stay.scene) != stay.before, "Evenkeel has written"

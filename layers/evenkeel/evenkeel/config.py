@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     Tag,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -183,6 +184,9 @@ OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 LevelName = Annotated[Level, BeforeValidator(Level.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
+# Twice what provision_timeout must be at least: an autoscaler that gave machines up sooner would kill those that boot.
+# At most what Cluster Autoscaler waits unless told otherwise.
+SuspectProvisionTime = Annotated[int, Field(ge=120, le=900, description="seconds for a node of a suspect group")]
 TroubleAfter = Annotated[int, Field(ge=0, le=86400, description="seconds a node may be missing")]
 LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253, a slash, name of 63
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
@@ -446,8 +450,23 @@ class ClusterPolicy(Strict):
     # Whether `validate --apply` may write to the objects that own a pool's numbers. None: false, and the release before
     # reads what this one stores.
     fix_owners: bool | None = None
+    # Whether bounds may be written to a Cluster's topology: it takes the keys from whoever applied them. None: false.
+    write_topology: bool | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
+    suspect_provision_time: SuspectProvisionTime | None = None  # None: an autoscaler waits as long as ever
+
+    @field_validator("suspect_provision_time")
+    @classmethod
+    def _shorter(cls, value: int | None, others: ValidationInfo) -> int | None:
+        if value is None:
+            return None
+        if not any(FLAVOURS[name].keeps_options for name in others.data.get("flavours", FLAVOURS)):
+            raise ValueError("Gardener takes such an annotation off again: leave it out")
+        timeout = others.data.get("provision_timeout", value + 1)
+        if value >= timeout:
+            raise ValueError(f"must be less than provision_timeout, {timeout}")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -474,6 +493,10 @@ class ClusterPolicy(Strict):
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
             level=self.level or Level.OFF,
             autoscaler=self.autoscaler != "none",
+            write_topology=self.write_topology is True,
+            suspect_provision_time=None
+            if self.suspect_provision_time is None
+            else timedelta(seconds=self.suspect_provision_time),
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             backoff=self.backoff.policy(),

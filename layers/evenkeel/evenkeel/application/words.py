@@ -179,6 +179,7 @@ WORDS: dict[Rule, Words] = {
     Rule.STUCK_BEHIND_REQUEST: "{count} stuck replicas stay for now: growth on request is under way in the pool",
     Rule.STUCK_WITHOUT_TAKER: "{count} stuck replicas stay: no healthy zone can take them",
     Rule.STUCK_BY_WORKER: "{count} stuck replicas stay: the Worker wants {minimum} in this zone",
+    Rule.STUCK_BY_BOUNDS: "{count} stuck replicas stay: the bounds that are held want {minimum} in this zone",
     Rule.STUCK_PUT_BACK: "{count} stuck replicas stay: they are put back",
     Rule.STUCK_OFFERED: "{count} stuck replicas stay: the owner of the bounds offers {offered} here whatever happens, "
     "so Cluster Autoscaler would order them again",
@@ -202,6 +203,8 @@ WORDS: dict[Rule, Words] = {
     Rule.SLOW_START_MAX: "max cut to {max}: in a slow start, {nodes} machines may be on their way",
     Rule.WORKER_SHARE: "max cut to {max}: the Worker's share of the zone is {share}",
     Rule.ZONE_MAX: "max cut to {max}: evenkeel.dev/zone-max is {zone_max}",
+    Rule.BOUNDS_HELD: "min and max stay as they are: they belong to {owner}, which the record does not let us write",
+    Rule.TAKEN_FROM: "{field} of {owner} is taken from {manager}, who applied or wrote it before",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
@@ -211,9 +214,11 @@ WORDS: dict[Rule, Words] = {
     Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
     Rule.RESTORED: "restored: its bounds before us were {min} to {max}",
     Rule.RESTORED_TO_NONE: "restored: it had no bounds before us",
+    Rule.RESTORED_WITHOUT_BOUNDS: "restored: its bounds are not ours, and stay as they are",
     Rule.NOT_RESTORED_YET: "not restored yet: {why}",
     Rule.NOT_RESTORED: "not restored: its adopted-bounds annotation has been edited beyond reading",
     Rule.CLOSED_AT_ZERO: "{why}",
+    Rule.SHORT_PROVISION: "Cluster Autoscaler waits {seconds} s for a node here while the zone is suspect",
     Rule.ROLLING_SHARE: "rolling update: this zone's share is maxSurge {surge}, maxUnavailable {unavailable} "
     "(reported, not written)",
     Rule.BOUNDS_UNREAD: _unread,
@@ -376,6 +381,12 @@ WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
     ProblemKind.UNREADABLE_AND_LEFT_OUT: "{object}: {field} is {value}: {problem}",
     ProblemKind.FEWER_THAN_ZONES_IN_USE: "PoolMaximum {maximum} is smaller than the number of zones, {zones}: "
     "sized all the same, because the pool exists; raise it to {zones}",
+    ProblemKind.BOUNDS_HELD: _listing(
+        "fields",
+        "bounds that belong to {owner} stay as they are, and replicas within them ({fields}): set write_topology in "
+        "the record and apply deploy/kubernetes/cluster-api/rbac-topology.yaml and admission-policy-topology.yaml, or "
+        "take both keys out of the topology: then they are ours on the MachineDeployment",
+    ),
     ProblemKind.NEW_WISH: "{owner} now says {min} to {max}, which is not ours: that counts from now on",
     ProblemKind.AUTOSCALER_BESIDE_KARPENTER: "{group}: cluster-autoscaler writes its replicas beside Karpenter: "
     "take label node.cluster.x-k8s.io/karpenter-member off, or leave it out of cluster-autoscaler's discovery",
@@ -505,6 +516,8 @@ def _link(share: OwnerShare, origin: Origin) -> str:
         what += f", which Evenkeel wrote there: wanted is {share.wish}"
     if owner.set_by:
         what += f", last set by {owner.set_by}"
+    if owner.besides:
+        what += f" (beside it: {', '.join(f'{field} {value}' for field, value in owner.besides)})"
     return f"{what}: {READERS[owner.ref.kind]}."
 
 

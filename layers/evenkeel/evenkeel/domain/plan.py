@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.safety import publish, size
+from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
 from evenkeel.domain.health.states import assess
+from evenkeel.domain.membership.leave import with_leave
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
@@ -37,7 +39,7 @@ from evenkeel.domain.replicas.raising import (
 )
 from evenkeel.domain.replicas.redistribution import redistribute, take_back_overshoot
 from evenkeel.domain.replicas.requests import begin_request, carry_out_request, share_out
-from evenkeel.domain.restore import is_restored, restore_pool, with_left_groups
+from evenkeel.domain.restore import is_restored, restore_held, restore_pool, with_left_groups
 
 # Cluster Autoscaler's loop is 10 s; a /scale patch of its that was under way has landed by then.
 SECOND_LOOK = timedelta(seconds=15)
@@ -54,6 +56,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         policy: The cluster record's wishes.
         now: An aware datetime; the only clock there is.
     """
+    observation = with_leave(observation, policy)
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
     # Paused or not: whoever asks to restore asks for writes.
     pools = [pool if is_restored(pool.id, policy) else freeze_paused(pool, policy.paused, now) for pool in known_pools]
@@ -67,7 +70,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         if is_restored(pool.id, policy):
             planned.append(restore_pool(pool_plan, observation))
         else:
-            planned.append(pool_plan)
+            planned.append(restore_held(pool_plan))
             moments += look_at
     return Plan(
         now=now,
@@ -106,6 +109,7 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
         *sized,
         hold_level,
         publish,
+        shorten_provision_time,
         share_rolling,
         note,
         report,
@@ -204,6 +208,9 @@ def note(pool: PoolDraft) -> None:
     for draft in pool.groups:
         if draft.group.preserved:
             draft.because(Rule.PRESERVED, count=draft.group.preserved)
+        owner = draft.group.owner
+        if owner is not None and owner.needs_leave and owner.set_by and _max_changes(draft):
+            draft.because(Rule.TAKEN_FROM, field=owner.max_field, owner=str(owner.ref), manager=owner.set_by)
         if draft.group.closed_because is not None and draft.requested == 0:
             draft.because(Rule.CLOSED_AT_ZERO, why=draft.group.closed_because)
         if draft.rolling is not None:
@@ -211,6 +218,11 @@ def note(pool: PoolDraft) -> None:
             draft.because(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
         if draft.requested == draft.group.requested and draft.bounds == draft.group.bounds:
             draft.because(Rule.AS_IT_SHOULD_BE)
+
+
+def _max_changes(draft: Draft) -> bool:
+    before, after = draft.group.bounds, draft.bounds
+    return before is not None and after is not None and before.max != after.max
 
 
 def starved(pool: PoolDraft) -> int:
@@ -276,6 +288,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         may_remove_running=draft.may_remove_running,
         failed_at=draft.failed_at,
         provision_timeout=draft.provision_timeout,
+        short_provision=draft.short_provision,
     )
 
 

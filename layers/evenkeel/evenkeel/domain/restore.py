@@ -48,6 +48,22 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     return replace(planned, groups=groups, starved=0, unplaced=0 if begun else unplaced)
 
 
+def restore_held(planned: PoolPlan) -> PoolPlan:
+    """The pool with those groups restored whose bounds the record lets us write no more.
+
+    Not before a move is ended: the marks that say how far it came go with us.
+    """
+    if planned.remembered.move is not None or planned.moves:
+        return planned
+    groups = tuple(
+        [
+            _restored(plan, planned.remembered) if plan.group.bounds_held and plan.group.has_ours_with_bounds else plan
+            for plan in planned.groups
+        ]
+    )
+    return replace(planned, groups=groups)
+
+
 def with_left_groups(
     pools: Iterable[PoolPlan], observation: Observation, state: ClusterState, policy: Policy
 ) -> tuple[PoolPlan, ...]:
@@ -86,20 +102,30 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
 
 def carries_ours(group: NodeGroup) -> bool:
     """Whether anything that we wrote is still on the group."""
-    return group.has_adopted or group.published is not None or group.move is not None
+    return group.has_ours_with_bounds or group.move is not None or group.short_provision is not None
 
 
 def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
     group = planned.group
-    as_it_is = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, journal_delta=0)
+    as_it_is = replace(
+        planned,
+        requested=group.requested,
+        bounds=group.bounds,
+        short_provision=group.short_provision,
+        rolling=None,
+        journal_delta=0,
+    )
     if (obstacle := _obstacle(group, pool)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
+    as_it_is = replace(as_it_is, short_provision=None, leaves=True)
+    if group.bounds_held and not group.has_ours_with_bounds:
+        return replace(as_it_is, reasons=(because(Rule.RESTORED_WITHOUT_BOUNDS),))
     adopted = adopted_bounds(group, pool)
     if adopted is None:
-        return replace(as_it_is, bounds=None, leaves=True, reasons=(because(Rule.RESTORED_TO_NONE),))
+        return replace(as_it_is, bounds=None, reasons=(because(Rule.RESTORED_TO_NONE),))
     bounds, cuts = safe_bounds(adopted.min, adopted.max, group, group.requested)
     restored = because(Rule.RESTORED, min=adopted.min, max=adopted.max)
-    return replace(as_it_is, bounds=bounds, leaves=True, reasons=(restored, *cuts))
+    return replace(as_it_is, bounds=bounds, reasons=(restored, *cuts))
 
 
 def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:

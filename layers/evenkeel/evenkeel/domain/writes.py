@@ -14,7 +14,7 @@ from evenkeel.domain.model.plans import GroupPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One write to one object. None leaves that part as it is."""
+    """One write to one object. None leaves that part as it is; neither: what an autoscaler is told besides."""
 
     plan: GroupPlan
     bounds: Bounds | None = None
@@ -59,7 +59,8 @@ def fence_first(plan: GroupPlan) -> Patch | None:
     Bounds need no marks: with max at what is requested now, no order goes there while the marks are set.
     """
     group = plan.group
-    if plan.state is not State.FENCED or plan.bounds is None or plan.requested >= group.requested:
+    gives_up = plan.state is State.FENCED and plan.requested < group.requested
+    if not gives_up or plan.bounds is None or group.bounds_held:
         return None
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
@@ -77,10 +78,15 @@ def patches(plan: GroupPlan) -> list[Patch]:
         return [Patch(plan=plan, bounds=plan.bounds, leaves=True)]
     bounds = plan.bounds if plan.bounds != group.bounds else None
     requested = plan.requested if plan.requested != group.requested else None
+    options = [Patch(plan=plan)] if plan.changes_options else []
     if bounds is None and requested is None:
-        return []
-    if not group.two_objects or requested is None:
+        return options
+    if not group.two_objects:
         return [Patch(plan=plan, bounds=bounds, requested=requested)]
+    if requested is None:
+        return [Patch(plan=plan, bounds=bounds), *options]
+    if group.bounds_held:
+        return [Patch(plan=plan, requested=requested)]
     old, new = group.bounds or plan.bounds, plan.bounds or group.bounds
     steps = []
     wide = None

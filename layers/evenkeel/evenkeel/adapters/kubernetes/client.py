@@ -44,7 +44,12 @@ PAGE = 500
 _PATIENCE = 3
 _USER_AGENT = "evenkeel"
 _MERGE_PATCH = "application/merge-patch+json"
+_APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+_BY_US = "fieldManager=evenkeel"
+# The files that allow what looks and runs do in every cluster.
+RIGHTS = "deploy/kubernetes/rbac.yaml and rbac-readers.yaml"
 _JSON = "application/json"
+_PLAIN = {"Accept": _JSON}
 # Of objects, only metadata; a server that cannot leave out the rest sends it.
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 # So much of a token is not in a sentence by chance.
@@ -117,9 +122,9 @@ class KubernetesApi:
         if look is not None:
             query["resourceVersion"] = "0"
         allowance = look or Allowance()  # pages without end end here, if not with the time
-        source, accept = f"GET {path} of {self.name}", _METADATA if metadata_only else _JSON
+        source, headers = f"GET {path} of {self.name}", {"Accept": _METADATA} if metadata_only else _PLAIN
         while True:
-            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, accept)
+            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, headers)
             if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
@@ -157,19 +162,28 @@ class KubernetesApi:
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
         return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers say the same
 
-    def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
-        """One merge patch; the object as it is after it.
+    def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        remaining: Remaining,
+        *,
+        applies: bool = False,
+        rights: str = RIGHTS,
+    ) -> dict[str, Any]:
+        """One merge patch, or (``applies``) one server-side apply with force; the object as it is after it.
 
-        A merge patch with a stale ``metadata.resourceVersion`` is answered 409. (A JSON patch with a failing ``test``
-        would be answered 422, like a validation error.)
+        Either with a stale ``metadata.resourceVersion`` is answered 409. (A JSON patch with a failing ``test`` would be
+        answered 422, like a validation error.) ``rights``: the files that allow it.
 
         Raises:
             ConflictError, RejectedError, ClusterUnavailableError
         """
-        status, answer = self._ask("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
+        query, form = ("fieldManager=evenkeel&force=true", _APPLY_PATCH) if applies else (_BY_US, _MERGE_PATCH)
+        status, answer = self._ask("PATCH", f"{path}?{query}", remaining, body, form)
         if status == 200:
             return answer
-        message = self._describe("PATCH", path, status, answer)
+        message = self._describe("PATCH", path, status, answer, rights)
         if status in (404, 409):  # gone, or changed, since it was read
             raise ConflictError(message)
         if 400 <= status < 500:
@@ -190,7 +204,7 @@ class KubernetesApi:
 
         Raises RejectedError, also where one of that name is there, or ClusterUnavailableError.
         """
-        status, answer = self._ask("POST", f"{path}?fieldManager=evenkeel", remaining, body)
+        status, answer = self._ask("POST", f"{path}?{_BY_US}", remaining, body)
         if 400 <= status < 500:
             raise RejectedError(self._describe("POST", path, status, answer))
         if status not in (200, 201, 202):
@@ -202,10 +216,10 @@ class KubernetesApi:
         kind = AccessRefusedError if status in (401, 403) else ClusterUnavailableError
         return kind(self._describe("GET", path, status, body))
 
-    def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
+    def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS) -> str:
         hint = ""
         if status == 403:
-            hint = " (apply deploy/kubernetes/rbac.yaml and rbac-readers.yaml, and map this identity to its group)"
+            hint = f" (apply {rights}, and map this identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
         message = self._redacted(str(body.get("message", "")))
@@ -222,10 +236,16 @@ class KubernetesApi:
         return line
 
     def _ask(
-        self, method: str, path: str, remaining: Remaining, body: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        remaining: Remaining,
+        body: Mapping[str, Any] | None = None,
+        form: str = _JSON,
     ) -> tuple[int, dict[str, Any]]:
-        """Of one object, or of what is served."""
-        status, text = self._call(method, path, remaining, body)
+        """Of one object, or of what is served. ``form``: the content type of the body."""
+        headers = _PLAIN if body is None else {**_PLAIN, "Content-Type": form}
+        status, text = self._call(method, path, remaining, body, headers=headers)
         return status, self._read(method, path.partition("?")[0], status, text)
 
     def _call(
@@ -235,20 +255,20 @@ class KubernetesApi:
         remaining: Remaining,
         body: Mapping[str, Any] | None = None,
         allowance: Allowance | None = None,
-        accept: str = _JSON,
+        headers: Mapping[str, str] = _PLAIN,
     ) -> tuple[int, bytes]:
         refused = False
         waits = 0
         fresh = False
         while True:
-            sent = self._headers(method, accept, has_body=body is not None, fresh=fresh)
-            status, headers, text = self._send(method, path, body, remaining, allowance or Allowance(), sent)
+            sent = self._headers(headers, fresh=fresh)
+            status, received, text = self._send(method, path, body, remaining, allowance or Allowance(), sent)
             fresh = status == 401 and not refused and self._credential is not None
             if fresh:
                 refused = True
                 continue
             if status in (429, 503):
-                wait = _retry_after(headers)
+                wait = _retry_after(received)
                 if waits < _PATIENCE and remaining() > wait + CONNECT_SECONDS:
                     waits += 1
                     _log.info("%s asks to wait %s s", self.name, wait)
@@ -310,13 +330,10 @@ class KubernetesApi:
         finally:
             del failed  # it leads to here, and with it to all pages that came before
 
-    def _headers(self, method: str, accept: str, *, has_body: bool, fresh: bool) -> dict[str, str]:
-        headers = {"Accept": accept, "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
-        if authorization := self._authorization(fresh=fresh):
-            headers["Authorization"] = authorization
-        if has_body:
-            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
-        return headers
+    def _headers(self, headers: Mapping[str, str], *, fresh: bool) -> dict[str, str]:
+        authorization = self._authorization(fresh=fresh)
+        ours = {"Authorization": authorization} if authorization else {}
+        return {**headers, "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT, **ours}
 
     def _authorization(self, *, fresh: bool) -> str | None:
         """The header's value; None where a client certificate is used."""

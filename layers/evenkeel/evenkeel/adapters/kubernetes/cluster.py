@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
+from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
@@ -23,7 +23,8 @@ from evenkeel.adapters.kubernetes.node_templates import (
     template_of,
     with_offerings,
 )
-from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, name_of
+from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
 from evenkeel.adapters.kubernetes.twins import counted_once
@@ -464,50 +465,97 @@ class KubernetesCluster:
         self._machines[group.key] = [answer if machine is item else machine for machine in self._machines[group.key]]
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
-        """One merge patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
+        """One patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
         group = patch.plan.group
         member = self._members[group.key]
         flavour = FLAVOURS[group.key.flavour]
-        if member.owner_object is not None and patch.bounds is None and not patch.leaves:
-            # Replicas alone. Our annotations stand where the bounds stand, but for the mark of a move.
-            alone: dict[str, Any] = {"spec": {"replicas": patch.requested}}
-            if move is not None:
-                alone["metadata"] = {"annotations": {MOVE: move}}
+        on_two = member.owner_object is not None
+        options = self._options(member, patch.plan)
+        if patch.leaves and on_two:
+            if group.has_ours_with_bounds or not group.bounds_held:
+                gone = {DECISION: None, ADOPTED: None, **member.owner.bounds_annotations(patch.bounds)}
+                self._write_owner(member, gone, patch.bounds, leaves=True)
+            left = options if group.move is None else {**options, MOVE: None}
+            if left:
+                self._patch(flavour, self._newest(member.scalable), {"metadata": {"annotations": left}})
+            return
+        if patch.bounds is None and not patch.leaves and (on_two or patch.requested is None):
+            # Our annotations stand where the bounds stand, but for the mark of a move and what an autoscaler is told.
+            if patch.requested is not None and move is not None:
+                options[MOVE] = move
+            alone: dict[str, Any] = {} if patch.requested is None else {"spec": {"replicas": patch.requested}}
+            if options:
+                alone["metadata"] = {"annotations": options}
             self._patch(flavour, self._newest(member.scalable), alone)
             return
-        item = self._newest(member.owner_object or member.scalable)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or member.owner_object is not None)):
+        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or on_two)):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
-        if member.owner_object is None and (patch.leaves or (patch.requested is not None and move is not None)):
+        if on_two:
+            self._write_owner(member, annotations, patch.bounds)
+            return
+        annotations |= options
+        if patch.leaves or (patch.requested is not None and move is not None):
             annotations[MOVE] = None if patch.leaves else move
+        item = self._newest(member.scalable)
         body = member.owner.patch(item, member.scalable, annotations, patch.bounds)
-        if member.owner_object is None and patch.requested is not None:
+        if patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
         self._patch(flavour, item, body)
-        if patch.leaves and member.owner_object is not None and group.move is not None:
-            self._patch(flavour, self._newest(member.scalable), {"metadata": {"annotations": {MOVE: None}}})
+
+    def _options(self, member: GroupObjects, plan: GroupPlan) -> dict[str, str | None]:
+        """What changes of Cluster Autoscaler's options on the scalable. Beside ours stands what we have set."""
+        if not plan.changes_options:
+            return {}
+        name = FLAVOURS[plan.group.key.flavour].provision_timeout
+        stands = mapping(get_path(self._newest(member.scalable), ("metadata", "annotations")))
+        is_ours = stands.get(name) == stands.get(PROVISION_TIME)  # so it is where neither is there
+        value = None if plan.short_provision is None else f"{int(plan.short_provision.total_seconds())}s"
+        if is_ours:
+            return {PROVISION_TIME: value, name: value}
+        return {PROVISION_TIME: None} if PROVISION_TIME in stands else {}
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
-        """On the scalable, or where an owner stands that copies annotations to it: there."""
+        """On the scalable, or where its owner names it and copies it there: on the owner."""
         member = self._members[key]
-        annotations = {POOL_MAX: str(maximum)}
-        if member.owner.copies_annotations:
-            item = self._newest(member.owner_object or member.scalable)
-            body = member.owner.patch(item, member.scalable, annotations, None)
+        annotations: dict[str, str | None] = {POOL_MAX: str(maximum)}
+        if member.copied_maximum:
+            self._write_owner(member, annotations, None)
         else:
-            item, body = self._newest(member.scalable), {"metadata": {"annotations": annotations}}
-        self._patch(FLAVOURS[key.flavour], item, body)
+            body = {"metadata": {"annotations": annotations}}
+            self._patch(FLAVOURS[key.flavour], self._newest(member.scalable), body)
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
         member = self._members[key]
         if member.owner_object is None:
             raise RejectedError(f"{key} has no owner that is written")
-        item, annotations = self._newest(member.owner_object), member.owner.bounds_annotations(bounds)
-        self._patch(FLAVOURS[key.flavour], item, member.owner.patch(item, member.scalable, annotations, bounds))
+        self._write_owner(member, member.owner.bounds_annotations(bounds), bounds)
+
+    def _write_owner(
+        self,
+        member: GroupObjects,
+        annotations: Mapping[str, str | None],
+        bounds: Bounds | None,
+        *,
+        leaves: bool = False,
+    ) -> None:
+        """Annotations and bounds on the object that owns the bounds."""
+        key, owner = member.group.key, member.owner
+        flavour, item = FLAVOURS[key.flavour], self._newest(member.owner_object or member.scalable)
+        if not isinstance(owner, AppliedBounds):
+            self._patch(flavour, item, owner.patch(item, member.scalable, annotations, bounds))
+        elif leaves:
+            body = owner.patch(item, member.scalable, annotations, bounds)
+            self._patch(flavour, item, body, rights=owner.rights)
+        elif not self._policy.write_topology:
+            raise RejectedError(f"{_identity(item)} is not written for {key}: write_topology is off in the record")
+        else:
+            present = {key: value for key, value in annotations.items() if value is not None}
+            body = owner.applied(item, member.scalable, present)
+            self._patch(flavour, item, body, rights=owner.rights, applies=True)
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
@@ -543,12 +591,20 @@ class KubernetesCluster:
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)
 
-    def _patch(self, flavour: Flavour, item: Object, body: dict[str, Any]) -> None:
+    def _patch(
+        self, flavour: Flavour, item: Object, body: dict[str, Any], *, rights: str = RIGHTS, applies: bool = False
+    ) -> None:
+        """``applies``: by server-side apply with force, which says whose object it is and makes none."""
         namespace, name = name_of(item)
         kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
         version = str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
-        body.setdefault("metadata", {})["resourceVersion"] = _resource_version(item)
-        answer = self._api.patch(f"{_path(kind, version, namespace)}/{quote(name)}", body, self._remaining)
+        metadata = body.setdefault("metadata", {})
+        metadata["resourceVersion"] = _resource_version(item)
+        if applies:
+            metadata |= {"namespace": namespace, "name": name, "uid": get_path(item, ("metadata", "uid"))}
+            body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.kind, **body}
+        path = f"{_path(kind, version, namespace)}/{quote(name)}"
+        answer = self._api.patch(path, body, self._remaining, applies=applies, rights=rights)
         self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
 
 

@@ -7,7 +7,7 @@ them once.
 
 from collections.abc import Iterable
 
-from evenkeel.adapters.kubernetes.objects import Object, Path, entries_of, get_path
+from evenkeel.adapters.kubernetes.objects import Object, Path, entries_of, get_path, mapping
 
 US = "evenkeel"
 # kubectl apply --server-side: a person, who is told of the conflict the next time and decides.
@@ -37,6 +37,17 @@ def controller_of_field(item: Object, path: Path) -> str | None:
         if entry.get("operation") == "Apply" and entry.get("manager") not in (US, *_PEOPLE) and _has(entry, path)
     )
     return next(appliers, "")
+
+
+def applied_by_us(item: Object, path: Path) -> list[str]:
+    """The fields below this one that we have applied, and nobody has changed since: left out next time, they go."""
+    ours = (
+        entry
+        for entry in entries_of(item, ("metadata", "managedFields"))
+        if entry.get("manager") == US and entry.get("operation") == "Apply"
+    )
+    fields = (mapping(get_path(entry, ("fieldsV1", *path))) for entry in ours)
+    return [name.removeprefix("f:") for of_entry in fields for name in of_entry if name.startswith("f:")]
 
 
 def _has(entry: Object, path: Path) -> bool:

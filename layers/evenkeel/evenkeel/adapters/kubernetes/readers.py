@@ -14,6 +14,7 @@ from evenkeel.adapters.kubernetes.annotations import (
     OWN_ANNOTATIONS,
     OWN_LABELS,
     POOL_LABEL,
+    PROVISION_TIME,
 )
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.managed_fields import controller_of_field, last_writer
@@ -29,7 +30,7 @@ from evenkeel.adapters.kubernetes.objects import (
     name_of,
     string_map,
 )
-from evenkeel.adapters.kubernetes.owners.base import BoundsOwner, Claim
+from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundsOwner, Claim
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import read_int_or_percent
 from evenkeel.domain.bounds.strategies import read_strategy
@@ -37,6 +38,7 @@ from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
+from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
 
@@ -53,6 +55,7 @@ class GroupObjects:
     scalable: Object
     owner: BoundsOwner
     owner_object: Object | None = None  # where the bounds stand on another object than the scalable
+    copied_maximum: bool = False  # whether its PoolMaximum stands there, too, and is copied to the scalable
 
 
 @dataclass(kw_only=True)
@@ -161,7 +164,7 @@ class _GroupReader:
             **self._place(scalable, claim, bounds, reading),
             replicas_by=_written_by(item, (_REPLICAS,)),
             move=text if isinstance(text := annotations.get(MOVE), str) else None,
-            provision_timeout=_option(flavour.provision_timeout, annotations, reading, _read_time),
+            **_provision_time(flavour, annotations, reading),
             unneeded_time=_option(flavour.unneeded_time, annotations, reading, _read_time),
             utilization_threshold=_option(flavour.utilization_threshold, annotations, reading, _read_share),
             frozen_because=self._frozen(scalable),
@@ -170,7 +173,10 @@ class _GroupReader:
             faults=tuple(reading.faults),
             notes=tuple(reading.notes),
         )
-        return GroupObjects(group=group, scalable=item, owner=claim.owner, owner_object=claim.object)
+        copied = isinstance(claim.owner, AppliedBounds) and POOL_MAX in claim.annotations
+        return GroupObjects(
+            group=group, scalable=item, owner=claim.owner, owner_object=claim.object, copied_maximum=copied
+        )
 
     def _claim(self, scalable: Scalable, reading: Reading) -> Claim:
         for owner in self._owners:
@@ -227,12 +233,15 @@ def _ownership(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Read
         "adopted": adopted[0] if adopted else None,
         "has_adopted": adopted is not None,
         "published": read_published(decision),
-        "bounds_by": _written_by(holder, claim.owner.paths),
+        "bounds_by": _written_by(holder, claim.paths),
         "owner_min_max": claim.owner.min_max,
         "bounds_are_read": flavour.discovers_groups,
         "max_only": claim.owner.max_only,
         "bounds_place": _bounds_place(claim, scalable),
-        "bounds_applied_by": controller_of_field(holder, claim.path or claim.owner.paths[0]),
+        # What is written with force alone is taken from whoever applies it.
+        "bounds_applied_by": ""
+        if isinstance(claim.owner, AppliedBounds)
+        else controller_of_field(holder, claim.paths[0]),
         "replicas_applied_by": controller_of_field(scalable.item, _REPLICAS),
         "two_objects": claim.object is not None,
         "copied": None if claim.object is None else _copied_bounds(flavour, scalable.annotations),
@@ -351,8 +360,15 @@ def _owner_numbers(claim: Claim, bounds: Bounds | None) -> OwnerNumbers | None:
     if claim.ref is None or claim.object is None or bounds is None:
         return None
     low, high = claim.fields
-    writer = last_writer(claim.object, claim.owner.paths)
-    return OwnerNumbers(ref=claim.ref, bounds=bounds, min_field=low, max_field=high, set_by=writer, takes_ours=True)
+    return OwnerNumbers(
+        ref=claim.ref,
+        bounds=bounds,
+        min_field=low,
+        max_field=high,
+        set_by=last_writer(claim.object, claim.paths),
+        takes_ours=True,
+        needs_leave=isinstance(claim.owner, AppliedBounds),
+    )
 
 
 def _copied_bounds(flavour: Flavour, annotations: Mapping[str, Any]) -> Bounds | None:
@@ -373,6 +389,27 @@ def _option(
     except BadValueError as error:
         problem = f"{error}; the default counts"
         reading.notes.append(Fault(object=reading.name, field=name, value=shown(value), problem=problem))
+        return None
+
+
+def _provision_time(flavour: Flavour, annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Fields of a node group about how long its autoscaler waits for a node. What we have set is no wish of anybody's.
+
+    It is ours where our own annotation says the same.
+    """
+    stands, ours = annotations.get(flavour.provision_timeout), annotations.get(PROVISION_TIME)
+    is_ours = ours is not None and stands == ours
+    return {
+        "provision_timeout": None if is_ours else _option(flavour.provision_timeout, annotations, reading, _read_time),
+        "short_provision": None if ours is None else _or(_time_or_none(ours), timedelta(0)),
+        "keeps_provision": not flavour.keeps_options or (stands is not None and not is_ours),
+    }
+
+
+def _time_or_none(value: object) -> timedelta | None:
+    try:
+        return read_duration(value)
+    except BadValueError:
         return None
 
 

@@ -129,10 +129,11 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ABOVE_REQUESTED,
         ),
         "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
-        "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE),
+        "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),
-        "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO),
+        "held": (*KEEPING, Rule.REQUEST_NO_SHARE, Rule.CLOSED_AT_ZERO, Rule.BOUNDS_HELD),
+        "owner": (Rule.TAKEN_FROM,),
         "take-back": (Rule.TAKEN_BACK,),
         "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM),
         "probe": (Rule.PROBE_UNSEEN,),
@@ -318,7 +319,8 @@ def _obstacles(pool: PoolPlan, plan: GroupPlan, until: datetime | None) -> list[
         obstacles.append(f"evenkeel.dev/zone-max is {group.zone_max}")
     reach = max(plan.requested, plan.bounds.max - 1) if plan.bounds else plan.requested
     if group.worker_range is not None and reach >= group.worker_range.max:
-        obstacles.append(f"its Worker allows {group.worker_range.max} in this zone")
+        owner = "bounds that are held allow" if group.bounds_held else "Worker allows"
+        obstacles.append(f"its {owner} {group.worker_range.max} in this zone")
     return obstacles
 
 

@@ -245,6 +245,8 @@ class _Deal:
 
 def _state(draft: Draft) -> State:
     """The state that a group is sized by. Where its autoscaler backs off by itself, it is sized as if healthy."""
+    if draft.group.bounds_held:
+        return State.FROZEN
     unfenced = not draft.group.fencing_enabled and draft.state in (State.FENCED, State.PROBING)
     return State.HEALTHY if unfenced else draft.state
 

@@ -29,7 +29,9 @@ def hold_level(pool: PoolDraft) -> None:
     pool.held_until = None if pool.pool.level is Level.OFF else pool.pool.state.held_until
     if pool.pool.level is Level.OFF or not pool.pool.autoscaler:
         return
-    minima = level_minima([draft for draft in pool.groups if draft.state is State.HEALTHY])
+    minima = level_minima(
+        [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.bounds_held]
+    )
     until = pool.held_until
     stands, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
     if not minima:

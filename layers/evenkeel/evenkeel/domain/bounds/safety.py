@@ -17,9 +17,12 @@ def size(pool: PoolDraft) -> None:
 
 
 def publish(pool: PoolDraft) -> None:
-    """What the strategy says, less every cap on growth, and then made safe. A frozen group's bounds stay."""
+    """What the strategy says, less every cap on growth, and then made safe. Bounds of a frozen group, or held, stay."""
     for draft, proposal in zip(pool.groups, pool.sizes, strict=True):
         if draft.state is State.FROZEN:
+            continue
+        if draft.group.bounds_held:
+            draft.because(Rule.BOUNDS_HELD, owner=str(draft.group.owner and draft.group.owner.ref))
             continue
         maximum = _capped(pool, draft, proposal)
         minimum = max(proposal.min, draft.zone_share)

@@ -217,6 +217,7 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     warnings = [
         _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in pool.groups for fault in group.notes
     ]
+    warnings += _held(pool.groups)
     _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
     members["level"] = level or rule.level or pool.policy.level
@@ -234,6 +235,8 @@ def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
     told, wishes, groups = [], dict(pool.state.wishes), []
     for group in pool.groups:
         published = group.published
+        if group.bounds_held and group.owner is not None and not group.owner.takes_ours:
+            wishes.pop(group.owner.ref.id, None)  # nothing of ours stands there any more
         if group.owner is not None and is_new_wish(group, pool.state):
             bounds = group.owner.bounds
             wishes[group.owner.ref.id] = Wish(bounds=bounds)
@@ -242,9 +245,18 @@ def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:
             fights = published.bounds == group.bounds or is_put_back(group, pool.state)
             group = group if fights else replace(group, published=replace(published, bounds=None))
         groups.append(group)
-    if not told and all(new is old for new, old in zip(groups, pool.groups, strict=True)):
+    if wishes == pool.state.wishes and all(new is old for new, old in zip(groups, pool.groups, strict=True)):
         return pool, told
     return pool._replace(groups=tuple(groups), state=replace(pool.state, wishes=wishes)), told
+
+
+def _held(groups: Iterable[NodeGroup]) -> list[Problem]:
+    """For each object that holds bounds which are not written: where they stand."""
+    fields: dict[str, list[str]] = {}
+    for group in groups:
+        if group.bounds_held and group.owner is not None:
+            fields.setdefault(str(group.owner.ref), []).append(group.owner.max_field)
+    return [Problem.of(ProblemKind.BOUNDS_HELD, owner=owner, fields=tuple(places)) for owner, places in fields.items()]
 
 
 def _is_off(maximum: Origin, groups: Iterable[NodeGroup]) -> bool:
@@ -307,6 +319,7 @@ def _members(
         "backoff": rule.backoff or policy.backoff,
         "provision_timeout": rule.provision_timeout or policy.provision_timeout,
         "autoscaler": policy.autoscaler,
+        "suspect_provision_time": policy.suspect_provision_time,
         "standstill": policy.autoscaler_loop * 1.5,
         "state": pool.state,
         "known_as": pool.known_as,

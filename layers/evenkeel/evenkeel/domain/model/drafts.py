@@ -38,6 +38,7 @@ class Draft:
     may_remove_running: bool = False  # on request: running nodes may go as well
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     bounds: Bounds | None = None  # to be published; None: they are not ours to write
+    short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
     rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
     reasons: list[Reason] = field(default_factory=list)
 
@@ -60,8 +61,9 @@ class Draft:
 
     @property
     def kept_room(self) -> int:
-        """Room under PoolMaximum that is spoken for, because the group is frozen and its bounds stay."""
-        if self.state is not State.FROZEN or self.group.bounds is None:
+        """Room under PoolMaximum that is spoken for, because the bounds stay: the group is frozen, or they are held."""
+        stay = self.state is State.FROZEN or self.group.bounds_held
+        if not stay or self.group.bounds is None:
             return 0
         return max(0, self.group.bounds.max - self.requested)
 
@@ -159,8 +161,10 @@ class PoolDraft:
         """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and owners insist on.
 
         A group whose owner accepts no max below 1 keeps that one node offered while it is empty, unless it is raised
-        itself.
+        itself. Where the bounds of all groups are held, each is raised into its own.
         """
+        if all(draft.group.bounds_held for draft in self.groups):
+            return 0
         reserved = sum([draft.kept_room for draft in self.groups])
         if not self.pool.strategy.reserves:
             return reserved

@@ -123,6 +123,8 @@ class OwnerNumbers:
     max_field: str
     set_by: str = ""  # who wrote max there last, besides us (managedFields); empty: not read, or nobody says
     takes_ours: bool = False  # our bounds are written there too, so what stands there may be ours
+    needs_leave: bool = False  # written only where the record says so: it takes the fields from whoever applied them
+    besides: tuple[tuple[str, str], ...] = ()  # what else stands there that people may ask for, by field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +220,8 @@ class NodeGroup:
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     owner_min_max: int = 0  # least max that the owner of the bounds accepts
-    worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand
+    worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand, or bounds that are held
+    bounds_held: bool = False  # they stand at an owner that the record does not let us write: they stay as they are
     owner: OwnerNumbers | None = None  # who gives its pool numbers besides annotations and the record
     node_cap: NodeCap | None = None  # of the whole cluster
     max_only: bool = False  # its min means nothing, and its replicas are written by somebody else (Karpenter)
@@ -226,6 +229,8 @@ class NodeGroup:
     two_objects: bool = False  # bounds and replicas live on two objects
     copied: Bounds | None = None  # then: the bounds on the scalable itself, which Cluster Autoscaler reads
     provision_timeout: timedelta | None = None  # Cluster Autoscaler's own option of the group, maxnodeprovisiontime
+    short_provision: timedelta | None = None  # what we have set there while the group was suspect
+    keeps_provision: bool = False  # somebody else has set it, or would take ours off
     unneeded_time: timedelta | None = None  # the same: how long a node is unneeded before it goes
     utilization_threshold: float | None = None  # the same: below this share of requests it is unneeded
     frozen_because: Reason | None = None
@@ -247,6 +252,11 @@ class NodeGroup:
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with
+
+    @property
+    def has_ours_with_bounds(self) -> bool:
+        """Whether anything that we wrote stands where the bounds stand."""
+        return self.has_adopted or self.published is not None
 
     def frozen(self, why: Reason) -> Self:
         """The group, frozen for this reason; what freezes it already stays its reason."""

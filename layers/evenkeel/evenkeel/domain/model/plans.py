@@ -31,12 +31,19 @@ class GroupPlan:
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
+    short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
     leaves: bool = False  # put back what was found at adoption and take our annotations off
 
     @property
     def changes(self) -> bool:
         """Whether anything would be written to this group."""
-        return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
+        numbers = self.requested != self.group.requested or self.bounds != self.group.bounds
+        return self.leaves or numbers or self.changes_options
+
+    @property
+    def changes_options(self) -> bool:
+        """Whether what an autoscaler is told of the group besides its bounds changes."""
+        return self.short_provision != self.group.short_provision
 
     @property
     def is_cautious(self) -> bool:
@@ -108,7 +115,9 @@ class PoolPlan:
 
     def digest(self, *, applied: bool) -> str:
         """A fingerprint of what is worth telling; empty in a quiet pool. What has been applied is not told again."""
+        held = [str(plan.group.key) for plan in self.groups if plan.group.bounds_held]
         news = {
+            **({"held": held} if held else {}),  # not named where there are none: it would be news to every pool
             "problems": [] if self.valid else [[problem.kind, dict(problem.facts)] for problem in self.problems],
             "starved": self.starved,
             "overcommitted": self.overcommitted,

@@ -59,6 +59,8 @@ class Policy:
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
+    write_topology: bool = False  # whether bounds may be written to a Cluster's topology
+    suspect_provision_time: timedelta | None = None  # for which an autoscaler waits in a suspect zone; None: as ever
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
     paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good

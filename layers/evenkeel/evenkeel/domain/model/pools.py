@@ -32,6 +32,7 @@ class Members:
     backoff: BackoffPolicy
     provision_timeout: timedelta
     autoscaler: bool
+    suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
     level: Level = Level.OFF
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)

@@ -21,6 +21,7 @@ class ProblemKind(StrEnum):
     UNREADABLE_AND_LEFT_OUT = "unreadable-and-left-out"
     FEWER_THAN_ZONES_IN_USE = "fewer-than-zones-in-use"
     AUTOSCALER_BESIDE_KARPENTER = "autoscaler-beside-karpenter"
+    BOUNDS_HELD = "bounds-held"  # at an owner that the record does not let us write
     NEW_WISH = "new-wish"  # at the owner of a group's bounds, which is obeyed
     # of what a plan leads to
     OVER_COMMITTED = "over-committed"

@@ -54,6 +54,7 @@ class Rule(StrEnum):
     STUCK_BEHIND_REQUEST = "stuck-behind-request", Topic.REQUESTED
     STUCK_WITHOUT_TAKER = "stuck-without-taker", Topic.REQUESTED
     STUCK_BY_WORKER = "stuck-by-worker", Topic.REQUESTED
+    STUCK_BY_BOUNDS = "stuck-by-bounds", Topic.REQUESTED
     STUCK_PUT_BACK = "stuck-put-back", Topic.REQUESTED
     STUCK_OFFERED = "stuck-offered", Topic.REQUESTED
     TAKEN_BACK = "taken-back", Topic.REQUESTED
@@ -74,6 +75,8 @@ class Rule(StrEnum):
     SLOW_START_MAX = "slow-start-max", Topic.MAX
     WORKER_SHARE = "worker-share", Topic.MAX
     ZONE_MAX = "zone-max", Topic.MAX
+    BOUNDS_HELD = "bounds-held", Topic.MAX
+    TAKEN_FROM = "taken-from", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
@@ -84,10 +87,12 @@ class Rule(StrEnum):
     # restore
     RESTORED = "restored", Topic.MAX
     RESTORED_TO_NONE = "restored-to-none", Topic.MAX
+    RESTORED_WITHOUT_BOUNDS = "restored-without-bounds", Topic.MAX
     NOT_RESTORED_YET = "not-restored-yet", Topic.STATE
     NOT_RESTORED = "not-restored", Topic.STATE
     # notes
     CLOSED_AT_ZERO = "closed-at-zero", Topic.REQUESTED
+    SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
     POOL_INVALID = "pool-invalid", Topic.NOTE
@@ -244,6 +249,7 @@ KEEPING = frozenset(
         Rule.STUCK_BEHIND_REQUEST,
         Rule.STUCK_WITHOUT_TAKER,
         Rule.STUCK_BY_WORKER,
+        Rule.STUCK_BY_BOUNDS,
         Rule.STUCK_PUT_BACK,
         Rule.STUCK_OFFERED,
     }

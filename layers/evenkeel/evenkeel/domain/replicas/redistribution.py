@@ -84,13 +84,16 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     if lowest > draft.alive + held:
         count = lowest - draft.alive - held
         if draft.replicas_are_ours:
-            draft.because(Rule.STUCK_BY_WORKER, count=count, minimum=lowest)
+            rule = Rule.STUCK_BY_BOUNDS if draft.group.bounds_held else Rule.STUCK_BY_WORKER
+            draft.because(rule, count=count, minimum=lowest)
         else:
             draft.because(Rule.STUCK_PUT_BACK, count=count)
     # Beside an autoscaler, as many stay as the owner of the bounds insists on offering: each that went would be ordered
-    # there again in its next loop, for as long as pods wait.
-    offered = pool.pool.autoscaler and pool.pool.on_failure is OnFailure.RELEASE and draft.group.fencing_enabled
-    floor = min(draft.group.owner_min_max, draft.requested) if offered else 0
+    # there again in its next loop, for as long as pods wait. Moved, they would be ordered twice where bounds are held.
+    stay = draft.group.bounds_held
+    offered = pool.pool.autoscaler and draft.group.fencing_enabled
+    offered = offered and (stay or pool.pool.on_failure is OnFailure.RELEASE)
+    floor = min(draft.requested if stay else draft.group.owner_min_max, draft.requested) if offered else 0
     if floor > lowest:
         draft.stuck_kept += floor - lowest
         draft.because(Rule.STUCK_OFFERED, count=floor - lowest, offered=floor)
@@ -125,9 +128,9 @@ def take_back_overshoot(pool: PoolDraft) -> None:
     waiting: list[tuple[float, int, int]] = []
     for i, draft in enumerate(pool.groups):
         held = draft.is_held or (draft.state is State.FENCED and pool.pool.on_failure is OnFailure.HOLD)
-        if draft.state is State.FROZEN or held:
-            continue
         group = draft.group
+        if draft.state is State.FROZEN or held or (pool.pool.autoscaler and group.bounds_held):
+            continue
         if group.launched is None:
             coming = [machine for machine in group.machines or () if not machine.has_node and not machine.deleting]
             ages = sorted((machine.created_at.timestamp() for machine in coming if not machine.preserved), reverse=True)

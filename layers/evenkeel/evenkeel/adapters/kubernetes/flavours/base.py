@@ -98,6 +98,7 @@ class Flavour:
     is_preserved: Callable[[Object, datetime], bool] | None = None  # whether it stays when replicas fall, mark or not
     preserved_failed: Path | None = None  # where the scalable counts such machines that have failed
     provision_timeout: str  # annotation with Cluster Autoscaler's max-node-provision-time of the group
+    keeps_options: bool = True  # False: its controllers take off such annotations that they have not set
     unneeded_time: str  # annotation with its scale-down-unneeded-time
     utilization_threshold: str  # annotation with its scale-down-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}

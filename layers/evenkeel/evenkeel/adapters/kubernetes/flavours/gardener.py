@@ -160,6 +160,8 @@ GARDENER = Flavour(
     failure=_failure,
     is_preserved=_is_preserved,
     preserved_failed=("status", "preservedFailedReplicas"),
+    # The Worker's controller sets all five of these or deletes them (genericactuator/actuator_reconcile.go).
+    keeps_options=False,
     provision_timeout="autoscaler.gardener.cloud/max-node-provision-time",
     unneeded_time="autoscaler.gardener.cloud/scale-down-unneeded-time",
     utilization_threshold="autoscaler.gardener.cloud/scale-down-utilization-threshold",

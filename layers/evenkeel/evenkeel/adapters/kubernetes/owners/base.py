@@ -32,6 +32,11 @@ class Claim(NamedTuple):
     zone: str | None = None  # as it says
     path: Path | None = None  # of its max in managedFields, where that is not the owner's for all
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where managedFields say who wrote the bounds."""
+        return self.owner.paths if self.path is None else (self.path,)
+
 
 def ref_of(kind: Kind, item: Object, part: str = "") -> OwnerRef:
     """How an owner is called."""
@@ -46,7 +51,6 @@ class BoundsOwner(ABC):
     kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
     min_max: ClassVar[int] = 0  # the least max that it accepts
     max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
-    copies_annotations: ClassVar[bool] = False  # all of them to the scalable, so that ours are set there
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         """``items``: all objects of its kind."""
@@ -104,6 +108,23 @@ class BoundsInSpec(BoundsOwner):
     ) -> dict[str, Any]:
         body = super().patch(item, scalable, annotations, bounds)
         return body if bounds is None else {**body, "spec": self.spec(bounds)}
+
+
+class AppliedBounds(BoundsOwner):
+    """Where the bounds stand in an object that others apply.
+
+    It is written where the record says so, by server-side apply with force: whoever applied the keys before loses them.
+    What is put back goes by merge patch: that takes off what is ours, whoever has come to own it too.
+    """
+
+    rights: ClassVar[str]  # the files that allow it
+
+    @abstractmethod
+    def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
+        """What we say of its object, from ``spec`` on: these annotations, and all that we have applied there before.
+
+        What is left out and was applied before would go (sigs.k8s.io/structured-merge-diff).
+        """
 
 
 class ReplicasOwner(ABC):

@@ -1,12 +1,14 @@
 """A Cluster's topology: it owns the bounds of MachineDeployments that come from a ClusterClass.
 
 The topology controller copies annotations of an entry in ``spec.topology.workers.machineDeployments`` to its
-MachineDeployment, so bounds are written to the Cluster, and replicas to the MachineDeployment.
+MachineDeployment, and puts back what differs there: those bounds are written to the Cluster, and replicas to the
+MachineDeployment. Bounds that the entry does not name stay where they are written on the MachineDeployment itself.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evenkeel.adapters.kubernetes.managed_fields import applied_by_us
 from evenkeel.adapters.kubernetes.objects import (
     Kind,
     Object,
@@ -18,7 +20,7 @@ from evenkeel.adapters.kubernetes.objects import (
     mapping,
     name_of,
 )
-from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsOwner, Claim, ref_of
+from evenkeel.adapters.kubernetes.owners.base import AppliedBounds, BoundKeys, Claim, ref_of
 from evenkeel.domain.model.groups import Bounds
 from evenkeel.domain.model.reasons import Reason, Rule, because
 
@@ -27,11 +29,11 @@ TOPOLOGY_NAME = "topology.cluster.x-k8s.io/deployment-name"
 _ENTRIES: Path = ("spec", "topology", "workers", "machineDeployments")
 
 
-class ClusterTopology(BoundsOwner):
-    """Claims MachineDeployments that carry the label of a ClusterClass and have an entry in their Cluster."""
+class ClusterTopology(AppliedBounds):
+    """Claims MachineDeployments that carry the label of a ClusterClass, whose entry in their Cluster names bounds."""
 
     kind = Kind("cluster.x-k8s.io", ("v1beta2", "v1beta1"), "Cluster", "clusters")
-    copies_annotations = True
+    rights = "deploy/kubernetes/cluster-api/rbac-topology.yaml and admission-policy-topology.yaml"
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)
@@ -51,8 +53,8 @@ class ClusterTopology(BoundsOwner):
         if entry is None:
             return None
         annotations = mapping(get_path(entry, ("metadata", "annotations")))
-        if self.keys.max not in annotations and self.keys.max in scalable.annotations:
-            # Set there by hand, it stays; from the ClusterClass, its managedFields say so.
+        if self.keys.min not in annotations and self.keys.max not in annotations:
+            # Set on the MachineDeployment, they stay there; from the ClusterClass, its managedFields say so.
             return None
         claim = self.claim_of(annotations, scalable.parent, reading)
         if scalable.parent is None:
@@ -61,11 +63,7 @@ class ClusterTopology(BoundsOwner):
         place = f"{'.'.join(_ENTRIES)}[{name}].metadata.annotations"
         return claim._replace(
             ref=ref_of(self.kind, scalable.parent, name),
-            path=(
-                *(f"f:{step}" for step in _ENTRIES),
-                f'k:{{"name":"{name}"}}',
-                *("f:metadata", "f:annotations", f"f:{self.keys.max}"),
-            ),
+            path=(*_annotations_path(name), f"f:{self.keys.max}"),
             fields=(f"{place}[{self.keys.min}]", f"{place}[{self.keys.max}]"),
         )
 
@@ -81,6 +79,18 @@ class ClusterTopology(BoundsOwner):
             return because(Rule.TOPOLOGY_ENTRY_MISSING)
         return None if entry.get("replicas") is None else because(Rule.TOPOLOGY_SETS_REPLICAS)
 
+    def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:
+        wanted = get_path(scalable, ("metadata", "labels", TOPOLOGY_NAME))
+        entries = []
+        for entry in entries_of(item, _ENTRIES):
+            name, stands = entry.get("name"), mapping(get_path(entry, ("metadata", "annotations")))
+            ours = {key: stands[key] for key in applied_by_us(item, _annotations_path(str(name))) if key in stands}
+            if name == wanted:
+                ours |= annotations
+            if ours:
+                entries.append({"name": name, "metadata": {"annotations": ours}})
+        return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
+
     def patch(
         self, item: Object, scalable: Object, annotations: Mapping[str, str | None], bounds: Bounds | None
     ) -> dict[str, Any]:
@@ -95,3 +105,8 @@ class ClusterTopology(BoundsOwner):
                 entry = {**entry, "metadata": {**metadata, "annotations": remaining}}
             entries.append(entry)
         return {"spec": {"topology": {"workers": {"machineDeployments": entries}}}}
+
+
+def _annotations_path(entry: str) -> Path:
+    """Where managedFields speak of an entry's annotations."""
+    return (*(f"f:{step}" for step in _ENTRIES), f'k:{{"name":"{entry}"}}', "f:metadata", "f:annotations")

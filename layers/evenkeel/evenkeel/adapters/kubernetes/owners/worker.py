@@ -20,6 +20,12 @@ _EXTENSIONS = "extensions.gardener.cloud"
 # The Shoot's own list in the seed (pkg/apis/extensions/v1alpha1/types_cluster.go): the Cluster of a namespace is called
 # after it, and has the CloudProfile inside.
 _WORKERS = ("spec", "shoot", "spec", "provider", "workers")
+_BESIDES = (
+    ("maxSurge",),
+    ("maxUnavailable",),
+    ("priority",),
+    ("machineControllerManager", "autoPreserveFailedMachineMax"),
+)
 
 
 class Worker(ReplicasOwner):
@@ -52,6 +58,7 @@ class Worker(ReplicasOwner):
                 min_field=f"{field}.minimum",
                 max_field=f"{field}.maximum",
                 set_by=last_writer(item, (tuple(f"f:{step}" for step in path),)),
+                besides=_besides(pool),
             )
             zones = _zones(pool)
             for index, zone in enumerate(zones):
@@ -89,6 +96,12 @@ class Worker(ReplicasOwner):
 def _bounds(pool: Object) -> Bounds:
     """Raises BadValueError, or ValueError where minimum is larger than maximum, which Gardener refuses."""
     return Bounds(read_count(pool.get("minimum")), read_count(pool.get("maximum")))
+
+
+def _besides(pool: Object) -> tuple[tuple[str, str], ...]:
+    """What else a pool says of its machines. Nothing here goes by it; a deployment says its own surge itself."""
+    values = ((".".join(path), get_path(pool, path)) for path in _BESIDES)
+    return tuple((field, str(value)[:32]) for field, value in values if isinstance(value, int | str))
 
 
 def _zones(pool: Object) -> list[Any]:

@@ -1,0 +1,322 @@
+"""Bounds in a Cluster's topology: held where the record gives no leave to write them, and applied where it does."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes.flavours import CLUSTER_API
+from evenkeel.adapters.kubernetes.managed_fields import applied_by_us
+from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
+from evenkeel.application.words import sentences
+from evenkeel.domain.bounds.strategies import STRATEGIES
+from evenkeel.domain.model.choices import OnFailure
+from evenkeel.domain.model.groups import Bounds, NodeGroup, OwnerRef, State
+from evenkeel.domain.model.plans import GroupPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule
+from evenkeel.domain.writes import fence_first, patches
+from tests import objects
+from tests.builders import group, numbers, owned, pool_plan, problems_of, requested, written
+from tests.fakes import register_again
+from tests.house import House
+from tests.objects import ZONES, Object
+
+PLACE = "spec.topology.workers.machineDeployments[{}].metadata.annotations"
+ENTRIES = ("f:spec", "f:topology", "f:workers", "f:machineDeployments")
+
+
+def topology(zone: str, bounds: tuple[int, int] = (0, 4), nodes: int = 2, **fields: Any) -> NodeGroup:
+    """A group whose bounds stand in a Cluster's topology."""
+    found = owned(zone, Bounds(*bounds), requested=nodes, uid="uid-of-the-cluster")
+    assert found.owner is not None
+    ref = OwnerRef(kind="Cluster", namespace="default", name="demo", part=zone, uid="uid-of-the-cluster")
+    field = f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]"
+    owner = replace(found.owner, ref=ref, max_field=field, needs_leave=True)
+    return replace(found, owner=owner, **fields)
+
+
+def house(groups: list[NodeGroup] | None = None, **fields: Any) -> House:
+    return House(groups or [topology(zone) for zone in "abc"], **{"pools": [], **fields})
+
+
+def wants(*, leave: bool = False, autoscaler: bool = True, **fields: Any) -> Policy:
+    return replace(numbers(**fields), write_topology=leave, autoscaler=autoscaler)
+
+
+# -- held
+
+
+def test_bounds_that_are_held_stay_and_the_pool_says_whose_they_are_and_what_would_let_us_write_them() -> None:
+    found = pool_plan([topology("a", nodes=4), topology("b", nodes=0)], wants(minimum=0, maximum=8))
+    assert [plan.bounds for plan in found.groups] == [Bounds(0, 4), Bounds(0, 4)]
+    assert not any(plan.changes for plan in found.groups)
+    (problem,) = [text for text in problems_of(found.problems) if "write_topology" in text]
+    assert "Cluster default/demo" in problem
+    for zone in "ab":
+        assert f"{PLACE.format(zone)}[{CLUSTER_API.max_key}]" in problem
+    for file in ("rbac-topology.yaml", "admission-policy-topology.yaml"):
+        assert f"deploy/kubernetes/cluster-api/{file}" in problem or file in problem
+
+
+def test_it_is_told_once() -> None:
+    found = house()
+    found.runs(3)
+    assert found.cluster.applied == []
+    told = [decision for decision in found.decisions() if "bounds-held" in str(decision["pool"]["problemRules"])]
+    assert len(told) == len(found.decisions()) == 1
+    found.queue.requests.clear()
+    found.looks()
+    assert found.queue.requests == {}
+
+
+def test_a_switch_that_the_record_has_lets_the_same_pool_be_written() -> None:
+    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
+    found.run()
+    assert found.cluster.applied
+    assert all(patch.bounds is not None for patch in found.cluster.applied)
+    assert not any("bounds-held" in str(decision) for decision in found.decisions())
+
+
+def test_below_pool_minimum_replicas_are_raised_inside_the_bounds_that_stand() -> None:
+    found = house(
+        [topology("a", (0, 2)), topology("b", (0, 9)), topology("c", (0, 9))], pools=[{"name": "workers", "min": 9}]
+    )
+    found.runs(2)
+    assert [one.requested for one in found.cluster.groups.values()] == [2, 4, 3] or [
+        one.requested for one in found.cluster.groups.values()
+    ] == [2, 3, 4]
+    assert all(patch.bounds is None for patch in found.cluster.applied)
+    assert [one.bounds for one in found.cluster.groups.values()] == [Bounds(0, 2), Bounds(0, 9), Bounds(0, 9)]
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
+def test_beside_an_autoscaler_what_is_stuck_stays_since_without_a_fence_it_would_be_ordered_there_again(
+    on_failure: OnFailure,
+) -> None:
+    stuck = topology("a", nodes=4, running=1)
+    found = pool_plan(
+        [stuck, topology("b"), topology("c")], wants(minimum=0, maximum=12, on_failure=on_failure), fenced="a"
+    )
+    assert requested(found) == (4, 2, 2)
+    (failing, *_) = found.groups
+    assert failing.state is State.FENCED
+    assert any(reason.rule is Rule.STUCK_OFFERED for reason in failing.reasons)
+    assert fence_first(failing) is None
+
+
+def test_where_nobody_else_orders_machines_what_is_stuck_moves_inside_the_bounds() -> None:
+    groups = [topology("a", nodes=4, running=1), topology("b", (0, 3)), topology("c", (0, 9))]
+    found = pool_plan(groups, wants(autoscaler=False, minimum=0, maximum=16, on_failure=OnFailure.MOVE), fenced="a")
+    assert requested(found) == (1, 3, 4) or requested(found) == (1, 2, 5)
+    for plan in found.groups:
+        assert [patch.bounds for patch in patches(plan)] == [None] * len(patches(plan))
+
+
+def test_more_than_the_pool_should_have_is_not_taken_back_from_groups_that_go_on_offering_it() -> None:
+    found = pool_plan([topology("a", nodes=4, running=1), topology("b")], wants(minimum=0, maximum=3))
+    assert requested(found) == (4, 2)
+
+
+def test_beside_groups_of_ours_the_room_that_is_held_open_is_spoken_for() -> None:
+    ours = group("b", 2, bounds=(0, 9))
+    found = pool_plan([topology("a", (0, 6), nodes=2), ours], wants(minimum=12, maximum=12))
+    assert sum(plan.bounds.max for plan in found.groups if plan.bounds) <= 12
+
+
+def test_a_group_that_requests_more_than_the_bounds_allow_is_lowered_without_touching_them() -> None:
+    plan = GroupPlan(
+        group=replace(topology("a", (0, 2), nodes=5), bounds_held=True),
+        state=State.FENCED,
+        requested=1,
+        bounds=Bounds(0, 2),
+        reasons=(),
+    )
+    assert fence_first(plan) is None
+    assert [(patch.bounds, patch.requested) for patch in patches(plan)] == [(None, 1)]
+
+
+@given(
+    replicas=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    tops=st.lists(st.integers(0, 9), min_size=4, max_size=4),
+    running=st.lists(st.integers(0, 9), min_size=4, max_size=4),
+    minimum=st.integers(0, 20),
+    extra=st.integers(0, 20),
+    fenced=st.sets(st.sampled_from("abcd")),
+    strategy=st.sampled_from(STRATEGIES),
+    on_failure=st.sampled_from(OnFailure),
+    autoscaler=st.booleans(),
+)
+def test_whatever_the_pool_is_like_bounds_that_are_held_stay_and_replicas_never_leave_them(
+    replicas: list[int],
+    tops: list[int],
+    running: list[int],
+    minimum: int,
+    extra: int,
+    fenced: set[str],
+    strategy: Any,
+    on_failure: OnFailure,
+    autoscaler: bool,
+) -> None:
+    groups = [
+        topology(zone, (min(1, nodes), max(top, nodes)), nodes, running=min(up, nodes))
+        for zone, nodes, top, up in zip("abcd", replicas, tops, running, strict=False)
+    ]
+    policy = wants(
+        autoscaler=autoscaler, minimum=minimum, maximum=minimum + extra, strategy=strategy, on_failure=on_failure
+    )
+    found = pool_plan(groups, policy, fenced=fenced)
+    for plan, before in zip(found.groups, sorted(groups, key=lambda one: str(one.zone)), strict=True):
+        assert plan.bounds == before.bounds
+        assert before.bounds is not None
+        assert before.bounds.min <= plan.requested <= before.bounds.max
+        assert all(patch.bounds is None for patch in patches(plan))
+        after = written(plan)
+        assert after.bounds == before.bounds
+
+
+# -- switched off again, and restored
+
+
+def test_switched_off_it_gets_what_was_wanted_there_back_and_then_is_held() -> None:
+    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
+    found.runs(2)
+    assert any(one.bounds != Bounds(0, 4) for one in found.cluster.groups.values())
+    register_again(found.store, found.record.model_copy(update={"write_topology": None}))
+    found.settle()
+    assert {one.bounds for one in found.cluster.groups.values()} == {Bounds(0, 4)}
+    assert not any(one.has_ours_with_bounds for one in found.cluster.groups.values())
+    (state,) = found.state.pools.values()
+    assert not state.wishes
+
+
+def test_held_bounds_of_which_nothing_is_ours_are_what_is_wanted_whatever_we_once_wrote_there() -> None:
+    found = house([topology("a", nodes=4), topology("b", nodes=0), topology("c", nodes=0)], write_topology=True)
+    found.runs(2)
+    ours = found.cluster.groups[topology("b").key].bounds
+    assert ours is not None
+    register_again(found.store, found.record.model_copy(update={"write_topology": False}))
+    found.settle()
+    for one in list(found.cluster.groups.values()):
+        assert one.owner is not None
+        found.cluster.change(one.key, bounds=ours, copied=ours, owner=replace(one.owner, bounds=ours))
+    (pool,) = found.ask("status")["pools"]
+    assert pool["max"] == 3 * ours.max
+
+
+def test_restoring_a_group_of_which_only_a_mark_is_ours_leaves_its_bounds_alone() -> None:
+    found = house([topology("a", move="01JH0000000000000000000000"), topology("b"), topology("c")])
+    found.ask("restore")
+    found.run()
+    (patch,) = found.cluster.applied
+    assert patch.leaves
+    assert (patch.bounds, patch.plan.reasons[0].rule) == (Bounds(0, 4), Rule.RESTORED_WITHOUT_BOUNDS)
+
+
+def test_who_wrote_the_key_before_is_named_where_it_is_taken_and_only_there() -> None:
+    def by(zone: str, manager: str, nodes: int) -> NodeGroup:
+        one = topology(zone, nodes=nodes)
+        assert one.owner is not None
+        return replace(one, owner=replace(one.owner, set_by=manager))
+
+    found = pool_plan([by("a", "flux", 4), by("b", "", 0)], wants(leave=True, minimum=0, maximum=8))
+    (first, second) = found.groups
+    assert any("taken from flux" in text for text in sentences(first.reasons)) == (first.bounds != Bounds(0, 4))
+    assert not any("taken from" in text for text in sentences(second.reasons))
+
+
+# -- read and applied
+
+
+def cluster_of(*names: str, fields: Any = None) -> Object:
+    found = objects.topology_cluster(*names)
+    if fields is not None:
+        found["metadata"]["managedFields"] = fields
+    return found
+
+
+def read(*items: Object) -> list[GroupObjects]:
+    kinds: dict[str, list[Object]] = {}
+    for item in items:
+        kinds.setdefault(item["kind"], []).append(item)
+    return read_groups(Listing(flavour=CLUSTER_API, objects=kinds))[0]
+
+
+def applied_fields(manager: str, operation: str, **entries: list[str]) -> Object:
+    tree: Any = {
+        f'k:{{"name":"{name}"}}': {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in keys}}}
+        for name, keys in entries.items()
+    }
+    for step in reversed(ENTRIES):
+        tree = {step: tree}
+    return {"manager": manager, "operation": operation, "fieldsV1": tree, "time": "2026-01-01T00:00:00Z"}
+
+
+def test_an_entry_that_names_neither_bound_leaves_them_to_the_deployment() -> None:
+    item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
+    cluster = cluster_of("a")
+    cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"] = {"x": "y"}
+    item["metadata"]["annotations"] = {}
+    (found,) = read(item, cluster)
+    assert (found.owner_object, found.group.two_objects, found.group.owner) == (None, False, None)
+
+
+def test_an_entry_that_names_one_bound_owns_both() -> None:
+    item = objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a")
+    cluster = cluster_of("a")
+    del cluster["spec"]["topology"]["workers"]["machineDeployments"][0]["metadata"]["annotations"][CLUSTER_API.min_key]
+    (found,) = read(item, cluster)
+    assert (found.owner_object is not None, found.group.bounds) == (True, Bounds(0, 9))
+
+
+def test_a_key_that_somebody_applies_to_the_topology_does_not_freeze_its_group() -> None:
+    fields = [applied_fields("flux", "Apply", a=[CLUSTER_API.max_key])]
+    (found,) = read(objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", fields=fields))
+    assert found.group.bounds_applied_by == ""
+    assert found.group.owner is not None
+    assert (found.group.owner.set_by, found.group.owner.needs_leave) == ("flux", True)
+
+
+def test_every_apply_holds_all_that_is_ours_in_the_cluster_and_nothing_else() -> None:
+    fields = [
+        applied_fields("evenkeel", "Apply", a=[CLUSTER_API.max_key, "gone"], b=[CLUSTER_API.max_key]),
+        applied_fields("evenkeel", "Update", c=[CLUSTER_API.max_key]),
+        applied_fields("flux", "Apply", b=["team.example/keep"], c=[CLUSTER_API.min_key]),
+    ]
+    (found,) = read(
+        objects.topology_owned(objects.cluster_api(ZONES[0], 1), "a"), cluster_of("a", "b", "c", fields=fields)
+    )
+    assert found.owner_object is not None
+    body = found.owner.applied(found.owner_object, found.scalable, {CLUSTER_API.min_key: "1"})
+    assert body == {
+        "spec": {
+            "topology": {
+                "workers": {
+                    "machineDeployments": [
+                        {
+                            "name": "a",
+                            "metadata": {"annotations": {CLUSTER_API.max_key: "9", CLUSTER_API.min_key: "1"}},
+                        },
+                        {"name": "b", "metadata": {"annotations": {CLUSTER_API.max_key: "9"}}},
+                    ]
+                }
+            }
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "fields", [None, [], "x", [5], [{"manager": "evenkeel", "operation": "Apply"}], [{"fieldsV1": 3}]]
+)
+def test_who_owns_what_is_read_from_whatever_stands_there(fields: Any) -> None:
+    assert applied_by_us({"metadata": {"managedFields": fields}}, ENTRIES) == []
+
+
+def test_problem_kinds_are_lived_with() -> None:
+    found = pool_plan([topology("a"), topology("b")], wants(minimum=0, maximum=8))
+    assert found.valid
+    assert [problem.kind for problem in found.problems] == [ProblemKind.BOUNDS_HELD]
+    assert found.remembered.wishes == {}
