@@ -1,5 +1,6 @@
 """Numbers that stand at an owner: whose they are, who changes them, who applies them, and how they are mended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -189,6 +190,67 @@ def test_replicas_that_a_controller_applies_stay_and_the_bounds_are_ours() -> No
     first = found.cluster.groups[key("a")]
     assert (first.requested, first.bounds) == (4, Bounds(first.bounds.min if first.bounds else 0, 4))
     assert "spec.replicas of MachineDeployment default/workers-a is not ours: flux" in str(found.decisions()[0])
+
+
+# -- controllers of kinds that nobody here knows
+
+
+def controlled(item: Object, kind: str = "Cluster", group: str = "provisioning.example.com", **fields: Any) -> Object:
+    """The object with an owner that has made it."""
+    owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "blue", "uid": "1", "controller": True, **fields}
+    return {**item, "metadata": {**item["metadata"], "namespace": "prod", "ownerReferences": [owner]}}
+
+
+def notes_of(*items: Object) -> Sequence[str]:
+    (found, *_) = read(*items)
+    return problems_of(pool_plan([found.group], numbers(0, 9)).problems)
+
+
+def test_a_controller_of_an_unknown_kind_is_told_by_kind_and_name_with_what_to_do_and_the_group_goes_on() -> None:
+    (note,) = notes_of(controlled(objects.cluster_api(ZONES[0], 1)))
+    assert note.startswith(
+        "MachineDeployment prod/demo-workers-eu-central-1a: metadata.ownerReferences is 'Cluster blue'"
+    )
+    assert "(provisioning.example.com/v1)" in note
+    assert "set them there, and leave this group out by the record's discovery" in note
+    (found,) = read(controlled(objects.cluster_api(ZONES[0], 1)))
+    assert pool_plan([found.group], numbers(0, 9)).groups[0].state is State.HEALTHY
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"kind": "Cluster", "group": "cluster.x-k8s.io"},
+        {"kind": "NodePool", "group": "hypershift.openshift.io"},
+        {"controller": False},
+        {"controller": None},
+    ],
+)
+def test_controllers_that_are_known_and_owners_that_control_nothing_are_not_told(owner: Any) -> None:
+    assert not notes_of(controlled(objects.cluster_api(ZONES[0], 1), **owner))
+
+
+def test_who_controls_the_owner_of_the_bounds_is_told_as_well() -> None:
+    item = controlled(objects.cluster_api(ZONES[0], 1), kind="NodePool", group="hypershift.openshift.io")
+    item["metadata"]["annotations"]["hypershift.openshift.io/nodePool"] = "clusters/pool-a"
+    pool = {
+        "apiVersion": "hypershift.openshift.io/v1beta1",
+        "kind": "NodePool",
+        "metadata": {"name": "pool-a"},
+        "spec": {"autoScaling": {"min": 1, "max": 4}},
+    }
+    pool = controlled(pool, kind="RosaPool", group="service.example.com")
+    pool["metadata"]["namespace"] = "clusters"
+    (note,) = notes_of(item, pool)
+    assert note.startswith("NodePool clusters/pool-a: metadata.ownerReferences is 'RosaPool blue'")
+
+
+@pytest.mark.parametrize("owners", ["x", [1], [{"controller": True}], {"controller": True}, [{"controller": "yes"}]])
+def test_owner_references_of_any_shape_stop_nothing(owners: Any) -> None:
+    item = objects.cluster_api(ZONES[0], 1)
+    item["metadata"]["ownerReferences"] = owners
+    (found,) = read(item)
+    assert pool_plan([found.group], numbers(0, 9)).valid
 
 
 # -- Karpenter

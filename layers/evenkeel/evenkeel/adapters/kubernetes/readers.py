@@ -79,7 +79,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
     for kind in flavour.scalables:
         for item in listing.of(kind.kind):
             owner = controller_of(item)
-            if owner and owner[0] == "MachineDeployment":
+            if owner and owner.kind == "MachineDeployment":
                 continue  # part of a node group, none of its own
             namespace, name = name_of(item)
             key = GroupKey(flavour.name, namespace, name)
@@ -108,8 +108,8 @@ class _GroupReader:
         self._sets: dict[tuple[str, str], list[Object]] = {}  # by namespace and MachineDeployment
         for item in listing.of("MachineSet"):
             controller = controller_of(item)
-            if controller and controller[0] == "MachineDeployment":
-                self._sets.setdefault((name_of(item)[0], controller[1]), []).append(item)
+            if controller and controller.kind == "MachineDeployment":
+                self._sets.setdefault((name_of(item)[0], controller.name), []).append(item)
         clusters = listing.of(flavour.cluster.kind) if flavour.cluster else []
         self._clusters = {name_of(item): item for item in clusters}
         self._owners = [
@@ -146,6 +146,7 @@ class _GroupReader:
         claim = self._claim(scalable, reading)
         bounds = _bounds(claim, reading)
         _note_lost_bounds(flavour, claim, annotations, reading)
+        _note_unknown_controllers(flavour, scalable, claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
         group = NodeGroup(
@@ -311,6 +312,27 @@ def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, 
             problem=f"bounds of the API that it comes from, which no autoscaler reads here: set {wanted}",
         )
     )
+
+
+def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> None:
+    """Who controls the scalable, or the owner of its bounds, and is of no kind that is read here.
+
+    No reason to leave the group alone: who declares a field to be his is known by managedFields, and who puts it back
+    by doing so.
+    """
+    held = [(reading.name, scalable.item)]
+    if claim.object is not None and claim.ref is not None:
+        held.append((str(claim.ref), claim.object))
+    for name, item in held:
+        controller = controller_of(item)
+        if controller is None or controller.is_one_of((*flavour.kinds, *flavour.copies)):
+            continue
+        problem = (
+            f"a controller that Evenkeel does not know ({controller.api_version}): if it sets bounds or replicas here, "
+            "set them there, and leave this group out by the record's discovery; else all is well"
+        )
+        value = shown(f"{controller.kind} {controller.name}")
+        reading.notes.append(Fault(object=name, field="metadata.ownerReferences", value=value, problem=problem))
 
 
 def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
