@@ -208,11 +208,9 @@ def notes_of(*items: Object) -> Sequence[str]:
 
 def test_a_controller_of_an_unknown_kind_is_told_by_kind_and_name_with_what_to_do_and_the_group_goes_on() -> None:
     (note,) = notes_of(controlled(objects.cluster_api(ZONES[0], 1)))
-    assert note.startswith(
-        "MachineDeployment prod/demo-workers-eu-central-1a: metadata.ownerReferences is 'Cluster blue'"
-    )
-    assert "(provisioning.example.com/v1)" in note
-    assert "set them there, and leave this group out by the record's discovery" in note
+    assert note.startswith("Cluster blue: apiVersion is 'provisioning.example.com/v1': a kind that Evenkeel does not")
+    assert "which controls a MachineDeployment here" in note
+    assert "set them on it, and leave its groups out by the record's discovery" in note
     (found,) = read(controlled(objects.cluster_api(ZONES[0], 1)))
     assert pool_plan([found.group], numbers(0, 9)).groups[0].state is State.HEALTHY
 
@@ -242,7 +240,13 @@ def test_who_controls_the_owner_of_the_bounds_is_told_as_well() -> None:
     pool = controlled(pool, kind="RosaPool", group="service.example.com")
     pool["metadata"]["namespace"] = "clusters"
     (note,) = notes_of(item, pool)
-    assert note.startswith("NodePool clusters/pool-a: metadata.ownerReferences is 'RosaPool blue'")
+    assert note.startswith("RosaPool blue: apiVersion is 'service.example.com/v1'")
+    assert "which controls a NodePool here" in note
+
+
+def test_a_pool_tells_of_an_unknown_controller_once() -> None:
+    found = [one.group for one in read(*(controlled(objects.cluster_api(zone, 1)) for zone in ZONES))]
+    assert len(problems_of(pool_plan(found, numbers(0, 9)).problems)) == 1
 
 
 @pytest.mark.parametrize("owners", ["x", [1], [{"controller": True}], {"controller": True}, [{"controller": "yes"}]])
@@ -399,6 +403,19 @@ def test_explain_tells_the_chain_of_a_number() -> None:
     )
 
 
+def test_explain_tells_the_chain_of_numbers_that_nobody_owns() -> None:
+    items = [objects.cluster_api(ZONES[0], 1), member(ZONES[1], 1), objects.cluster_api(ZONES[2], 1)]
+    items[0]["metadata"]["managedFields"] = [applied("helm", *MAX, operation="Update")]
+    found = [replace(one.group, key=key(zone)) for one, zone in zip(read(*items), "abc", strict=True)]
+    text = house([found[0], found[1], replace(found[2], bounds_are_read=False)]).ask("explain", pool="workers")
+    chain = [line for line in text["sentences"] if line.startswith(f"annotation {CLUSTER_API.max_key} of ")]
+    assert [line.partition(" is 4")[2] for line in chain] == [
+        ", last set by helm: cluster-autoscaler reads it.",
+        ": karpenter-provider-cluster-api reads it, and no min.",
+        ": no autoscaler reads it.",
+    ]
+
+
 def test_a_pool_of_very_many_owners_is_told_in_few_words() -> None:
     many = [
         replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
@@ -436,6 +453,11 @@ def test_the_proposals_names_of_the_strategy_are_understood_and_ours_is_kept(nam
 def test_the_proposals_name_of_discovery_is_understood(value: object) -> None:
     record = read_model(ClusterFile, {"nodeGroupAutoDiscovery": value}, "record")
     assert record.discovery == ("mcm:k8s.io/cluster-autoscaler/demo",)
+
+
+def test_a_discovery_that_is_no_list_is_told_in_our_words() -> None:
+    with pytest.raises(ConfigError, match="discovery is '3': no list: write it as one"):
+        read_model(ClusterFile, {"nodeGroupAutoDiscovery": 3}, "record")
 
 
 def test_two_names_for_one_thing_are_refused() -> None:

@@ -36,7 +36,7 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import Level, OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
+from evenkeel.domain.model.groups import SOMEBODY, Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
 
@@ -320,19 +320,20 @@ def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim
     No reason to leave the group alone: who declares a field to be his is known by managedFields, and who puts it back
     by doing so.
     """
-    held = [(reading.name, scalable.item)]
+    held = [(scalable.kind, scalable.item)]
     if claim.object is not None and claim.ref is not None:
-        held.append((str(claim.ref), claim.object))
-    for name, item in held:
+        held.append((claim.ref.kind, claim.object))
+    for kind, item in held:
         controller = controller_of(item)
         if controller is None or controller.is_one_of((*flavour.kinds, *flavour.copies)):
             continue
         problem = (
-            f"a controller that Evenkeel does not know ({controller.api_version}): if it sets bounds or replicas here, "
-            "set them there, and leave this group out by the record's discovery; else all is well"
+            f"a kind that Evenkeel does not know, which controls a {kind} here: if it sets bounds or replicas there, "
+            "set them on it, and leave its groups out by the record's discovery; else all is well"
         )
-        value = shown(f"{controller.kind} {controller.name}")
-        reading.notes.append(Fault(object=name, field="metadata.ownerReferences", value=value, problem=problem))
+        value = shown(controller.api_version)  # the same for all that it controls, so that a pool tells it once
+        name = shown(f"{controller.kind} {controller.name}")[1:-1]
+        reading.notes.append(Fault(object=name, field="apiVersion", value=value, problem=problem))
 
 
 def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
@@ -415,7 +416,7 @@ def _read_share(text: str) -> float:
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    return last_writer(item, paths) or "somebody"
+    return last_writer(item, paths) or SOMEBODY
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:
