@@ -95,7 +95,7 @@ class Estate:
         assert (summary.unreachable, summary.rejected) == (False, 0), summary.message
         return summary
 
-    def outage(self, pods: int, minutes: float = 20) -> None:
+    def outage(self, pods: int, minutes: float = 6) -> None:
         """A zone gives no more machines, and so many pods want a node, wherever it is."""
         self.run()
         self.cluster.cloud.take_away(DEAD)

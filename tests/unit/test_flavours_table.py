@@ -46,7 +46,7 @@ CELLS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "HyperShift": (
         _here("Numbers", "hypershifts_are_those_of_its_node_pools_together"),
-        _here("Bounds", "hypershifts_go_to_the_node_pool", "hypershifts_go_nowhere_else"),
+        _here("Bounds", "hypershifts_go_to_the_node_pool"),
         _COPIED,
         (
             *_here("Costs", "hypershifts_operator_needs_a_moment_and_no_node_goes_by_a_lower_max"),
