@@ -299,7 +299,7 @@ ACTS = (
         _reconcile_shoot,
     ),
     Act(
-        13.2,
+        13.8,
         f"Zone {_ZONE[-1]} delivers again, and load rises by one in hypershift and cluster-api. Backoff is over: the "
         "zone may probe with one node, then it is one of three again. Gardener tries a machine that was refused every "
         f"{_TIMING.resource_exhausted_retry.seconds // 60} min.",
