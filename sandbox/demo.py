@@ -1,8 +1,10 @@
-"""`make demo`: three simulated clusters, the real functions, and a table of what happens.
+"""`make demo`: three kinds of clusters in one outage, the real functions, and a table of what happens.
 
 Nothing is played to the audience: the handlers are those of functions/, called through the queues, schedules and rules
-of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that
-deploy/kubernetes/rbac.yaml describes. Only time runs faster.
+of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that the
+ecosystems' folders below deploy/kubernetes describe. Two of the clusters are as their own tools make them, with nothing
+of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. Only time runs
+faster.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,20 +27,58 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.application.words import READERS
 from evenkeel.bootstrap import SystemClock, use_clock
 from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.domain.model.reasons import Rule as Reasons
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
+from sandbox.kube.api import Request
 from sandbox.kube.controllers.life import Timing
-from sandbox.kube.world import Cluster, GroupView, World
+from sandbox.kube.controllers.objects import USERS_POOL_LABEL
+from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
+from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
 SPEED = 20  # simulated seconds in a second
 SECONDS = 50  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
-_RBAC = Path(__file__).parent.parent / "deploy" / "kubernetes" / "rbac.yaml"
+_DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
+
+
+_TIMING = Timing(provision=timedelta(seconds=45))
+_POOL = Pool(name="workers", minimum=3, maximum=12)
+_SHARE = _POOL.maximum // len(_POOL.zones)  # of a zone, as somebody has dealt it out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of cluster: its folder of rights, what its record says besides, and what it is, for the audience."""
+
+    folder: str
+    says: str
+    record: Mapping[str, Any]
+
+
+KINDS = {
+    "gardener-plain": Kind(
+        folder="gardener",
+        says="a Gardener seed as Gardener makes it: a Shoot, its Worker, a MachineDeployment for each zone",
+        # Its autoscaler has its bounds from flags: what a zone cannot deliver we order elsewhere ourselves.
+        record={"on_failure": "move"},
+    ),
+    "hypershift": Kind(
+        folder="hypershift",
+        says="a HyperShift management cluster: a NodePool for each zone, with a label of their users",
+        record={"pools": [{"name": _POOL.name, "selector": {USERS_POOL_LABEL: _POOL.name}}]},
+    ),
+    "cluster-api": Kind(
+        folder="cluster-api",
+        says="plain Cluster API: MachineDeployments, with a pool's label and numbers on them",
+        record={},
+    ),
+}
 
 
 class FastClock:
@@ -94,6 +135,7 @@ class Demo:
                     "flavours": [cluster.flavour],
                     "access": {"kind": "kubeconfig", "secret": secret},
                     "dry_run": False,
+                    **KINDS[name].record,
                 },
             )
             if not answer["ok"]:
@@ -174,12 +216,8 @@ class Demo:
         self.hear()
 
 
-_ZONE = "eu-central-1a"
-_RESOURCES = {
-    "AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io",
-    "MachineSet": "machinesets.machine.openshift.io",
-    "Machine": "machines.machine.openshift.io",
-}
+_ZONE, _OTHER = _POOL.zones[:2]
+_RESOURCES = {"AWSMachine": "awsmachines.infrastructure.cluster.x-k8s.io"}
 
 
 def _enhanced(cluster: Cluster, event: dict[str, Any]) -> dict[str, Any]:
@@ -195,67 +233,91 @@ def _enhanced(cluster: Cluster, event: dict[str, Any]) -> dict[str, Any]:
     return event | {"involvedObject": involved | more}
 
 
-def _load(demo: Demo) -> None:
-    demo.world.set_demand("gardener", "main", 9)
-    demo.world.set_demand("cluster-api", "workers", 6)
+_NAMES = {"machinedeployments": "MachineDeployment", "machines": "Machine", "nodepools": "NodePool"}
+_DECISIONS_SHOWN = 2  # of each cluster, the last
+_BOUND = _SHARE + 2  # pods that only one zone can serve
+
+
+def _want(demo: Demo, **pods: int) -> None:
+    for name, number in pods.items():
+        demo.world.set_demand(name.replace("_", "-"), _POOL.name, number)
 
 
 def _outage(demo: Demo) -> None:
     for name in demo.world.clusters:
         demo.world.take_away(name, _ZONE)
-    demo.world.set_demand("cluster-api", "workers", 10)
-
-
-def _more_load(demo: Demo) -> None:
-    demo.world.set_demand("gardener", "main", 11)
-    demo.world.set_demand("openshift", "worker", 5)
+    _want(demo, cluster_api=10)
 
 
 def _recovery(demo: Demo) -> None:
-    for name, pool, pods in (("gardener", "main", 12), ("cluster-api", "workers", 11), ("openshift", "worker", 6)):
+    for name in demo.world.clusters:
         demo.world.give_back(name, _ZONE)
-        demo.world.set_demand(name, pool, pods)
+    _want(demo, hypershift=6, cluster_api=11)
+
+
+def _reconcile_shoot(demo: Demo) -> None:
+    store = demo.world.clusters["gardener-plain"].store
+    (shoot,) = store.list(SHOOTS)
+    asked = {"metadata": {"annotations": {OPERATION: "reconcile"}}}
+    store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], asked, manager="kubectl")
 
 
 ACTS = (
-    Act(0, "Three clusters with static bounds, 4 per zone. Evenkeel has just been switched on.", lambda _: None),
-    Act(1, "Load rises in gardener and cluster-api. Any zone will do: the zones stay even.", _load),
+    Act(
+        0,
+        f"Three clusters, each with {_SHARE} nodes at most in a zone: by a Worker, by NodePools, by annotations. The "
+        "first two know nothing of Evenkeel, which has just been switched on.",
+        lambda _: None,
+    ),
+    Act(
+        1,
+        "Load rises in gardener-plain and cluster-api. Any zone will do: the zones stay even.",
+        lambda d: _want(d, gardener_plain=9, cluster_api=6),
+    ),
     Act(
         2.5,
-        "openshift: 6 nodes are wanted, and only zone b can serve them. Static bounds would stop at 4.",
-        lambda d: d.world.set_demand("openshift", "worker", 6, "eu-central-1b"),
+        f"hypershift: {_BOUND} nodes are wanted that only zone {_OTHER[-1]} can serve. Its NodePool would stop at "
+        f"{_SHARE}.",
+        lambda d: d.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER),
     ),
     Act(
         4.5,
-        "Zone a runs out of machines for all three clusters, just as load rises in cluster-api, which fails there. The "
-        "others buy the same, and hear of it.",
+        f"Zone {_ZONE[-1]} runs out of machines for all three clusters, just as load rises in cluster-api, which fails "
+        "there. The others buy the same, and hear of it.",
         _outage,
     ),
     Act(
         6.3,
-        "Load rises in gardener and openshift: they try one machine in zone a. Each fails in its own way: Gardener in "
-        "the machines' status only, the others also with events, which arrive twice and backwards.",
-        _more_load,
+        f"Load rises in gardener-plain and hypershift: they try one machine in zone {_ZONE[-1]}. Gardener says that it "
+        "failed in the machine's status only, HyperShift also by events, which arrive twice and backwards.",
+        lambda d: _want(d, gardener_plain=11, hypershift=5),
     ),
     Act(
-        12,
-        "Zone a delivers again, and load rises by one. Backoff is over: the zone may probe with one node, then it is "
-        "one of three again.",
+        9,
+        "Gardener reconciles its Shoot, as it does every hour: replicas inside the Worker's shares stay. HyperShift's "
+        "operator puts back what is its own every moment.",
+        _reconcile_shoot,
+    ),
+    Act(
+        13.8,
+        f"Zone {_ZONE[-1]} delivers again, and load rises by one in hypershift and cluster-api. Backoff is over: the "
+        "zone may probe with one node, then it is one of three again. Gardener tries a machine that was refused every "
+        f"{_TIMING.resource_exhausted_retry.seconds // 60} min.",
         _recovery,
     ),
     Act(
-        15,
-        "openshift: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
-        lambda d: _annotate(d, "openshift", "evenkeel.dev/pool-max", "many"),
+        15.5,
+        "cluster-api: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
+        lambda d: _annotate(d, "cluster-api", "evenkeel.dev/pool-max", "many"),
     ),
 )
 
 
 def _annotate(demo: Demo, cluster: str, key: str, value: str) -> None:
     view = next(iter(demo.world.clusters[cluster].groups()))
-    store = demo.world.clusters[cluster].store
-    kind = "machinesets.machine.openshift.io"
-    store.patch(kind, view.namespace, view.name, {"metadata": {"annotations": {key: value}}}, manager="kubectl-edit")
+    patch = {"metadata": {"annotations": {key: value}}}
+    kind = "machinedeployments.cluster.x-k8s.io"
+    demo.world.clusters[cluster].store.patch(kind, view.namespace, view.name, patch, manager="kubectl-edit")
 
 
 def play(demo: Demo, show: Callable[[str], None], seconds: float = SECONDS) -> None:
@@ -298,9 +360,11 @@ def summary(demo: Demo, console: Console) -> None:
     for name in demo.world.clusters:
         status = demo.operator("status", name)
         console.print(f"\n[bold]{status['message']}[/bold]")
+        for line in _story(demo, name):
+            console.print(f"  {line}", highlight=False, markup=False)
         for warning in dict.fromkeys(_heard(status["decisions"])):
             console.print(f"  heard from others: {warning}", style="magenta", highlight=False)
-        for decision in reversed(status["decisions"][:4]):
+        for decision in reversed(status["decisions"][:_DECISIONS_SHOWN]):
             pool = decision["pool"]
             console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
             for problem in pool["problems"]:
@@ -325,6 +389,53 @@ def summary(demo: Demo, console: Console) -> None:
     console.print('Deploy in dry run:                      README.md, "Deploying"', highlight=False)
 
 
+def _story(demo: Demo, name: str) -> Iterator[str]:
+    """Where a cluster's numbers came from, what was written where, who reads that, and what came of it."""
+    cluster = demo.world.clusters[name]
+    decided = [decision for decision in demo.decisions if decision["cluster"] == name]
+    pool = next(decision["pool"] for decision in reversed(decided) if decision["pool"]["valid"])
+    origins = pool.get("numbersFrom") or {}
+    yield f"is          {KINDS[name].says}"
+    if maximum := origins.get("max"):
+        yield f"numbers     {pool['min']} to {pool['max']} nodes; max is {maximum['says']}"
+    written = Counter(place for request in cluster.api.requests if _is_ours(request) for place in _places(request))
+    yield f"written     {', '.join(f'{times} x {place}' for place, times in sorted(written.items())) or 'nothing'}"
+    owners = [owner["kind"] for origin in origins.values() for owner in origin.get("owners") or ()]
+    yield f"read by     {READERS[owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
+    for note in pool.get("notes") or ():
+        yield f"            {note}"
+    autoscaler = cluster.autoscaler
+    wanted = sum(autoscaler.demand.values()) if autoscaler else 0
+    nodes = " / ".join(str(view.running) for view in cluster.groups())
+    waiting = demo.world.pending(name, _POOL.name)
+    fights = [rule for decision in decided for rule in _rules(decision)]
+    fought = sum(rule in (Reasons.CONTESTED_BOUNDS, Reasons.CONTESTED_REPLICAS) for rule in fights)
+    yield (
+        f"came of it  {nodes} nodes in the zones, {wanted - waiting} of {wanted} pods have one, "
+        f"{fought or 'nothing'} fought over"
+    )
+
+
+def _is_ours(request: Request) -> bool:
+    return request.method == "PATCH" and request.user == "evenkeel" and 200 <= request.status < 300
+
+
+def _places(request: Request) -> Iterator[str]:
+    """What a patch of ours has written, as people call it; our own annotations aside."""
+    kind = _NAMES[request.path.rstrip("/").split("/")[-2]]
+    body = request.body if isinstance(request.body, dict) else {}
+    yield from (f"{kind} spec.{field}" for field in body.get("spec") or {})
+    annotations = (body.get("metadata") or {}).get("annotations") or {}
+    if any(key.endswith("-max-size") for key in annotations):
+        yield f"{kind} bounds annotations"
+    if kind == "Machine":
+        yield f"{kind} delete mark"
+
+
+def _rules(decision: Mapping[str, Any]) -> Iterator[str]:
+    return (rule["rule"] for group in decision["pool"].get("groups", []) for rule in group["rules"])
+
+
 def _heard(decisions: list[dict[str, Any]]) -> Iterator[str]:
     """What other clusters' failures have made of a cluster's zones."""
     for decision in decisions:
@@ -345,6 +456,12 @@ def _told(group: dict[str, Any]) -> str:
     )
 
 
+def _rights(kind: Kind) -> list[Rule]:
+    """What Evenkeel may do in a cluster of this kind."""
+    manifest = yaml.safe_load_all((_DEPLOY / kind.folder / "rbac.yaml").read_text())
+    return Rule.of_role(next(document for document in manifest if document["kind"] == "ClusterRole"))
+
+
 def main() -> int:
     """Play it, live on a terminal, act by act into a pipe."""
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -352,10 +469,16 @@ def main() -> int:
     log = io.StringIO()
     with ExitStack() as stack:
         settings = Flags(unneeded=240, delay_after_add=240)
-        timing = Timing(provision=timedelta(seconds=45))
-        role = next(document for document in yaml.safe_load_all(_RBAC.read_text()) if document["kind"] == "ClusterRole")
-        users = {"evenkeel": Rule.of_role(role)}
-        world = stack.enter_context(World(clock=clock.now, settings=settings, timing=timing, users=users))
+        world = stack.enter_context(
+            World(
+                clusters=KINDS,
+                pools={name: [_POOL] for name in KINDS},
+                clock=clock.now,
+                settings=settings,
+                timing=_TIMING,
+                users={"evenkeel": [rule for kind in KINDS.values() for rule in _rights(kind)]},
+            )
+        )
         aws = stack.enter_context(AwsEndpoints())
         deployment = stack.enter_context(aws.deploy(parameters={"DryRun": "false"}))
         invoke = stack.enter_context(InProcess(deployment, log=log))

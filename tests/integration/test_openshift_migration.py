@@ -8,6 +8,7 @@ import pytest
 from evenkeel.application.ports import Queue, Store
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.domain.model.plans import PoolPlan
+from sandbox.kube.controllers.cluster_autoscaler_operator import SCALERS
 from sandbox.kube.controllers.migration import CLUSTER_API_NAMESPACE, CLUSTER_API_SETS, NAMESPACE, SETS
 from sandbox.kube.controllers.openshift import OpenShiftControllers
 from sandbox.kube.errors import ApiError
@@ -142,3 +143,31 @@ def test_replicas_that_are_released_in_cluster_api_are_released(moving: Moving) 
     moving.wait()
     assert moving.capi(first)["spec"]["replicas"] == moving.mapi(first)["spec"]["replicas"] == 2
     assert moving.capi(first)["metadata"]["annotations"][KEYS[1]] == "2"
+
+
+def test_a_backoff_from_before_the_move_is_forgotten(moving: Moving) -> None:
+    first = moving.names()[0]
+    moving.cluster.cloud.take_away(ZONES[0])
+    moving.store.scale(SETS, NAMESPACE, first, 4)
+    moving.wait()
+    _, pool = moving.run()
+    assert pool.groups[0].state == "fenced"
+    moving.move(*moving.names())
+    moving.wait()
+    _, pool = moving.run()
+    assert [plan.state for plan in pool.groups] == ["healthy"] * 3
+
+
+def test_a_machine_autoscaler_moves_nothing_after_the_move(moving: Moving) -> None:
+    moving.move(*moving.names())
+    moving.wait()
+    moving.run()
+    before = [moving.capi(name)["metadata"]["annotations"][KEYS[1]] for name in moving.names()]
+    scaler = moving.store.list(SCALERS)[0]
+    patch = {"spec": {"maxReplicas": 9}}
+    moving.store.patch(SCALERS, NAMESPACE, scaler["metadata"]["name"], patch, manager="kubectl")
+    moving.wait()
+    _, pool = moving.run()
+    assert [moving.capi(name)["metadata"]["annotations"][KEYS[1]] for name in moving.names()] == before
+    assert {share.owner.ref.kind for origin in pool.origins for share in origin.owners} == set()
+    assert {plan.group.kind for plan in pool.groups} == {"MachineSet"}

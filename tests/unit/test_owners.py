@@ -1,5 +1,6 @@
 """Numbers that stand at an owner: whose they are, who changes them, who applies them, and how they are mended."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -191,6 +192,71 @@ def test_replicas_that_a_controller_applies_stay_and_the_bounds_are_ours() -> No
     assert "spec.replicas of MachineDeployment default/workers-a is not ours: flux" in str(found.decisions()[0])
 
 
+# -- controllers of kinds that nobody here knows
+
+
+def controlled(item: Object, kind: str = "Cluster", group: str = "provisioning.example.com", **fields: Any) -> Object:
+    """The object with an owner that has made it."""
+    owner = {"apiVersion": f"{group}/v1", "kind": kind, "name": "blue", "uid": "1", "controller": True, **fields}
+    return {**item, "metadata": {**item["metadata"], "namespace": "prod", "ownerReferences": [owner]}}
+
+
+def notes_of(*items: Object) -> Sequence[str]:
+    (found, *_) = read(*items)
+    return problems_of(pool_plan([found.group], numbers(0, 9)).problems)
+
+
+def test_a_controller_of_an_unknown_kind_is_told_by_kind_and_name_with_what_to_do_and_the_group_goes_on() -> None:
+    (note,) = notes_of(controlled(objects.cluster_api(ZONES[0], 1)))
+    assert note.startswith("Cluster blue: apiVersion is 'provisioning.example.com/v1': a kind that Evenkeel does not")
+    assert "which controls a MachineDeployment here" in note
+    assert "set them on it, and leave its groups out by the record's discovery" in note
+    (found,) = read(controlled(objects.cluster_api(ZONES[0], 1)))
+    assert pool_plan([found.group], numbers(0, 9)).groups[0].state is State.HEALTHY
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"kind": "Cluster", "group": "cluster.x-k8s.io"},
+        {"kind": "NodePool", "group": "hypershift.openshift.io"},
+        {"controller": False},
+        {"controller": None},
+    ],
+)
+def test_controllers_that_are_known_and_owners_that_control_nothing_are_not_told(owner: Any) -> None:
+    assert not notes_of(controlled(objects.cluster_api(ZONES[0], 1), **owner))
+
+
+def test_who_controls_the_owner_of_the_bounds_is_told_as_well() -> None:
+    item = controlled(objects.cluster_api(ZONES[0], 1), kind="NodePool", group="hypershift.openshift.io")
+    item["metadata"]["annotations"]["hypershift.openshift.io/nodePool"] = "clusters/pool-a"
+    pool = {
+        "apiVersion": "hypershift.openshift.io/v1beta1",
+        "kind": "NodePool",
+        "metadata": {"name": "pool-a"},
+        "spec": {"autoScaling": {"min": 1, "max": 4}},
+    }
+    pool = controlled(pool, kind="RosaPool", group="service.example.com")
+    pool["metadata"]["namespace"] = "clusters"
+    (note,) = notes_of(item, pool)
+    assert note.startswith("RosaPool blue: apiVersion is 'service.example.com/v1'")
+    assert "which controls a NodePool here" in note
+
+
+def test_a_pool_tells_of_an_unknown_controller_once() -> None:
+    found = [one.group for one in read(*(controlled(objects.cluster_api(zone, 1)) for zone in ZONES))]
+    assert len(problems_of(pool_plan(found, numbers(0, 9)).problems)) == 1
+
+
+@pytest.mark.parametrize("owners", ["x", [1], [{"controller": True}], {"controller": True}, [{"controller": "yes"}]])
+def test_owner_references_of_any_shape_stop_nothing(owners: Any) -> None:
+    item = objects.cluster_api(ZONES[0], 1)
+    item["metadata"]["ownerReferences"] = owners
+    (found,) = read(item)
+    assert pool_plan([found.group], numbers(0, 9)).valid
+
+
 # -- Karpenter
 
 
@@ -337,6 +403,19 @@ def test_explain_tells_the_chain_of_a_number() -> None:
     )
 
 
+def test_explain_tells_the_chain_of_numbers_that_nobody_owns() -> None:
+    items = [objects.cluster_api(ZONES[0], 1), member(ZONES[1], 1), objects.cluster_api(ZONES[2], 1)]
+    items[0]["metadata"]["managedFields"] = [applied("helm", *MAX, operation="Update")]
+    found = [replace(one.group, key=key(zone)) for one, zone in zip(read(*items), "abc", strict=True)]
+    text = house([found[0], found[1], replace(found[2], bounds_are_read=False)]).ask("explain", pool="workers")
+    chain = [line for line in text["sentences"] if line.startswith(f"annotation {CLUSTER_API.max_key} of ")]
+    assert [line.partition(" is 4")[2] for line in chain] == [
+        ", last set by helm: cluster-autoscaler reads it.",
+        ": karpenter-provider-cluster-api reads it, and no min.",
+        ": no autoscaler reads it.",
+    ]
+
+
 def test_a_pool_of_very_many_owners_is_told_in_few_words() -> None:
     many = [
         replace(owned("a", Bounds(0, 1), uid=str(number)), key=key(f"a{number}"), zone="a") for number in range(400)
@@ -374,6 +453,11 @@ def test_the_proposals_names_of_the_strategy_are_understood_and_ours_is_kept(nam
 def test_the_proposals_name_of_discovery_is_understood(value: object) -> None:
     record = read_model(ClusterFile, {"nodeGroupAutoDiscovery": value}, "record")
     assert record.discovery == ("mcm:k8s.io/cluster-autoscaler/demo",)
+
+
+def test_a_discovery_that_is_no_list_is_told_in_our_words() -> None:
+    with pytest.raises(ConfigError, match="discovery is '3': no list: write it as one"):
+        read_model(ClusterFile, {"nodeGroupAutoDiscovery": 3}, "record")
 
 
 def test_two_names_for_one_thing_are_refused() -> None:

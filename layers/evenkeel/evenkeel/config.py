@@ -129,6 +129,8 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         problem = "no moment with a time zone: write RFC 3339, such as 2026-01-31T12:00:00Z"
     if fault["type"] in ("model_type", "model_attributes_type", "dataclass_type", "dict_type"):
         problem = "no object: write it with named fields"
+    if fault["type"] in ("tuple_type", "list_type"):
+        problem = "no list: write it as one"
     if fault["type"] == "missing":
         return f"{where}: {path} is missing"
     if fault["type"] == "extra_forbidden":

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import NodeGroup, OwnerNumbers, OwnerRef
+from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -116,7 +116,7 @@ _REMEDIES: Mapping[str, str] = {
 def _applied(facts: Facts) -> str:
     """A field that a controller declares to be its own."""
     manager = str(facts["manager"])
-    remedy = _REMEDIES.get(manager, f"take it out of what {manager} applies, or set the pool's numbers there")
+    remedy = _REMEDIES.get(manager, f"take it out of what {manager} applies, or change it there")
     return f"{facts['place']} is not ours: {manager} applies it and would put it back: {remedy}; then resume"
 
 
@@ -504,8 +504,23 @@ def _field(owner: OwnerNumbers, origin: Origin) -> str:
 
 
 def chain_words(origin: Origin) -> list[str]:
-    """A sentence for each owner of a number: what stands there, who wrote it, and who reads it."""
-    return [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
+    """A sentence for each owner of a number: what stands there, who wrote it, and who reads it.
+
+    Scalables that own their bounds have one for both numbers: beside PoolMaximum.
+    """
+    links = [_link(share, origin) for share in origin.owners[:MOST_NAMED]]
+    if origin.source is Source.ANNOTATION or origin.field == POOL_MIN:
+        return links
+    return links + [_own_link(group, group.bounds) for group in origin.groups[:MOST_NAMED] if group.bounds is not None]
+
+
+def _own_link(group: NodeGroup, bounds: Bounds) -> str:
+    if group.max_only:
+        reader = "karpenter-provider-cluster-api reads it, and no min"
+    else:
+        reader = "cluster-autoscaler reads it" if group.bounds_are_read else "no autoscaler reads it"
+    by = "" if group.bounds_by == SOMEBODY else f", last set by {group.bounds_by}"
+    return f"{group.bounds_place} is {bounds.max}{by}: {reader}."
 
 
 def _link(share: OwnerShare, origin: Origin) -> str:

@@ -57,7 +57,7 @@ def scalables_of(flavour: Flavour, machine: Object) -> list[ScalableId]:
         if label is not None:
             name = get_path(labels, (label,))
         else:
-            name = controller[1] if controller and controller[0] == kind.kind else None
+            name = controller.name if controller and controller.kind == kind.kind else None
         if isinstance(name, str):
             scalables.append((namespace, kind.kind, name))
     return scalables

@@ -4,7 +4,7 @@ Nothing here trusts the shape of an object: a field of the wrong type is a fault
 exception. What JSON and YAML make are dicts and lists, and nothing else is asked for here: most of a look is this.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
@@ -71,11 +71,22 @@ def name_of(object: Object) -> tuple[str, str]:
     return (namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
 
 
-def controller_of(object: Object) -> tuple[str, str] | None:
-    """Kind and name of the controlling owner."""
+class Controller(NamedTuple):
+    """The controlling owner among an object's ``metadata.ownerReferences``."""
+
+    kind: str
+    name: str
+    api_version: str
+
+    def is_one_of(self, kinds: Iterable[Kind]) -> bool:
+        group = self.api_version.rpartition("/")[0]
+        return any((kind.group, kind.kind) == (group, self.kind) for kind in kinds)
+
+
+def controller_of(object: Object) -> Controller | None:
     for owner in entries_of(object, ("metadata", "ownerReferences")):
         if owner.get("controller"):
-            return str(owner.get("kind")), str(owner.get("name"))
+            return Controller(*(str(owner.get(field)) for field in ("kind", "name", "apiVersion")))
     return None
 
 

@@ -37,7 +37,7 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery, discovered
 from evenkeel.domain.membership.quantities import read_duration
 from evenkeel.domain.model.choices import Level, OnFailure
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
+from evenkeel.domain.model.groups import SOMEBODY, Bounds, GroupKey, NodeGroup, OwnerNumbers, Rolling, Skipped
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, Fault, read_count, read_flag, read_percent, read_weight, shown
@@ -82,7 +82,7 @@ def read_groups(listing: Listing, discoveries: Sequence[Discovery] = ()) -> tupl
     for kind in flavour.scalables:
         for item in listing.of(kind.kind):
             owner = controller_of(item)
-            if owner and owner[0] == "MachineDeployment":
+            if owner and owner.kind == "MachineDeployment":
                 continue  # part of a node group, none of its own
             namespace, name = name_of(item)
             key = GroupKey(flavour.name, namespace, name)
@@ -111,8 +111,8 @@ class _GroupReader:
         self._sets: dict[tuple[str, str], list[Object]] = {}  # by namespace and MachineDeployment
         for item in listing.of("MachineSet"):
             controller = controller_of(item)
-            if controller and controller[0] == "MachineDeployment":
-                self._sets.setdefault((name_of(item)[0], controller[1]), []).append(item)
+            if controller and controller.kind == "MachineDeployment":
+                self._sets.setdefault((name_of(item)[0], controller.name), []).append(item)
         clusters = listing.of(flavour.cluster.kind) if flavour.cluster else []
         self._clusters = {name_of(item): item for item in clusters}
         self._owners = [
@@ -149,6 +149,7 @@ class _GroupReader:
         claim = self._claim(scalable, reading)
         bounds = _bounds(claim, reading)
         _note_lost_bounds(flavour, claim, annotations, reading)
+        _note_unknown_controllers(flavour, scalable, claim, reading)
         replicas = get_path(item, ("spec", "replicas"))
         requested = flavour.absent_replicas if replicas is None else reading.read("spec.replicas", replicas, read_count)
         group = NodeGroup(
@@ -322,6 +323,28 @@ def _note_lost_bounds(flavour: Flavour, claim: Claim, annotations: Mapping[str, 
     )
 
 
+def _note_unknown_controllers(flavour: Flavour, scalable: Scalable, claim: Claim, reading: Reading) -> None:
+    """Who controls the scalable, or the owner of its bounds, and is of no kind that is read here.
+
+    No reason to leave the group alone: who declares a field to be his is known by managedFields, and who puts it back
+    by doing so.
+    """
+    held = [(scalable.kind, scalable.item)]
+    if claim.object is not None and claim.ref is not None:
+        held.append((claim.ref.kind, claim.object))
+    for kind, item in held:
+        controller = controller_of(item)
+        if controller is None or controller.is_one_of((*flavour.kinds, *flavour.copies)):
+            continue
+        problem = (
+            f"a kind that Evenkeel does not know, which controls a {kind} here: if it sets bounds or replicas there, "
+            "set them on it, and leave its groups out by the record's discovery; else all is well"
+        )
+        value = shown(controller.api_version)  # the same for all that it controls, so that a pool tells it once
+        name = shown(f"{controller.kind} {controller.name}")[1:-1]
+        reading.notes.append(Fault(object=name, field="apiVersion", value=value, problem=problem))
+
+
 def _zone(flavour: Flavour, item: Object, claim: Claim, reading: Reading) -> str | None:
     zone = None
     domains = get_path(item, flavour.instance_pool.domains) if flavour.instance_pool else None
@@ -430,7 +453,7 @@ def _read_share(text: str) -> float:
 
 def _written_by(item: Object, paths: Iterable[Path]) -> str:
     """Who, besides us, last wrote any of these fields, as the object's managedFields say."""
-    return last_writer(item, paths) or "somebody"
+    return last_writer(item, paths) or SOMEBODY
 
 
 def _or(value: _Value | None, default: _Value) -> _Value:

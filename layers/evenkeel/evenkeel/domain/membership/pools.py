@@ -214,9 +214,8 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
         fields = tuple(f"{share.owner.max_field} of {share.owner.ref}" for share in top.owners)
         return because(Rule.SWITCHED_OFF, fields=fields)
     low, high = (None if origin is None else origin.value for origin in origins.values())
-    warnings = [
-        _unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for group in pool.groups for fault in group.notes
-    ]
+    notes = dict.fromkeys(fault for group in pool.groups for fault in group.notes)
+    warnings = [_unreadable(ProblemKind.UNREADABLE_AND_LEFT_OUT, fault) for fault in notes]
     warnings += _held(pool.groups)
     _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)

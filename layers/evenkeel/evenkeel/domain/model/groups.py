@@ -18,6 +18,8 @@ from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
 
+SOMEBODY = "somebody"  # a writer that nobody names
+
 
 class State(StrEnum):
     """What a node group may do now."""
@@ -215,8 +217,8 @@ class NodeGroup:
     # Who applies max and spec.replicas, and will put them back; empty: nobody, None: not read, as in a look
     bounds_applied_by: str | None = None
     replicas_applied_by: str | None = None
-    bounds_by: str = "somebody"  # who wrote the bounds last, besides us (managedFields)
-    replicas_by: str = "somebody"  # who wrote spec.replicas last, besides us
+    bounds_by: str = SOMEBODY  # who wrote the bounds last, besides us (managedFields)
+    replicas_by: str = SOMEBODY  # who wrote spec.replicas last, besides us
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     owner_min_max: int = 0  # least max that the owner of the bounds accepts
