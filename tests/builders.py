@@ -236,7 +236,9 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         return planned.group
     before = planned.group
     if planned.leaves:
-        return replace(before, bounds=planned.bounds, adopted=None, has_adopted=False, published=None, move=None)
+        return replace(
+            before, bounds=planned.bounds, pinned=False, adopted=None, has_adopted=False, published=None, move=None
+        )
     left = before.machines
     if left is not None and planned.requested < before.requested:
         going = deletion_candidates(
@@ -249,12 +251,14 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         state=planned.state,
         requested=planned.requested,
         before=before.requested if planned.requested != before.requested else None,
+        pinned=planned.pins,
     )
     decision = write_published(published, planned.requested, "; ".join(sentences(planned.reasons)))
     return replace(
         before,
         requested=planned.requested,
         bounds=planned.bounds,
+        pinned=planned.pins,
         machines=left,
         adopted=adopted,
         has_adopted=True,

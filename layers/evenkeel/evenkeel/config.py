@@ -446,6 +446,8 @@ class ClusterPolicy(Strict):
     # Whether `validate --apply` may write to the objects that own a pool's numbers. None: false, and the release before
     # reads what this one stores.
     fix_owners: bool | None = None
+    # Whether a fenced group's NodePool holds its replicas, in the place of autoScaling. None: false, as above.
+    node_pool_fence: bool | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
 
@@ -479,6 +481,7 @@ class ClusterPolicy(Strict):
             backoff=self.backoff.policy(),
             provision_timeout=timedelta(seconds=self.provision_timeout),
             autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
+            pins_fenced=self.node_pool_fence is True,
         )
 
 

@@ -91,15 +91,17 @@ def carries_ours(group: NodeGroup) -> bool:
 
 def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
     group = planned.group
-    as_it_is = replace(planned, requested=group.requested, bounds=group.bounds, rolling=None, journal_delta=0)
+    as_it_is = replace(
+        planned, requested=group.requested, bounds=group.bounds, pins=group.pinned, rolling=None, journal_delta=0
+    )
     if (obstacle := _obstacle(group, pool)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
     adopted = adopted_bounds(group, pool)
     if adopted is None:
-        return replace(as_it_is, bounds=None, leaves=True, reasons=(because(Rule.RESTORED_TO_NONE),))
+        return replace(as_it_is, bounds=None, pins=False, leaves=True, reasons=(because(Rule.RESTORED_TO_NONE),))
     bounds, cuts = safe_bounds(adopted.min, adopted.max, group, group.requested)
     restored = because(Rule.RESTORED, min=adopted.min, max=adopted.max)
-    return replace(as_it_is, bounds=bounds, leaves=True, reasons=(restored, *cuts))
+    return replace(as_it_is, bounds=bounds, pins=False, leaves=True, reasons=(restored, *cuts))
 
 
 def _obstacle(group: NodeGroup, pool: PoolState) -> Reason | None:

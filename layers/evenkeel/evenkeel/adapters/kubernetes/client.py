@@ -29,6 +29,7 @@ from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
     ConflictError,
+    ForbiddenError,
     RejectedError,
     TooLargeError,
 )
@@ -47,6 +48,8 @@ _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 # Of objects, only metadata; a server that cannot leave out the rest sends it.
 _METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+# In deploy/kubernetes: who may read and write.
+RIGHTS = "rbac.yaml and rbac-readers.yaml"
 # So much of a token is not in a sentence by chance.
 _PART = 8
 # What a header can carry: visible ASCII. All else would be refused further down, in words that quote the token.
@@ -157,21 +160,32 @@ class KubernetesApi:
             raise ClusterUnavailableError(f"GET {path} of {self.name}: the answer is no API group")
         return [intern(str(entry.get("version"))) for entry in versions]  # ten thousand servers say the same
 
-    def patch(self, path: str, body: Mapping[str, Any], remaining: Remaining) -> dict[str, Any]:
+    def patch(
+        self, path: str, body: Mapping[str, Any], remaining: Remaining, *, rights: str = RIGHTS, dry_run: bool = False
+    ) -> dict[str, Any]:
         """One merge patch; the object as it is after it.
 
         A merge patch with a stale ``metadata.resourceVersion`` is answered 409. (A JSON patch with a failing ``test``
         would be answered 422, like a validation error.)
 
+        Args:
+            rights: The files that allow it.
+            dry_run: Only whether it would be written: rights, rules and admission are asked.
+
         Raises:
-            ConflictError, RejectedError, ClusterUnavailableError
+            ConflictError, ForbiddenError, RejectedError, ClusterUnavailableError
         """
-        status, answer = self._ask("PATCH", f"{path}?fieldManager=evenkeel", remaining, body)
+        query = f"?fieldManager=evenkeel{'&dryRun=All' if dry_run else ''}"
+        status, answer = self._ask("PATCH", f"{path}{query}", remaining, body)
         if status == 200:
             return answer
-        message = self._describe("PATCH", path, status, answer)
+        if dry_run and status == 400:
+            return {}  # some webhook answers no dry runs; what it says of the patch, the patch will tell
+        message = self._describe("PATCH", path, status, answer, rights)
         if status in (404, 409):  # gone, or changed, since it was read
             raise ConflictError(message)
+        if status == 403:
+            raise ForbiddenError(message)
         if 400 <= status < 500:
             raise RejectedError(message)
         raise ClusterUnavailableError(message)
@@ -202,10 +216,10 @@ class KubernetesApi:
         kind = AccessRefusedError if status in (401, 403) else ClusterUnavailableError
         return kind(self._describe("GET", path, status, body))
 
-    def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any]) -> str:
+    def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS) -> str:
         hint = ""
         if status == 403:
-            hint = " (apply deploy/kubernetes/rbac.yaml and rbac-readers.yaml, and map this identity to its group)"
+            hint = f" (apply deploy/kubernetes/{rights}, and map this identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
         message = self._redacted(str(body.get("message", "")))

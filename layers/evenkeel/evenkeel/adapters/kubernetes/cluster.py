@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
@@ -32,6 +32,7 @@ from evenkeel.application.errors import (
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
+    ForbiddenError,
     RejectedError,
 )
 from evenkeel.application.ports import Remaining
@@ -401,6 +402,8 @@ class KubernetesCluster:
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
         _, value = flavour.mark
+        if names:
+            self._rehearse(patch.plan)
         staying = self._staying(group)
         for machine, item in staying:
             # Gardener's mark does not say whose it is. Left on a node, it would go in the place of the named ones.
@@ -414,6 +417,21 @@ class KubernetesCluster:
         for _, item in targets:
             if _mark_of(flavour, item) != value:
                 self._set_mark(group, item, value)
+
+    def _rehearse(self, plan: GroupPlan) -> None:
+        """Ask for the owner's patch without making it, where the owner is one that we may have no right to write.
+
+        Raises RejectedError, ConflictError: nothing of the group is marked or written then.
+        """
+        member, bounds = self._members[plan.group.key], plan.bounds
+        item = member.owner_object
+        kind = member.owner.kind
+        if item is None or bounds is None or kind is None or not kind.rights or not plan.publishes:
+            return
+        body = member.owner.patch(item, member.scalable, {}, bounds)
+        if plan.pins:
+            body["spec"] = member.owner.pin(bounds.max)
+        self._patch(FLAVOURS[plan.group.key.flavour], self._newest(item), body, dry_run=True)
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raises ConflictError where one of these machines has become a node since the look, or is going."""
@@ -476,6 +494,8 @@ class KubernetesCluster:
             self._patch(flavour, self._newest(member.scalable), alone)
             return
         item = self._newest(member.owner_object or member.scalable)
+        if member.owner_object is not None and patch.bounds is not None and _narrows(patch, patch.bounds):
+            self._check_replicas(flavour, member)
         # In a merge patch, None takes a key away.
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
         if patch.leaves or (patch.bounds is not None and (not group.has_adopted or member.owner_object is not None)):
@@ -487,9 +507,23 @@ class KubernetesCluster:
         body = member.owner.patch(item, member.scalable, annotations, patch.bounds)
         if member.owner_object is None and patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
+        elif patch.pins and patch.bounds is not None:
+            body["spec"] = member.owner.pin(patch.bounds.max)
         self._patch(flavour, item, body)
         if patch.leaves and member.owner_object is not None and group.move is not None:
             self._patch(flavour, self._newest(member.scalable), {"metadata": {"annotations": {MOVE: None}}})
+
+    def _check_replicas(self, flavour: Flavour, member: GroupObjects) -> None:
+        """Raises ConflictError where others replicas are requested by now than we know of.
+
+        The owner's version says nothing of the scalable. A max below what has been ordered meanwhile would have the
+        order cut, running nodes with it (HyperShift), or end scale-down there until our next look.
+        """
+        item = self._newest(member.scalable)
+        newest, path = self._api.get(self._path_of(flavour, item), self._remaining), ("spec", "replicas")
+        if newest is None or get_path(newest, path) != get_path(item, path):
+            change = "is gone" if newest is None else f"requests {get_path(newest, path)} replicas by now"
+            raise ConflictError(f"{_identity(item)} {change}: its owner's max is not lowered")
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """On the scalable, or where an owner stands that copies annotations to it: there."""
@@ -543,13 +577,34 @@ class KubernetesCluster:
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)
 
-    def _patch(self, flavour: Flavour, item: Object, body: dict[str, Any]) -> None:
-        namespace, name = name_of(item)
-        kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
-        version = str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
+    def _patch(self, flavour: Flavour, item: Object, body: dict[str, Any], *, dry_run: bool = False) -> None:
+        kind, version = _kind_of(flavour, item)
         body.setdefault("metadata", {})["resourceVersion"] = _resource_version(item)
-        answer = self._api.patch(f"{_path(kind, version, namespace)}/{quote(name)}", body, self._remaining)
-        self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+        path, rights = self._path_of(flavour, item), kind.rights or RIGHTS
+        try:
+            answer = self._api.patch(path, body, self._remaining, rights=rights, dry_run=dry_run)
+        except ForbiddenError as error:
+            if not kind.rights:
+                raise
+            raise ForbiddenError(f"{kind.kind} {'/'.join(name_of(item))} is not ours to write: {error}") from None
+        if not dry_run:
+            self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+
+    def _path_of(self, flavour: Flavour, item: Object) -> str:
+        namespace, name = name_of(item)
+        return f"{_path(*_kind_of(flavour, item), namespace)}/{quote(name)}"
+
+
+def _kind_of(flavour: Flavour, item: Object) -> tuple[Kind, str]:
+    """Its kind, and the version that it was read in."""
+    kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
+    return kind, str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
+
+
+def _narrows(patch: Patch, bounds: Bounds) -> bool:
+    """Whether an owner's max comes below what stands there, or may stand on the scalable; or replicas are set there."""
+    group = patch.plan.group
+    return patch.pins or group.bounds is None or bounds.max < max(group.bounds.max, group.requested)
 
 
 def _refused(kind: Kind) -> Skipped:

@@ -131,6 +131,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         and (remembered is None or not (remembered.contested_replicas or remembered.replicas_applied_by)),
         contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
+        pins=group.pinned,
     )
     if health.slow_start:
         draft.slow_start_max = group.running + health.slow_start

@@ -32,11 +32,17 @@ class GroupPlan:
     may_remove_running: bool = False  # on request: running nodes may go as well
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     leaves: bool = False  # put back what was found at adoption and take our annotations off
+    pins: bool = False  # the owner of the bounds holds replicas at max
 
     @property
     def changes(self) -> bool:
         """Whether anything would be written to this group."""
-        return self.leaves or self.requested != self.group.requested or self.bounds != self.group.bounds
+        return self.leaves or self.requested != self.group.requested or self.publishes
+
+    @property
+    def publishes(self) -> bool:
+        """Whether other bounds are to stand than do now, or in another way."""
+        return self.bounds != self.group.bounds or self.pins != self.group.pinned
 
     @property
     def is_cautious(self) -> bool:
@@ -120,7 +126,15 @@ class PoolPlan:
             ],
             "changes": []
             if applied
-            else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
+            else [
+                [
+                    str(g.group.key),
+                    g.requested,
+                    g.bounds and [g.bounds.min, g.bounds.max],
+                    *(["pinned"] if g.pins else []),
+                ]
+                for g in self.changes
+            ],
         }
         if not any(news.values()):
             return ""

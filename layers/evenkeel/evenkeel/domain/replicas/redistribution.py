@@ -84,7 +84,8 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     if lowest > draft.alive + held:
         count = lowest - draft.alive - held
         if draft.replicas_are_ours:
-            draft.because(Rule.STUCK_BY_WORKER, count=count, minimum=lowest)
+            rule = Rule.STUCK_BY_WORKER if draft.group.worker_range else Rule.STUCK_BY_OWNER
+            draft.because(rule, count=count, minimum=lowest)
         else:
             draft.because(Rule.STUCK_PUT_BACK, count=count)
     # Beside an autoscaler, as many stay as the owner of the bounds insists on offering: each that went would be ordered
