@@ -7,7 +7,7 @@ so the expressions are evaluated here, in CEL, over the old and the new object.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,15 @@ class AdmissionWatch:
     """Judges every patch that a user sends to a simulated API, from outside: nothing is refused, all is noted.
 
     `judged` counts patches by resource, `refused` says what the policies would have refused. For one writer at a time.
+    Of `files`, applied in this order, a later policy replaces one of the same name.
     """
 
-    def __init__(self, api: KubernetesAPI, *, user: str = "evenkeel") -> None:
+    def __init__(self, api: KubernetesAPI, *, user: str = "evenkeel", files: Sequence[Path] = (FILE,)) -> None:
         self.judged: dict[str, int] = {}
         self.refused: list[str] = []
         self._api = api
         self._user = user
-        self._policies = list(policies().values())
+        self._policies = list({name: policy for file in files for name, policy in policies(file).items()}.values())
         self._old: Any = None
         api.before.append(self._remember)
         api.after.append(self._judge)

@@ -344,7 +344,7 @@ def summary(demo: Demo, console: Console) -> None:
     """What came of it, the decision records, and what to do next."""
     console.print()
     requests = [request for cluster in demo.world.clusters.values() for request in cluster.api.requests]
-    patches = [request for request in requests if request.method == "PATCH"]
+    patches = [request for request in requests if request.has_patched]
     over = [
         f"{name}/{pool.name}"
         for name, cluster in demo.world.clusters.items()
@@ -417,7 +417,7 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
 
 
 def _is_ours(request: Request) -> bool:
-    return request.method == "PATCH" and request.user == "evenkeel" and 200 <= request.status < 300
+    return request.has_patched and request.user == "evenkeel"
 
 
 def _places(request: Request) -> Iterator[str]:

@@ -237,7 +237,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
     before = planned.group
     if planned.leaves:
         gone = {"adopted": None, "has_adopted": False, "published": None, "move": None, "short_provision": None}
-        return replace(before, bounds=planned.bounds, **gone)
+        return replace(before, bounds=planned.bounds, pinned=False, **gone)
     left = before.machines
     if left is not None and planned.requested < before.requested:
         going = deletion_candidates(
@@ -250,6 +250,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         state=planned.state,
         requested=planned.requested,
         before=before.requested if planned.requested != before.requested else None,
+        pinned=planned.pins,
     )
     decision = write_published(published, planned.requested, "; ".join(sentences(planned.reasons)))
     return replace(
@@ -257,6 +258,7 @@ def written(planned: GroupPlan, adopted: Bounds | None = None, now: datetime = N
         requested=planned.requested,
         bounds=planned.bounds,
         short_provision=planned.short_provision,
+        pinned=planned.pins,
         machines=left,
         adopted=adopted,
         has_adopted=True,

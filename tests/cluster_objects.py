@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
+from sandbox.kube.controllers.node_pools import NODE_POOL, NODE_POOLS
 from sandbox.kube.schema import Object
 from sandbox.kube.world import Cluster
 
@@ -47,10 +48,14 @@ class ClusterObjects:
         return {item["metadata"]["name"]: item for item in self.objects.list(self.machine_resource)}
 
     def owners(self, items: Mapping[str, Object]) -> dict[str, Object]:
-        """Who owns the bounds, by zone: the scalable, its MachineAutoscaler, or the Cluster that has it made."""
+        """Who owns the bounds, by zone: the scalable, its MachineAutoscaler, its NodePool, or its class's Cluster."""
         if self.cluster_class:
             (cluster,) = self.objects.list(CLUSTERS)
             return dict.fromkeys(items, cluster)
+        pools = {item["metadata"]["name"]: item for item in self.objects.list(NODE_POOLS)}
+        if pools:
+            made_from = {zone: item["metadata"]["annotations"][NODE_POOL] for zone, item in items.items()}
+            return {zone: pools[name.rpartition("/")[2]] for zone, name in made_from.items()}
         scalers = self.objects.list(AUTOSCALERS) if self.flavour == "openshift" else []
         by_target = {scaler["spec"]["scaleTargetRef"]["name"]: scaler for scaler in scalers}
         return {zone: by_target.get(item["metadata"]["name"], item) for zone, item in items.items()}
@@ -63,6 +68,9 @@ class ClusterObjects:
         owner = owner or self.owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             return owner["spec"].get("minReplicas", 0), owner["spec"]["maxReplicas"]
+        if owner["kind"] == "NodePool":
+            scaling = owner["spec"].get("autoScaling") or {"min": 0, "max": owner["spec"].get("replicas", 0)}
+            return scaling["min"], scaling["max"]
         annotations = self.annotations(zone, owner)
         return int(annotations[self.machine_api.min_key]), int(annotations[self.machine_api.max_key])
 
@@ -83,6 +91,8 @@ class ClusterObjects:
         owner = self.owner(zone)
         if owner["kind"] == "MachineAutoscaler":
             self.patch(owner, {"spec": {"minReplicas": low, "maxReplicas": high}}, manager)
+        elif owner["kind"] == "NodePool":
+            self.patch(owner, {"spec": {"autoScaling": {"min": low, "max": high}, "replicas": None}}, manager)
         else:
             bounds = {self.machine_api.min_key: str(low), self.machine_api.max_key: str(high)}
             self.annotate(zone, bounds, manager)
@@ -103,7 +113,8 @@ class ClusterObjects:
 
     def patch(self, item: Object, patch: Object, manager: str = "test") -> None:
         resource = f"{item['kind'].lower()}s.{item['apiVersion'].partition('/')[0]}"
-        self.objects.patch(resource, self.namespace, item["metadata"]["name"], patch, manager=manager)
+        metadata = item["metadata"]
+        self.objects.patch(resource, metadata["namespace"], metadata["name"], patch, manager=manager)
 
     def _zone(self, item: Object) -> str:
         name: str = item["metadata"]["name"]

@@ -31,6 +31,7 @@ from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Stor
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
+from sandbox.kube.controllers.objects import USERS_POOL_LABEL
 from sandbox.kube.schema import Object
 from sandbox.kube.world import ZONES, Pool, World
 from tests.cluster_objects import CLUSTERS, ClusterObjects
@@ -39,12 +40,13 @@ from tests.timed import worker
 
 DEAD, BUSY, IDLE, FROZEN = (*ZONES, "eu-central-1d")
 POOL = "workers"
-#: who owns the bounds: the flavours' own way, and a Cluster's topology
-OWNERS = ("gardener", "cluster-api", "openshift", "cluster-class")
+#: who owns the bounds: the flavours' own way, a Cluster's topology, NodePools without and with the fence that pins them
+OWNERS = ("gardener", "cluster-api", "openshift", "cluster-class", "hypershift", "hypershift-pinned")
 PAUSED: dict[str, Object] = {
     "gardener": {"spec": {"paused": True}},
     "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}},
     "openshift": {"spec": {"authoritativeAPI": "ClusterAPI"}},
+    "hypershift": {"spec": {"pausedUntil": "true"}},
 }
 
 
@@ -226,14 +228,19 @@ class Scene(ClusterObjects):
         arrived: Callable[[Scene], None] = lambda _: None,
         **fields: Any,
     ) -> None:
-        flavour = "cluster-api" if owner == "cluster-class" else owner
+        kind = {"cluster-class": "cluster-api", "hypershift-pinned": "hypershift"}.get(owner, owner)
+        self.kind, self.hypershift = kind, kind == "hypershift"
+        flavour = "cluster-api" if self.hypershift else kind
         #: bounds and replicas stand on two objects, and no write can carry the versions of both
-        self.two_objects = owner in ("openshift", "cluster-class")
+        self.two_objects = owner in ("openshift", "cluster-class") or self.hypershift
         self.clock = FakeClock()
         pool = Pool(name=POOL, minimum=2, maximum=16, replicas=(2, 2, 2, 1), zones=(DEAD, BUSY, IDLE, FROZEN))
-        world = World(clusters=[flavour], pools={flavour: [pool]}, clock=self.clock.now, settings=None)
-        super().__init__(world.clusters[flavour])
+        world = World(clusters=[kind], pools={kind: [pool]}, clock=self.clock.now, settings=None)
+        super().__init__(world.clusters[kind])
         self.memory = InMemoryStore()
+        if self.hypershift:  # an installer's objects say nothing of ours
+            pools = [{"name": POOL, "selector": {USERS_POOL_LABEL: POOL}, "min": 2, "max": 16}]
+            fields = {"pools": pools, "node_pool_fence": owner == "hypershift-pinned", **fields}
         switches = {"write_topology": True} if owner == "cluster-class" else {}
         register(self.memory, flavours=[flavour], **switches, **fields)
         self.chance = random.Random(7)
@@ -243,7 +250,7 @@ class Scene(ClusterObjects):
         self.overtaken: dict[str, str] = {}
         if owner == "cluster-class":
             self._hand_over_to_topology()
-        self.change(FROZEN, PAUSED[flavour])
+        self.patch(self.pausable(FROZEN), PAUSED[kind])
         self._pass(timedelta(seconds=75))
         arrived(self)
         self.settle()
@@ -277,9 +284,16 @@ class Scene(ClusterObjects):
         super().scale(zone, replicas, manager)
         self.overtaken[zone] = self._decision(zone)
 
+    def pausable(self, zone: str) -> Object:
+        """What people pause there: HyperShift's operator would take it off the scalable again."""
+        return self.owner(zone) if self.hypershift else self.item(zone)
+
     def slip(self, zone: str) -> None:
-        """Cluster Autoscaler orders one more machine in a zone."""
-        self.scale(zone, self.replicas()[zone] + 1)
+        """Cluster Autoscaler orders one more machine in a zone. Above max HyperShift's operator would take it back."""
+        item = self.item(zone)
+        most = int(item["metadata"]["annotations"][self.machine_api.max_key]) if self.hypershift else None
+        if most is None or item["spec"]["replicas"] < most:
+            self.scale(zone, self.replicas()[zone] + 1)
 
     def _hand_over_to_topology(self) -> None:
         """A ClusterClass makes the deployments: their bounds come from the Cluster from now on."""
@@ -315,6 +329,8 @@ class Scene(ClusterObjects):
         """After every write of ours: bounds that Cluster Autoscaler could read now are bounds that it can live with."""
         if request.method != "PATCH" or request.manager != "evenkeel":
             return
+        if self.hypershift:  # its operator watches, and does its part at once
+            self.controllers.reconcile_owners(self.clock.at)
         for zone, replicas in self.replicas().items():
             low, high = self.bounds(zone)
             if 0 <= low <= high and high >= replicas:

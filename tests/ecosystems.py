@@ -140,11 +140,7 @@ class Estate:
 
     def writes(self) -> list[Request]:
         """The patches of ours that were carried out."""
-        return [
-            request
-            for request in self.cluster.api.requests
-            if request.method == "PATCH" and request.user == "evenkeel" and request.status == 200
-        ]
+        return [request for request in self.cluster.api.requests if request.has_patched and request.user == "evenkeel"]
 
     def written(self) -> set[str]:
         """Where they have written: plural and field, annotations by their names."""

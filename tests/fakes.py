@@ -446,6 +446,7 @@ class FakeCluster:
         self.change(
             key,
             requested=before.requested if patch.requested is None else patch.requested,
+            pinned=before.pinned if patch.bounds is None else patch.pins,
             bounds=patch.bounds or before.bounds,
             owner=_holding(before, patch.bounds),
             published=before.published if alone else read_published(decision),

@@ -47,6 +47,11 @@ class Request:
     body: Json = None
     status: int = 0
 
+    @property
+    def has_patched(self) -> bool:
+        """Whether an object was changed by it: a dry run changes none."""
+        return self.method == "PATCH" and self.status == 200 and self.query.get("dryRun") != "All"
+
     def matches(
         self,
         *,

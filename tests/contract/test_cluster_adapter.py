@@ -823,8 +823,8 @@ class TestMachineAutoscaler:
         seen: list[Mapping[str, tuple[int, int, int]]] = []
         patch = KubernetesApi.patch
 
-        def patched(self: KubernetesApi, *arguments: Any, **more: Any) -> dict[str, Any]:
-            answer = patch(self, *arguments, **more)
+        def patched(self: KubernetesApi, *arguments: Any, **named: Any) -> dict[str, Any]:
+            answer = patch(self, *arguments, **named)
             scalers = stage.list(SCALERS)
             sets = stage.kind("machinesets.machine.openshift.io/v1beta1").list()["items"]
             requested = {item["metadata"]["name"]: item["spec"]["replicas"] for item in sets}

@@ -146,6 +146,25 @@ class TestNodePools:
         assert code == 422
         assert says in status["message"]
 
+    def test_zero_is_a_size_and_the_other_one_may_be_taken_away_where_it_is_not(self, kind_of: Any) -> None:
+        pools = kind_of(*NODE_POOLS)
+        pools.create(node_pool(autoScaling={"min": 0, "max": 3}))
+        again = pools.merge("a", {"spec": {"autoScaling": {"min": 0, "max": 2}, "replicas": None}})
+        assert (again["spec"]["autoScaling"], "replicas" in again["spec"]) == ({"min": 0, "max": 2}, False)
+        held = pools.merge("a", {"spec": {"autoScaling": None, "replicas": 0}})
+        assert (held["spec"]["replicas"], "autoScaling" in held["spec"]) == (0, False)
+
+    def test_a_rehearsal_is_judged_as_the_patch_is_and_changes_nothing(self, kind_of: Any) -> None:
+        pools, theirs = kind_of(*NODE_POOLS), kind_of(*NODE_POOLS, user="nobody")
+        made = pools.create(node_pool(autoScaling={"min": 0, "max": 3}))
+        hold = {"spec": {"autoScaling": None, "replicas": 2}}
+        assert pools.merge("a", hold, dry_run="All")["spec"]["replicas"] == 2
+        assert refused(lambda: pools.merge("a", {"spec": {"autoScaling": {"max": 0}}}, dry_run="All"))[0] == 422
+        assert refused(lambda: theirs.merge("a", hold, dry_run="All"))[0] == 403
+        stale = {"metadata": {"resourceVersion": "1"}, **hold}
+        assert refused(lambda: pools.merge("a", stale, dry_run="All"))[0] == 409
+        assert pools.get("a") == made
+
     def test_the_scale_subresource_is_that_of_replicas(self, kind_of: Any) -> None:
         pools = kind_of(*NODE_POOLS)
         pools.create(node_pool(replicas=2))

@@ -16,6 +16,7 @@ from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.policy import PoolRule
 from evenkeel.domain.model.states import ClusterState, PoolState
 from evenkeel.domain.plan import plan as plan_of
+from sandbox.kube.controllers.node_pools import NODE_POOLS
 from sandbox.kube.schema import Object
 from tests.builders import MINUTE, NOW, group, in_backoff, numbers, pool_plan
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, PAUSED, POOL, How, Life, Scene, WirelessClusters, steps_of
@@ -34,6 +35,7 @@ def picture(scene: Scene) -> dict[str, Object]:
         *scene.objects.list(scene.scalables),
         *scene.objects.list("machineautoscalers.autoscaling.openshift.io"),
         *(scene.objects.list("clusters.cluster.x-k8s.io") if scene.flavour == "cluster-api" else ()),
+        *scene.objects.list(NODE_POOLS),
     ]
     pictures = {}
     for item in items:
@@ -177,7 +179,7 @@ class TestEverythingIsAsBefore:
         assert not {"evenkeel.dev/decision", "evenkeel.dev/adopted-bounds"} & set(stay.scene.annotations(IDLE))
 
     def test_a_frozen_group_is_restored_once_it_thaws_and_until_then_we_stay(self, stay: Stay) -> None:
-        stay.scene.change(IDLE, PAUSED[stay.scene.flavour])
+        stay.scene.patch(stay.scene.pausable(IDLE), PAUSED[stay.scene.kind])
         stay.leave()
         assert stay.control.restoring
         assert not stay.control.paused
@@ -185,8 +187,10 @@ class TestEverythingIsAsBefore:
             "gardener": {"spec": {"paused": None}},
             "cluster-api": {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}},
             "openshift": {"spec": {"authoritativeAPI": None}},
+            "hypershift": {"spec": {"pausedUntil": None}},
         }
-        stay.scene.change(IDLE, thaw[stay.scene.flavour])
+        stay.scene.patch(stay.scene.pausable(IDLE), thaw[stay.scene.kind])
+        stay.scene.controllers.reconcile_owners(stay.scene.clock.at)
         stay.scene.settle()
         assert stay.control.paused
         now, before = picture(stay.scene), stay.before

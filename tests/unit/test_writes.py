@@ -93,6 +93,56 @@ def test_on_two_objects_replicas_fall_only_below_a_min_that_has_been_copied() ->
     assert is_complete(copied)
 
 
+LOWERS = {"two_objects": True, "owner_lowers": True}
+
+
+def test_where_the_owner_lowers_replicas_itself_one_patch_of_it_makes_a_release() -> None:
+    released = planned("a", (5, (0, 6)), (2, (0, 2)), **LOWERS)
+    assert steps(released) == [((0, 2), 2)]
+    assert patches(released)[0].lowers_requested, "so that machines are marked before"
+    assert is_complete(released)
+    assert fence_first(replace(released, state=State.FENCED)) is None
+
+
+def test_an_owner_that_has_not_lowered_what_its_bounds_say_leaves_it_to_us() -> None:
+    assert steps(planned("a", (5, (0, 2)), (2, (0, 2)), **LOWERS)) == [(None, 2)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        ((5, (0, 6)), (2, (0, 2)), {"journal_delta": -3}),  # its mark stands with the replicas
+        ((5, (0, 6)), (0, (0, 1)), {}),  # below the least max
+        ((5, (0, 6)), (4, (0, 6)), {}),  # the max is more
+    ],
+)
+def test_replicas_are_written_where_the_owners_max_alone_would_not_do(before, after, fields) -> None:
+    plan = replace(planned("a", before, after, **LOWERS), **fields)
+    assert (None, after[0]) in steps(plan)
+
+
+def test_a_pinned_group_is_lowered_by_one_patch_and_also_to_none() -> None:
+    plan = replace(planned("a", (2, (0, 2)), (0, (0, 0)), pinned=True, **LOWERS), pins=True)
+    assert [(patch.bounds, patch.requested, patch.pins) for patch in patches(plan)] == [(Bounds(0, 0), 0, True)]
+
+
+def test_what_is_pinned_or_let_go_is_written_though_no_number_changes() -> None:
+    for now, wanted in ((False, True), (True, False)):
+        plan = replace(planned("a", (2, (0, 2)), (2, (0, 2)), pinned=now, **LOWERS), pins=wanted)
+        assert [(patch.bounds, patch.requested, patch.pins) for patch in patches(plan)] == [
+            (Bounds(0, 2), None, wanted)
+        ]
+
+
+@pytest.mark.parametrize(("requested", "delta"), [(3, 1), (1, -1)])
+def test_replicas_of_a_pinned_group_wait_until_it_has_been_let_go(requested: int, delta: int) -> None:
+    bounds = (0, max(2, requested))
+    plan = planned("a", (2, (0, 2)), (requested, bounds), pinned=True, copied=Bounds(0, 0), **LOWERS)
+    plan = replace(plan, journal_delta=delta, pins=delta < 0)
+    assert [(patch.bounds, patch.requested, patch.pins) for patch in patches(plan)] == [(Bounds(*bounds), None, False)]
+    assert not is_complete(plan)
+
+
 def test_the_fence_alone_keeps_what_is_requested_until_machines_are_marked() -> None:
     members = zones((5, 3, 3), running=(2, 3, 3), bounds=[(3, 9), (0, 3), (0, 3)])
     first = pool_plan(members, numbers(0, 12), fenced=("a",)).groups[0]

@@ -454,6 +454,8 @@ class ClusterPolicy(Strict):
     fix_owners: bool | None = None
     # Whether bounds may be written to a Cluster's topology: it takes the keys from whoever applied them. None: false.
     write_topology: bool | None = None
+    # Whether a fenced group's NodePool holds its replicas, in the place of autoScaling. None: false, as above.
+    node_pool_fence: bool | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
     suspect_provision_time: SuspectProvisionTime | None = None  # None: an autoscaler waits as long as ever
@@ -504,6 +506,7 @@ class ClusterPolicy(Strict):
             backoff=self.backoff.policy(),
             provision_timeout=timedelta(seconds=self.provision_timeout),
             autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
+            pins_fenced=self.node_pool_fence is True,
         )
 
 

@@ -55,3 +55,7 @@ class ConflictError(EvenkeelError):
 
 class RejectedError(EvenkeelError):
     """The API refuses the write (403, 422): the same write would be refused again."""
+
+
+class ForbiddenError(RejectedError):
+    """We may not write the object (403): somebody has to give us the right."""

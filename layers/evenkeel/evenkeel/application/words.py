@@ -180,6 +180,7 @@ WORDS: dict[Rule, Words] = {
     Rule.STUCK_WITHOUT_TAKER: "{count} stuck replicas stay: no healthy zone can take them",
     Rule.STUCK_BY_WORKER: "{count} stuck replicas stay: the Worker wants {minimum} in this zone",
     Rule.STUCK_BY_BOUNDS: "{count} stuck replicas stay: the bounds that are held want {minimum} in this zone",
+    Rule.STUCK_BY_OWNER: "{count} stuck replicas stay: the owner of the bounds lets no fewer than {minimum} stand",
     Rule.STUCK_PUT_BACK: "{count} stuck replicas stay: they are put back",
     Rule.STUCK_OFFERED: "{count} stuck replicas stay: the owner of the bounds offers {offered} here whatever happens, "
     "so Cluster Autoscaler would order them again",
@@ -207,6 +208,8 @@ WORDS: dict[Rule, Words] = {
     Rule.TAKEN_FROM: "{field} of {owner} is taken from {manager}, who applied or wrote it before",
     Rule.MAX_BELOW_REQUESTED: "max raised from {max} to the {requested} requested: less would block scale-down",
     Rule.OWNER_MIN_MAX: "max raised from {max} to {owner_min_max}, the least that the owner of the bounds accepts",
+    Rule.OWNER_MIN_MIN: "min raised from {min} to {owner_min_min}, the least that the owner of the bounds accepts",
+    Rule.PINNED: "its owner holds replicas at {requested}: no autoscaler adds or takes a node here",
     Rule.MIN_ABOVE_REQUESTED: "min lowered from {min} to the {requested} requested: more would block small growth",
     Rule.ZONE_MIN: "min raised to {min}: evenkeel.dev/zone-min is {zone_min}",
     Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
@@ -267,6 +270,7 @@ WORDS: dict[Rule, Words] = {
     Rule.OWNER_NOT_READ: "its bounds belong to {owner}, which was not read: allow it to be listed, and name its "
     "namespace in the record where that names any",
     Rule.OWNER_SETS_REPLICAS: "{owner} sets its replicas itself: give it minimum and maximum in their place",
+    Rule.OWNER_PAUSED: "{owner} is paused: its spec.pausedUntil is {until}",
     Rule.FIELD_NOT_OURS: _applied,
     Rule.REPLICAS_UNSET: "its spec.replicas is not set yet",
     Rule.ROLLING_SETS: "it is rolling: {sets} MachineSets hold machines",

@@ -115,14 +115,18 @@ class Writer:
 
     def _apply(self, pool: PoolPlan, patch: Patch) -> None:
         plan, group = patch.plan, patch.plan.group
-        is_last = patch.requested is not None or (patch.bounds is not None and patch.bounds == plan.bounds)
+        # Bounds alone are also what replicas wait for: they stand as they were until the next look.
+        is_last = patch.requested is not None or (patch.bounds == plan.bounds is not None and is_complete(plan))
         requested = plan.requested if is_last else group.requested
+        # Lowered by the owner of the bounds, they stand as they were for a moment: nobody has put them back then.
+        by_owner = group.two_objects and patch.bounds is not None and patch.requested is not None
         published = PublishedBounds(
             at=self.clock.now(),
             bounds=patch.bounds or group.bounds,
             state=plan.state,
             requested=requested,
-            before=group.requested if requested != group.requested else None,
+            before=group.requested if requested != group.requested and not by_owner else None,
+            pinned=group.pinned if patch.bounds is None else patch.pins,
         )
         decision = write_published(published, plan.requested, "; ".join(sentences(plan.reasons)))
         move = self.run_state.pools.get(pool.id, PoolState()).move

@@ -27,6 +27,7 @@ def write_published(published: PublishedBounds, target: int, why: str) -> str:
             **({} if published.before is None else {"before": published.before}),
             "at": published.at.isoformat(timespec="seconds").replace("+00:00", "Z"),
             "state": published.state.value,
+            **({"pinned": True} if published.pinned else {}),
             "target": target,
             **({} if bounds is None else {"max": bounds.max}),
             "why": why[:1024],
@@ -74,4 +75,5 @@ def read_published(text: str | None) -> PublishedBounds | None:
         return None
     if at.tzinfo is None or not 2000 < at.year < 2199:
         return None  # no moment that we wrote, nor one that a record could hold
-    return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before)
+    pinned = found.get("pinned") is True
+    return PublishedBounds(at=at, bounds=bounds, state=state, requested=requested, before=before, pinned=pinned)

@@ -41,7 +41,8 @@ def _wishes(pool: PoolPlan) -> dict[str, Wish]:
         owner, wanted = plan.group.owner, wish_of(plan.group, pool.remembered)
         if owner is None or not owner.takes_ours or wanted is None:
             continue
-        ours = [owner.bounds] if owner.bounds != wanted else []
+        # Pinned is ours, whatever is wanted: until its patch has arrived, that must be found there.
+        ours = [owner.bounds] if owner.bounds != wanted or plan.group.pinned else []
         wishes[owner.ref.id] = Wish(bounds=wanted, ours=tuple(dict.fromkeys([*ours, *bounds_of(plan)])))
     return wishes
 

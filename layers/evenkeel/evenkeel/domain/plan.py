@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.level import hold_level
+from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.health.observed import observe_appliers, observe_health
@@ -59,11 +60,13 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     observation = with_leave(observation, policy)
     known_pools, left_out = find_pools(observation.groups, policy, state.pools)
     # Paused or not: whoever asks to restore asks for writes.
-    pools = [pool if is_restored(pool.id, policy) else freeze_paused(pool, policy.paused, now) for pool in known_pools]
+    pools = [pool if is_restored(pool.id, policy) else _frozen(pool, policy, now) for pool in known_pools]
     news = _health_changes(pools, state, now)
     restored = {group.key for pool in pools if is_restored(pool.id, policy) for group in pool.groups}
     remembered = replace(state, groups={**state.groups, **news}) if news else state
     requests, refusals = _requests(pools, state, policy, now)
+    if policy.pins_fenced:
+        pools = _with_exact_fences(pools, remembered, policy, now)
     planned, moments = [], []
     for pool in pools:
         pool_plan, look_at = _plan_pool(pool, requests.get(pool.id), remembered, now)
@@ -87,6 +90,34 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
     )
+
+
+def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:
+    """The pool with those of its groups frozen that an operator has paused, or whose owner somebody else has pinned."""
+    pool = freeze_paused(pool, policy.paused, now)
+    if not any(group.pinned for group in pool.groups):
+        return pool
+    return replace(pool, groups=without_foreign(pool.groups, pool.state))
+
+
+def _with_exact_fences(pools: list[AnyPool], state: ClusterState, policy: Policy, now: datetime) -> list[AnyPool]:
+    """The pools with those groups marked whose owners are to hold replicas: a fence there needs no max of 1."""
+    able = [group for pool in pools for group in pool.groups if group.pinning is not None]
+    if not able:
+        return pools
+    fenced = [
+        draft.group
+        for pool in pools
+        if isinstance(pool, Pool) and not is_restored(pool.id, policy)
+        for draft in assess(pool, state, now)
+        if draft.state is State.FENCED and draft.group.fencing_enabled
+    ]
+    exact = exact_fences(fenced, [group for group in able if group.pinned and group.frozen_because is None])
+
+    def marked(group: NodeGroup) -> NodeGroup:
+        return replace(group, may_be_pinned=True, owner_min_max=0, owner_min_min=0) if group.key in exact else group
+
+    return [replace(pool, groups=tuple([marked(group) for group in pool.groups])) for pool in pools]
 
 
 def steps_of(strategy: Strategy) -> tuple[Step, ...]:
@@ -216,7 +247,8 @@ def note(pool: PoolDraft) -> None:
         if draft.rolling is not None:
             surge, unavailable = draft.rolling.max_surge, draft.rolling.max_unavailable
             draft.because(Rule.ROLLING_SHARE, surge=surge, unavailable=unavailable)
-        if draft.requested == draft.group.requested and draft.bounds == draft.group.bounds:
+        as_is = (draft.group.requested, draft.group.bounds, draft.group.pinned)
+        if (draft.requested, draft.bounds, draft.pins) == as_is:
             draft.because(Rule.AS_IT_SHOULD_BE)
 
 
@@ -282,6 +314,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         state=draft.state,
         requested=draft.requested,
         bounds=draft.bounds,
+        pins=draft.pins,
         reasons=tuple(draft.reasons),
         rolling=draft.rolling,
         journal_delta=draft.journal_delta,

@@ -111,13 +111,14 @@ def _restored(planned: GroupPlan, pool: PoolState) -> GroupPlan:
         planned,
         requested=group.requested,
         bounds=group.bounds,
+        pins=group.pinned,
         short_provision=group.short_provision,
         rolling=None,
         journal_delta=0,
     )
     if (obstacle := _obstacle(group, pool)) is not None:
         return replace(as_it_is, reasons=(obstacle,))
-    as_it_is = replace(as_it_is, short_provision=None, leaves=True)
+    as_it_is = replace(as_it_is, short_provision=None, pins=False, leaves=True)
     if group.bounds_held and not group.has_ours_with_bounds:
         return replace(as_it_is, reasons=(because(Rule.RESTORED_WITHOUT_BOUNDS),))
     adopted = adopted_bounds(group, pool)

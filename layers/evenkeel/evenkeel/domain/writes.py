@@ -3,6 +3,9 @@
 Bounds, replicas and our annotation go in one patch where they stand on one object. On OpenShift and under a
 ClusterClass they stand on two; then the bounds are first widened to hold both the old and the new replicas, and
 narrowed after the replicas were written: at every instant max >= requested and 0 <= min <= max.
+
+HyperShift's operator lowers replicas to a NodePool's max by itself, so there one patch of the NodePool makes a release.
+A move keeps the two: its mark has to be written with the replicas, or a run that died would give them up twice.
 """
 
 from collections.abc import Iterable
@@ -14,12 +17,16 @@ from evenkeel.domain.model.plans import GroupPlan
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One write to one object. None leaves that part as it is; neither: what an autoscaler is told besides."""
+    """One write to one object. None leaves that part as it is; neither: what an autoscaler is told besides.
+
+    With both, where they stand on two objects, the bounds are written, and replicas follow from them.
+    """
 
     plan: GroupPlan
     bounds: Bounds | None = None
     requested: int | None = None
     leaves: bool = False  # take our annotations off, and bounds too where there were none before us
+    pins: bool = False  # the bounds are written so that their owner holds replicas at max
 
     @property
     def lowers_requested(self) -> bool:
@@ -62,6 +69,8 @@ def fence_first(plan: GroupPlan) -> Patch | None:
     gives_up = plan.state is State.FENCED and plan.requested < group.requested
     if not gives_up or plan.bounds is None or group.bounds_held:
         return None
+    if group.pinned or _owner_lowers(plan):
+        return None  # that is a fence already; or one patch is both
     bounds = Bounds(min(plan.bounds.min, group.requested), max(group.requested, plan.bounds.max))
     wide = group.bounds is None or group.bounds.max > bounds.max or group.bounds.min > bounds.min
     return Patch(plan=plan, bounds=bounds) if wide else None
@@ -76,15 +85,16 @@ def patches(plan: GroupPlan) -> list[Patch]:
     group = plan.group
     if plan.leaves:
         return [Patch(plan=plan, bounds=plan.bounds, leaves=True)]
-    bounds = plan.bounds if plan.bounds != group.bounds else None
+    bounds = plan.bounds if plan.publishes else None
     requested = plan.requested if plan.requested != group.requested else None
     options = [Patch(plan=plan)] if plan.changes_options else []
     if bounds is None and requested is None:
         return options
     if not group.two_objects:
         return [Patch(plan=plan, bounds=bounds, requested=requested)]
-    if requested is None:
-        return [Patch(plan=plan, bounds=bounds), *options]
+    if requested is None or _owner_lowers(plan):
+        first = Patch(plan=plan, bounds=bounds, requested=requested, pins=plan.pins)
+        return [first] if bounds is None else [first, *options]
     if group.bounds_held:
         return [Patch(plan=plan, requested=requested)]
     old, new = group.bounds or plan.bounds, plan.bounds or group.bounds
@@ -93,14 +103,23 @@ def patches(plan: GroupPlan) -> list[Patch]:
     if old is not None and new is not None:
         numbers = (requested, group.requested)
         wide = Bounds(min(old.min, new.min, *numbers), max(old.max, new.max, *numbers))
-        if wide != group.bounds:
+        if wide != group.bounds or group.pinned:  # pinned, replicas that are written would be put back
             steps.append(Patch(plan=plan, bounds=wide))
     if group.copied is not None and not group.copied.min <= requested <= group.copied.max:
         return steps
     steps.append(Patch(plan=plan, requested=requested))
-    if wide is not None and wide != new:
-        steps.append(Patch(plan=plan, bounds=new))
+    if wide is not None and (wide != new or plan.pins):
+        steps.append(Patch(plan=plan, bounds=new, pins=plan.pins))
     return steps
+
+
+def _owner_lowers(plan: GroupPlan) -> bool:
+    """Whether replicas come down by themselves once the bounds stand at their owner.
+
+    Where those stand there already and nothing has come of it, the only patch is that of the replicas.
+    """
+    lowers = plan.group.owner_lowers and plan.lowers_requested and not plan.journal_delta
+    return lowers and plan.bounds is not None and plan.bounds.max == plan.requested
 
 
 def bounds_of(plan: GroupPlan) -> list[Bounds]:

@@ -29,6 +29,7 @@ from evenkeel.application.errors import (
     AccessRefusedError,
     ClusterUnavailableError,
     ConflictError,
+    ForbiddenError,
     RejectedError,
     TooLargeError,
 )
@@ -170,22 +171,31 @@ class KubernetesApi:
         *,
         applies: bool = False,
         rights: str = RIGHTS,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """One merge patch, or (``applies``) one server-side apply with force; the object as it is after it.
 
         Either with a stale ``metadata.resourceVersion`` is answered 409. (A JSON patch with a failing ``test`` would be
-        answered 422, like a validation error.) ``rights``: the files that allow it.
+        answered 422, like a validation error.)
+
+        Args:
+            rights: The files that allow it.
+            dry_run: Only whether it would be written: rights, rules and admission are asked.
 
         Raises:
-            ConflictError, RejectedError, ClusterUnavailableError
+            ConflictError, ForbiddenError, RejectedError, ClusterUnavailableError
         """
         query, form = ("fieldManager=evenkeel&force=true", _APPLY_PATCH) if applies else (_BY_US, _MERGE_PATCH)
-        status, answer = self._ask("PATCH", f"{path}?{query}", remaining, body, form)
+        status, answer = self._ask("PATCH", f"{path}?{query}{'&dryRun=All' if dry_run else ''}", remaining, body, form)
         if status == 200:
             return answer
+        if dry_run and status == 400:
+            return {}  # some webhook answers no dry runs; what it says of the patch, the patch will tell
         message = self._describe("PATCH", path, status, answer, rights)
         if status in (404, 409):  # gone, or changed, since it was read
             raise ConflictError(message)
+        if status == 403:
+            raise ForbiddenError(message)
         if 400 <= status < 500:
             raise RejectedError(message)
         raise ClusterUnavailableError(message)

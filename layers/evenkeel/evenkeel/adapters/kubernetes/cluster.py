@@ -33,6 +33,7 @@ from evenkeel.application.errors import (
     ClusterUnavailableError,
     ConflictError,
     EvenkeelError,
+    ForbiddenError,
     RejectedError,
 )
 from evenkeel.application.ports import Remaining
@@ -402,6 +403,8 @@ class KubernetesCluster:
         group = patch.plan.group
         flavour = FLAVOURS[group.key.flavour]
         _, value = flavour.mark
+        if names:
+            self._rehearse(patch.plan)
         staying = self._staying(group)
         for machine, item in staying:
             # Gardener's mark does not say whose it is. Left on a node, it would go in the place of the named ones.
@@ -415,6 +418,18 @@ class KubernetesCluster:
         for _, item in targets:
             if _mark_of(flavour, item) != value:
                 self._set_mark(group, item, value)
+
+    def _rehearse(self, plan: GroupPlan) -> None:
+        """Ask for the owner's patch without making it, where the owner is one that we may have no right to write.
+
+        Raises RejectedError, ConflictError: nothing of the group is marked or written then.
+        """
+        member, bounds = self._members[plan.group.key], plan.bounds
+        item = member.owner_object
+        kind = member.owner.kind
+        if item is None or bounds is None or kind is None or not kind.rights or not plan.publishes:
+            return
+        self._write_owner(member, {}, bounds, pins=plan.pins, dry_run=True)
 
     def _check_unchanged(self, group: NodeGroup, machines: Iterable[Machine]) -> None:
         """Raises ConflictError where one of these machines has become a node since the look, or is going."""
@@ -466,45 +481,56 @@ class KubernetesCluster:
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         """One patch to one object, with bounds, replicas and our annotations as far as they stand on it."""
-        group = patch.plan.group
-        member = self._members[group.key]
-        flavour = FLAVOURS[group.key.flavour]
+        member = self._members[patch.plan.group.key]
         on_two = member.owner_object is not None
-        options = self._options(member, patch.plan)
         if patch.leaves and on_two:
-            if group.has_ours_with_bounds or not group.bounds_held:
-                gone = {DECISION: None, ADOPTED: None, **member.owner.bounds_annotations(patch.bounds)}
-                self._write_owner(member, gone, patch.bounds, leaves=True)
-            left = options if group.move is None else {**options, MOVE: None}
-            if left:
-                self._patch(flavour, self._newest(member.scalable), {"metadata": {"annotations": left}})
-            return
-        if patch.bounds is None and not patch.leaves and (on_two or patch.requested is None):
-            # Our annotations stand where the bounds stand, but for the mark of a move and what an autoscaler is told.
-            if patch.requested is not None and move is not None:
-                options[MOVE] = move
-            alone: dict[str, Any] = {} if patch.requested is None else {"spec": {"replicas": patch.requested}}
-            if options:
-                alone["metadata"] = {"annotations": options}
-            self._patch(flavour, self._newest(member.scalable), alone)
-            return
-        # In a merge patch, None takes a key away.
+            self._leave_both(member, patch)
+        elif patch.bounds is None and not patch.leaves and (on_two or patch.requested is None):
+            self._write_scalable(member, patch, move)
+        elif on_two and patch.bounds is not None:
+            if _narrows(patch, patch.bounds):
+                self._check_replicas(member)
+            ours = {DECISION: decision, ADOPTED: adopted, **member.owner.bounds_annotations(patch.bounds)}
+            self._write_owner(member, ours, patch.bounds, pins=patch.pins)
+        else:
+            self._write_all(member, patch, decision, adopted, move)
+
+    def _leave_both(self, member: GroupObjects, patch: Patch) -> None:
+        """Put the owner's bounds back and take our annotations off both objects."""
+        group, options = patch.plan.group, self._options(member, patch.plan)
+        if group.has_ours_with_bounds or not group.bounds_held:
+            gone = {DECISION: None, ADOPTED: None, **member.owner.bounds_annotations(patch.bounds)}
+            self._write_owner(member, gone, patch.bounds, leaves=True)
+        left = options if group.move is None else {**options, MOVE: None}
+        if left:
+            self._patch(FLAVOURS[group.key.flavour], self._newest(member.scalable), {"metadata": {"annotations": left}})
+
+    def _write_scalable(self, member: GroupObjects, patch: Patch, move: str | None) -> None:
+        """Replicas, the mark of a move and what an autoscaler is told: our other annotations stand with the bounds."""
+        annotations = self._options(member, patch.plan)
+        if patch.requested is not None and move is not None:
+            annotations[MOVE] = move
+        body: dict[str, Any] = {} if patch.requested is None else {"spec": {"replicas": patch.requested}}
+        if annotations:
+            body["metadata"] = {"annotations": annotations}
+        self._patch(FLAVOURS[patch.plan.group.key.flavour], self._newest(member.scalable), body)
+
+    def _write_all(self, member: GroupObjects, patch: Patch, decision: str, adopted: str, move: str | None) -> None:
+        """Where all stands on the scalable. In a merge patch, None takes a key away."""
+        group = patch.plan.group
         annotations: dict[str, str | None] = {DECISION: None if patch.leaves else decision}
-        if patch.leaves or (patch.bounds is not None and (not group.has_adopted or on_two)):
+        if patch.leaves or (patch.bounds is not None and not group.has_adopted):
             annotations[ADOPTED] = None if patch.leaves else adopted
         if patch.leaves or patch.bounds is not None:
             annotations |= member.owner.bounds_annotations(patch.bounds)
-        if on_two:
-            self._write_owner(member, annotations, patch.bounds)
-            return
-        annotations |= options
+        annotations |= self._options(member, patch.plan)
         if patch.leaves or (patch.requested is not None and move is not None):
             annotations[MOVE] = None if patch.leaves else move
         item = self._newest(member.scalable)
         body = member.owner.patch(item, member.scalable, annotations, patch.bounds)
         if patch.requested is not None:
             body["spec"] = {"replicas": patch.requested}
-        self._patch(flavour, item, body)
+        self._patch(FLAVOURS[group.key.flavour], item, body)
 
     def _options(self, member: GroupObjects, plan: GroupPlan) -> dict[str, str | None]:
         """What changes of Cluster Autoscaler's options on the scalable. Beside ours stands what we have set."""
@@ -517,6 +543,18 @@ class KubernetesCluster:
         if is_ours:
             return {PROVISION_TIME: value, name: value}
         return {PROVISION_TIME: None} if PROVISION_TIME in stands else {}
+
+    def _check_replicas(self, member: GroupObjects) -> None:
+        """Raises ConflictError where others replicas are requested by now than we know of.
+
+        The owner's version says nothing of the scalable. A max below what has been ordered meanwhile would have the
+        order cut, running nodes with it (HyperShift), or end scale-down there until our next look.
+        """
+        item, path = self._newest(member.scalable), ("spec", "replicas")
+        newest = self._api.get(self._path_of(FLAVOURS[member.group.key.flavour], item), self._remaining)
+        if newest is None or get_path(newest, path) != get_path(item, path):
+            change = "is gone" if newest is None else f"requests {get_path(newest, path)} replicas by now"
+            raise ConflictError(f"{_identity(item)} {change}: its owner's max is not lowered")
 
     def write_pool_maximum(self, key: GroupKey, maximum: int) -> None:
         """On the scalable, or where its owner names it and copies it there: on the owner."""
@@ -541,12 +579,17 @@ class KubernetesCluster:
         bounds: Bounds | None,
         *,
         leaves: bool = False,
+        pins: bool = False,
+        dry_run: bool = False,
     ) -> None:
-        """Annotations and bounds on the object that owns the bounds."""
+        """Annotations and bounds on the object that owns the bounds. ``pins``: replicas, in the place of bounds."""
         key, owner = member.group.key, member.owner
         flavour, item = FLAVOURS[key.flavour], self._newest(member.owner_object or member.scalable)
         if not isinstance(owner, AppliedBounds):
-            self._patch(flavour, item, owner.patch(item, member.scalable, annotations, bounds))
+            body = owner.patch(item, member.scalable, annotations, bounds)
+            if pins and bounds is not None:
+                body["spec"] = owner.pin(bounds.max)
+            self._patch(flavour, item, body, dry_run=dry_run)
         elif leaves:
             body = owner.patch(item, member.scalable, annotations, bounds)
             self._patch(flavour, item, body, rights=owner.rights)
@@ -592,20 +635,50 @@ class KubernetesCluster:
         return self._newer.get(_identity(item), item)
 
     def _patch(
-        self, flavour: Flavour, item: Object, body: dict[str, Any], *, rights: str = RIGHTS, applies: bool = False
+        self,
+        flavour: Flavour,
+        item: Object,
+        body: dict[str, Any],
+        *,
+        rights: str = "",
+        applies: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """``applies``: by server-side apply with force, which says whose object it is and makes none."""
+        kind, version = _kind_of(flavour, item)
         namespace, name = name_of(item)
-        kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
-        version = str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
         metadata = body.setdefault("metadata", {})
         metadata["resourceVersion"] = _resource_version(item)
         if applies:
             metadata |= {"namespace": namespace, "name": name, "uid": get_path(item, ("metadata", "uid"))}
             body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.kind, **body}
-        path = f"{_path(kind, version, namespace)}/{quote(name)}"
-        answer = self._api.patch(path, body, self._remaining, applies=applies, rights=rights)
-        self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+        path, rights = self._path_of(flavour, item), rights or kind.rights
+        try:
+            answer = self._api.patch(
+                path, body, self._remaining, applies=applies, rights=rights or RIGHTS, dry_run=dry_run
+            )
+        except ForbiddenError as error:
+            if not rights:
+                raise
+            raise ForbiddenError(f"{kind.kind} {namespace}/{name} is not ours to write: {error}") from None
+        if not dry_run:
+            self._newer[_identity(item)] = {**answer, "kind": kind.kind, "apiVersion": f"{kind.group}/{version}"}
+
+    def _path_of(self, flavour: Flavour, item: Object) -> str:
+        namespace, name = name_of(item)
+        return f"{_path(*_kind_of(flavour, item), namespace)}/{quote(name)}"
+
+
+def _kind_of(flavour: Flavour, item: Object) -> tuple[Kind, str]:
+    """Its kind, and the version that it was read in."""
+    kind = next(kind for kind in flavour.kinds if kind.kind == item.get("kind"))
+    return kind, str(item.get("apiVersion", "")).rpartition("/")[2] or kind.versions[0]
+
+
+def _narrows(patch: Patch, bounds: Bounds) -> bool:
+    """Whether an owner's max comes below what stands there, or may stand on the scalable; or replicas are set there."""
+    group = patch.plan.group
+    return patch.pins or group.bounds is None or bounds.max < max(group.bounds.max, group.requested)
 
 
 def _refused(kind: Kind) -> Skipped:

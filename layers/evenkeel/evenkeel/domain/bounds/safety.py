@@ -30,6 +30,9 @@ def publish(pool: PoolDraft) -> None:
             draft.because(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
+        draft.pins = draft.state is State.FENCED and draft.group.may_be_pinned
+        if draft.pins:
+            draft.because(Rule.PINNED, requested=draft.requested)
 
 
 def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
@@ -79,7 +82,7 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     Args:
         minimum: What is wanted as min; may be negative or too large.
         maximum: What is wanted as max; may be negative.
-        group: Its owner may accept no max below some number (an OpenShift MachineAutoscaler: 1).
+        group: Its owner may accept no max, or no min, below some number (an OpenShift MachineAutoscaler: max 1).
         requested: Of the group after the same patch, >= 0.
     """
     reasons = []
@@ -94,4 +97,7 @@ def safe_bounds(minimum: int, maximum: int, group: NodeGroup, requested: int) ->
     if minimum > requested:
         reasons.append(because(Rule.MIN_ABOVE_REQUESTED, min=minimum, requested=requested))
         minimum = requested
+    if minimum < group.owner_min_min:
+        reasons.append(because(Rule.OWNER_MIN_MIN, min=max(0, minimum), owner_min_min=group.owner_min_min))
+        minimum, maximum = group.owner_min_min, max(maximum, group.owner_min_min)
     return Bounds(max(0, minimum), maximum), reasons

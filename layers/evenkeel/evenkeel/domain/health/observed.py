@@ -112,8 +112,10 @@ def _with_refused(group: NodeGroup, state: GroupState) -> GroupState:
 
 
 def _bounds_put_back(group: NodeGroup) -> bool:
-    published = group.published.bounds if group.published is not None else None
-    return published is not None and group.bounds not in (None, published)
+    wrote = group.published
+    if wrote is None or wrote.bounds is None or group.bounds is None:
+        return False
+    return group.bounds != wrote.bounds or group.pinned != wrote.pinned
 
 
 def _replicas_put_back(group: NodeGroup) -> bool:

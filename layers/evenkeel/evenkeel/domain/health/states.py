@@ -132,6 +132,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         contested=remembered is not None and remembered.contested_since is not None,
         bounds=group.bounds,
         short_provision=group.short_provision,
+        pins=group.pinned,
     )
     if health.slow_start:
         draft.slow_start_max = group.running + health.slow_start

@@ -39,6 +39,7 @@ class Draft:
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     bounds: Bounds | None = None  # to be published; None: they are not ours to write
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
+    pins: bool = False  # and replicas are to be held at max
     rolling: Rolling | None = None  # its share of the pool's rolling-update numbers, for people
     reasons: list[Reason] = field(default_factory=list)
 
@@ -87,10 +88,10 @@ class Draft:
 
     @property
     def owner_min(self) -> int:
-        """The least that the owner of the replicas lets stand."""
+        """The least that the owner of the replicas, or of the bounds, lets stand."""
         if not self.replicas_are_ours:
             return self.requested
-        return self.group.worker_range.min if self.group.worker_range else 0
+        return max(self.group.worker_range.min if self.group.worker_range else 0, self.group.owner_min_min)
 
     @property
     def alive(self) -> int:

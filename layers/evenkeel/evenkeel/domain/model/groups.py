@@ -130,6 +130,14 @@ class OwnerNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pinning:
+    """Of a group whose owner can hold replicas at a number, out of every autoscaler's hands."""
+
+    cluster: str  # whose autoscaler is there only while an owner leaves replicas to it
+    scaled: frozenset[str]  # the owners of that cluster that do so now, by OwnerRef.id
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeCap:
     """The most nodes that a cluster may have, whatever its pools say."""
 
@@ -147,6 +155,7 @@ class PublishedBounds:
     state: State = State.HEALTHY  # what the group might do then
     requested: int | None = None  # replicas that stood on the object after that write; None: it does not say
     before: int | None = None  # replicas before it, where the write changed them
+    pinned: bool = False  # the owner was told to hold replicas at max
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +231,11 @@ class NodeGroup:
     autoscaler_failure: MachineFailure | None = None  # what cluster-autoscaler-status says of the group
     move: str | None = None  # from annotation evenkeel.dev/move: the last move that has been carried out here
     owner_min_max: int = 0  # least max that the owner of the bounds accepts
+    owner_min_min: int = 0  # least min that it accepts, and so the fewest replicas that it lets stand
+    owner_lowers: bool = False  # who copies the owner's bounds lowers replicas to max as well
+    pinning: Pinning | None = None  # None: the owner of its bounds cannot hold its replicas
+    pinned: bool = False  # it holds them at max, as it says because of us
+    may_be_pinned: bool = False  # it is to, where the group is fenced: what is planned, not what is found
     worker_range: Bounds | None = None  # replicas that the owner of the replicas lets stand, or bounds that are held
     bounds_held: bool = False  # they stand at an owner that the record does not let us write: they stay as they are
     owner: OwnerNumbers | None = None  # who gives its pool numbers besides annotations and the record

@@ -33,12 +33,18 @@ class GroupPlan:
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
     leaves: bool = False  # put back what was found at adoption and take our annotations off
+    pins: bool = False  # the owner of the bounds holds replicas at max
 
     @property
     def changes(self) -> bool:
         """Whether anything would be written to this group."""
-        numbers = self.requested != self.group.requested or self.bounds != self.group.bounds
+        numbers = self.requested != self.group.requested or self.publishes
         return self.leaves or numbers or self.changes_options
+
+    @property
+    def publishes(self) -> bool:
+        """Whether other bounds are to stand than do now, or in another way."""
+        return self.bounds != self.group.bounds or self.pins != self.group.pinned
 
     @property
     def changes_options(self) -> bool:
@@ -129,7 +135,15 @@ class PoolPlan:
             ],
             "changes": []
             if applied
-            else [[str(g.group.key), g.requested, g.bounds and [g.bounds.min, g.bounds.max]] for g in self.changes],
+            else [
+                [
+                    str(g.group.key),
+                    g.requested,
+                    g.bounds and [g.bounds.min, g.bounds.max],
+                    *(["pinned"] if g.pins else []),
+                ]
+                for g in self.changes
+            ],
         }
         if not any(news.values()):
             return ""

@@ -68,5 +68,6 @@ class Policy:
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
+    pins_fenced: bool = False  # owners that can hold replicas do so for fenced groups (HyperShift's NodePools)
     restoring: bool = False  # the cluster is being restored: every group gets back what it had before us
     restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id

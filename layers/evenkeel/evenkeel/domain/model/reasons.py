@@ -55,6 +55,7 @@ class Rule(StrEnum):
     STUCK_WITHOUT_TAKER = "stuck-without-taker", Topic.REQUESTED
     STUCK_BY_WORKER = "stuck-by-worker", Topic.REQUESTED
     STUCK_BY_BOUNDS = "stuck-by-bounds", Topic.REQUESTED
+    STUCK_BY_OWNER = "stuck-by-owner", Topic.REQUESTED
     STUCK_PUT_BACK = "stuck-put-back", Topic.REQUESTED
     STUCK_OFFERED = "stuck-offered", Topic.REQUESTED
     TAKEN_BACK = "taken-back", Topic.REQUESTED
@@ -79,6 +80,8 @@ class Rule(StrEnum):
     TAKEN_FROM = "taken-from", Topic.MAX
     MAX_BELOW_REQUESTED = "max-below-requested", Topic.MAX
     OWNER_MIN_MAX = "owner-min-max", Topic.MAX
+    OWNER_MIN_MIN = "owner-min-min", Topic.MIN
+    PINNED = "pinned", Topic.MAX
     MIN_ABOVE_REQUESTED = "min-above-requested", Topic.MIN
     ZONE_MIN = "zone-min", Topic.MIN
     LEVEL_KEPT = "level-kept", Topic.MIN
@@ -139,6 +142,7 @@ class Rule(StrEnum):
     OWNER_MISSING = "owner-missing", Topic.STATE
     OWNER_NOT_READ = "owner-not-read", Topic.STATE
     OWNER_SETS_REPLICAS = "owner-sets-replicas", Topic.STATE
+    OWNER_PAUSED = "owner-paused", Topic.STATE
     FIELD_NOT_OURS = "field-not-ours", Topic.STATE
     REPLICAS_UNSET = "replicas-unset", Topic.STATE
     ROLLING_SETS = "rolling-sets", Topic.STATE
@@ -250,6 +254,7 @@ KEEPING = frozenset(
         Rule.STUCK_WITHOUT_TAKER,
         Rule.STUCK_BY_WORKER,
         Rule.STUCK_BY_BOUNDS,
+        Rule.STUCK_BY_OWNER,
         Rule.STUCK_PUT_BACK,
         Rule.STUCK_OFFERED,
     }

@@ -84,7 +84,10 @@ def _lowest(pool: PoolDraft, draft: Draft) -> int:
     if lowest > draft.alive + held:
         count = lowest - draft.alive - held
         if draft.replicas_are_ours:
-            rule = Rule.STUCK_BY_BOUNDS if draft.group.bounds_held else Rule.STUCK_BY_WORKER
+            if draft.group.bounds_held:
+                rule = Rule.STUCK_BY_BOUNDS
+            else:
+                rule = Rule.STUCK_BY_WORKER if draft.group.worker_range else Rule.STUCK_BY_OWNER
             draft.because(rule, count=count, minimum=lowest)
         else:
             draft.because(Rule.STUCK_PUT_BACK, count=count)

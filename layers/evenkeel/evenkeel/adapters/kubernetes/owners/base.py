@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from evenkeel.adapters.kubernetes.objects import Kind, Object, Path, Reading, Scalable, get_path, name_of
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeCap, NodeGroup, OwnerNumbers, OwnerRef
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeCap, NodeGroup, OwnerNumbers, OwnerRef, Pinning
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import read_count
 
@@ -31,6 +31,9 @@ class Claim(NamedTuple):
     labels: Mapping[str, str] = {}  # of its object, where pools are chosen by them too
     zone: str | None = None  # as it says
     path: Path | None = None  # of its max in managedFields, where that is not the owner's for all
+    min_min: int = 0  # the least min that it accepts here
+    pinning: Pinning | None = None  # where it can hold replicas, out of every autoscaler's hands
+    pinned: bool = False  # it does, and says that we had it do so
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -50,6 +53,7 @@ class BoundsOwner(ABC):
 
     kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
     min_max: ClassVar[int] = 0  # the least max that it accepts
+    lowers_replicas: ClassVar[bool] = False  # who copies its bounds lowers replicas to max as well
     max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
@@ -91,6 +95,10 @@ class BoundsOwner(ABC):
     ) -> dict[str, Any]:
         """A merge patch of its object with these annotations, and with bounds where they are no annotations."""
         return {"metadata": {"annotations": annotations}}
+
+    def pin(self, replicas: int) -> dict[str, Any]:
+        """What a merge patch of its ``spec`` says so that it holds replicas, where it ever has a ``pinning``."""
+        raise NotImplementedError
 
 
 class BoundsInSpec(BoundsOwner):

@@ -1,7 +1,9 @@
 """HyperShift's NodePool: it owns the bounds of the MachineDeployment or MachineSet that its operator makes of it.
 
 The operator writes bounds and replicas back at any event of the scalable (hypershift-operator
-controllers/nodepool/capi.go, setMachineDeploymentReplicas), so the NodePool is written. One NodePool is one zone.
+controllers/nodepool/capi.go, setMachineDeploymentReplicas), so the NodePool is written: a max below replicas lowers
+them. With ``spec.replicas`` in the place of ``spec.autoScaling`` it holds that number, and takes the group from the
+autoscaler: the only fence at 0. One NodePool is one zone.
 """
 
 from collections.abc import Sequence
@@ -14,13 +16,15 @@ from evenkeel.adapters.kubernetes.objects import (
     Path,
     Reading,
     Scalable,
+    condition_of,
     get_path,
     mapping,
     name_of,
     string_map,
 )
 from evenkeel.adapters.kubernetes.owners.base import BoundKeys, BoundsInSpec, Claim, ref_of
-from evenkeel.domain.model.groups import Bounds
+from evenkeel.domain.annotations import read_published
+from evenkeel.domain.model.groups import Bounds, Pinning
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import read_count, shown
 
@@ -32,6 +36,8 @@ _ZONES: tuple[Path, ...] = (
     ("spec", "platform", "gcp", "zone"),
     ("spec", "platform", "openstack", "availabilityZone"),
 )
+_TO_ZERO = ("AWS", "Azure", None)  # platforms where the CRD accepts spec.autoScaling.min 0
+_SCALING, _REPLICAS, _UNTIL = ("spec", "autoScaling"), ("spec", "replicas"), ("spec", "pausedUntil")
 
 
 class NodePool(BoundsInSpec):
@@ -45,12 +51,20 @@ class NodePool(BoundsInSpec):
         optional=True,
         may_be_refused=True,
         named_by=MADE_FROM,
+        rights="deploy/kubernetes/hypershift/rbac.yaml",
     )
     min_max = 1  # the CRD refuses spec.autoScaling.max below 1
+    lowers_replicas = True
 
     def __init__(self, keys: BoundKeys, items: Sequence[Object]) -> None:
         super().__init__(keys, items)
         self._items = {"/".join(name_of(item)): item for item in items}
+        scaled: dict[str, set[str]] = {}  # by hosted cluster
+        for item in items:
+            going = get_path(item, ("metadata", "deletionTimestamp")) is not None
+            if get_path(item, _SCALING) is not None and not going:
+                scaled.setdefault(_hosted_cluster(item), set()).add(ref_of(self.kind, item).id)
+        self._scaled = {cluster: frozenset(ids) for cluster, ids in scaled.items()}
 
     def _item(self, scalable: Scalable) -> Object | None:
         return self._items.get(str(scalable.annotations.get(MADE_FROM)))
@@ -63,20 +77,25 @@ class NodePool(BoundsInSpec):
         own = Reading(name=f"NodePool {'/'.join(name_of(item))}", faults=reading.faults)
         own.unknown_names(annotations, (DECISION, ADOPTED), "annotation")
         own.unknown_names(labels, OWN_LABELS, "label")
-        scaling, fixed = get_path(item, ("spec", "autoScaling")), "spec.replicas"
+        scaling, fixed = get_path(item, _SCALING), "spec.replicas"
         low, high = (fixed, fixed) if scaling is None else ("spec.autoScaling.min", "spec.autoScaling.max")
         zones = (zone for path in _ZONES if isinstance(zone := get_path(item, path), str) and zone)
+        pinned, cluster = _pinned(item), _hosted_cluster(item)
+        least = own.read(low, get_path(item, tuple(low.split("."))), read_count) if pinned is None else pinned.min
         return Claim(
             owner=self,
             object=item,
             annotations=annotations,
-            minimum=own.read(low, get_path(item, tuple(low.split("."))), read_count),
+            minimum=least,
             maximum=own.read(high, get_path(item, tuple(high.split("."))), read_count),
             has_bounds=True,
             ref=ref_of(self.kind, item),
             fields=(low, high),
             labels=string_map(labels),
             zone=next(zones, None),
+            min_min=0 if get_path(item, ("spec", "platform", "type")) in _TO_ZERO else 1,
+            pinning=Pinning(cluster=cluster, scaled=self._scaled.get(cluster, frozenset())),
+            pinned=pinned is not None,
         )
 
     @property
@@ -91,9 +110,43 @@ class NodePool(BoundsInSpec):
         if item is None:
             # Its copies on the scalable are put back within seconds, and are nobody's wish.
             return because(Rule.OWNER_NOT_READ, owner=owner)
-        return (
-            because(Rule.OWNER_SETS_REPLICAS, owner=owner) if get_path(item, ("spec", "autoScaling")) is None else None
-        )
+        if _is_paused(item):
+            return because(Rule.OWNER_PAUSED, owner=owner, until=shown(get_path(item, _UNTIL)))
+        is_theirs = get_path(item, _SCALING) is None and _pinned(item) is None
+        return because(Rule.OWNER_SETS_REPLICAS, owner=owner) if is_theirs else None
 
     def spec(self, bounds: Bounds) -> dict[str, Any]:
-        return {"autoScaling": {"min": bounds.min, "max": bounds.max}}
+        return {"autoScaling": {"min": bounds.min, "max": bounds.max}, "replicas": None}
+
+    def pin(self, replicas: int) -> dict[str, Any]:
+        return {"autoScaling": None, "replicas": replicas}
+
+
+def _hosted_cluster(item: Object) -> str:
+    return f"{name_of(item)[0]}/{get_path(item, ('spec', 'clusterName'))}"
+
+
+def _pinned(item: Object) -> Bounds | None:
+    """The bounds that its replicas stand for, where it says that we have set those: any other number is somebody's."""
+    replicas, decision = get_path(item, _REPLICAS), get_path(item, ("metadata", "annotations", DECISION))
+    if replicas is None or get_path(item, _SCALING) is not None or not isinstance(decision, str):
+        return None
+    published = read_published(decision)
+    if published is None or not published.pinned or published.bounds is None or published.bounds.max != replicas:
+        return None
+    return published.bounds
+
+
+def _is_paused(item: Object) -> bool:
+    """Whether its operator leaves it alone, as far as can be told without a clock.
+
+    A moment is over once the operator says so of this very spec (support/util, ProcessPausedUntilField; what Go's
+    ParseBool takes for false pauses nothing).
+    """
+    until = get_path(item, _UNTIL)
+    if until is None or str(until).lower() in ("false", "f", "0"):
+        return False
+    active = condition_of(item, ("status", "conditions"), "ReconciliationActive")
+    if active is None or active.get("status") != "True":
+        return True
+    return bool(active.get("observedGeneration") != get_path(item, ("metadata", "generation")))

@@ -1,0 +1,270 @@
+"""HyperShift's NodePools as writers: real use case, real adapter, an operator that does what NodePools say at once."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evenkeel.domain.model.groups import GroupKey
+from sandbox.admission import FILE, AdmissionWatch
+from sandbox.kube.access import Rule
+from sandbox.kube.controllers.node_pools import NODE_POOLS
+from sandbox.kube.schema import Object
+from tests.crashing import BUSY, DEAD, FROZEN, IDLE, How, Life, Scene, dying_at_every_step, steps_of
+
+FOLDER = FILE.parent / "hypershift"
+ROLES = {"no right": FILE.parent / "rbac.yaml", "the right": FOLDER / "rbac.yaml"}
+
+
+@functools.cache
+def scene(owner: str, **fields: Any) -> Scene:
+    return Scene(owner, **fields)
+
+
+def played(owner: str = "hypershift", **fields: Any) -> Scene:
+    return scene(owner, **fields).again()
+
+
+def pool(found: Scene, zone: str = DEAD) -> Object:
+    return found.owner(zone)
+
+
+def size(found: Scene, zone: str = DEAD) -> Any:
+    spec = pool(found, zone)["spec"]
+    return spec["autoScaling"] if "autoScaling" in spec else spec["replicas"]
+
+
+def patches(life: Life, plural: str) -> int:
+    return sum(step.startswith("PATCH") and f"/{plural}/" in step for step in life.steps)
+
+
+def marked(found: Scene) -> list[str]:
+    mark = found.machine_api.mark[0]
+    return [name for name, item in found.machines().items() if mark in (item["metadata"].get("annotations") or {})]
+
+
+def watch_writes(found: Scene) -> list[Object]:
+    """The NodePool of the dead zone after each of our patches to it that has changed it."""
+    written: list[Object] = []
+
+    def note(request: Any) -> None:
+        if request.method == "PATCH" and request.path.endswith(pool(found)["metadata"]["name"]):
+            found_now = pool(found)
+            if not written or found_now["spec"] != written[-1]["spec"]:
+                written.append(found_now)
+
+    found.api.after.append(note)
+    return written
+
+
+def no_autoscaler_left(found: Scene) -> bool:
+    return not any("autoScaling" in item["spec"] for item in found.objects.list(NODE_POOLS))
+
+
+class TestRelease:
+    def test_it_is_marks_and_one_patch_of_the_node_pool(self) -> None:
+        found, life = played(), Life()
+        found.run(life)
+        asked = [step for step in life.steps if f"/nodepools/{pool(found)['metadata']['name']}" in step]
+        assert len(asked) == 2, "once as a rehearsal, before the first mark"
+        assert patches(life, "machinedeployments") == 0
+        assert patches(life, "machines") == found.stuck
+        assert (found.replicas()[DEAD], size(found)["max"]) == (2, 2)
+
+    def test_what_its_operator_does_not_lower_a_later_look_does(self) -> None:
+        found = played()
+        found.patch(pool(found), {"spec": {"release": {"image": "nonsense"}}})
+        found.controllers.reconcile_owners(found.clock.at)
+        found.run()
+        assert (found.replicas()[DEAD], size(found)["max"]) == (4, 2)
+        life = Life()
+        found.run(life)
+        assert patches(life, "machinedeployments") == 1
+        assert patches(life, "nodepools") == 0
+        assert found.replicas()[DEAD] == 2
+        assert found.nodes <= found._nodes()
+        states = found.memory.load("demo").state.groups.values()
+        assert not any(state.reverts for state in states), "nobody has put anything back"
+
+
+class TestRace:
+    @pytest.mark.parametrize("owner", ["hypershift", "hypershift-pinned", "openshift", "cluster-class"])
+    def test_a_max_is_not_lowered_below_what_was_ordered_between_look_and_patch(self, owner: str) -> None:
+        """The order goes through right before the scalable is seen once more."""
+        found = played(owner, stuck=1)
+        steps, name = steps_of(found), found.name_of(DEAD)
+        last = max(at for at, step in enumerate(steps) if step.startswith("GET") and step.endswith(f"/{name}"))
+        ran = found.run(Life(at=last, how=How.SLIP, slip=lambda: found.slip(DEAD)))
+        assert (found.scaled, ran.conflicts) == (1, 1)
+        found.settle()
+        assert found.wrong(found.requested - 1) == []
+        assert found.replicas()[DEAD] == 2, "released with the others, once it was known of"
+
+    @pytest.mark.parametrize("owner", ["hypershift", "hypershift-pinned"])
+    def test_whenever_it_is_ordered_no_node_goes_and_no_machine_is_ordered_twice(self, owner: str) -> None:
+        wrong, ordered = {}, 0
+        for at, step in enumerate(steps_of(scene(owner, stuck=1))):
+            found = played(owner, stuck=1)
+            found.troubled(Life(at=at, how=How.SLIP, slip=lambda: found.slip(DEAD)))  # noqa: B023 (in this round)
+            found.settle()
+            ordered += found.scaled
+            if problems := found.wrong(found.requested - 1):
+                wrong[f"{at} {step}"] = problems
+        assert wrong == {}
+        assert ordered > 0
+
+
+class TestRights:
+    def judge(self, role: Path, **fields: Any) -> Scene:
+        found = played(**fields)
+        documents = yaml.safe_load_all(role.read_text(encoding="utf-8"))
+        self.let(found, next(item for item in documents if item["kind"] == "ClusterRole"))
+        return found
+
+    def let(self, found: Scene, role: Object) -> None:
+        found.api._rules = {**found.api._rules, "evenkeel": Rule.of_role(dict(role))}
+
+    def test_a_pool_that_may_not_be_patched_is_not_ours_and_nothing_of_its_group_is_written(self) -> None:
+        found = self.judge(ROLES["no right"])
+        before = found.replicas(), {zone: size(found, zone) for zone in found.zones}
+        summary = found.run()
+        assert (found.replicas(), {zone: size(found, zone) for zone in found.zones}) == before
+        assert marked(found) == []
+        assert summary.plan is not None
+        key = GroupKey("cluster-api", found.namespace, found.name_of(DEAD))
+        said = found.memory.load("demo").state.groups[key].write_refused
+        name = pool(found)["metadata"]["name"]
+        assert said.startswith(f"NodePool clusters/{name} is not ours to write: ")
+        assert "apply deploy/kubernetes/hypershift/rbac.yaml" in said
+
+    def test_it_is_asked_for_again_now_and_then_and_found_once_the_right_is_there(self) -> None:
+        found = self.judge(ROLES["no right"])
+        found.run()
+        quiet = Life()
+        found.run(quiet)
+        assert patches(quiet, "nodepools") == 0
+        documents = yaml.safe_load_all(ROLES["the right"].read_text(encoding="utf-8"))
+        self.let(found, next(item for item in documents if item["kind"] == "ClusterRole"))
+        for _ in range(6):
+            found.troubled(Life())
+        assert found.replicas()[DEAD] == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "files"),
+    [
+        ("hypershift", [FOLDER / "admission-policy.yaml"]),
+        ("hypershift-pinned", [FOLDER / "admission-policy.yaml", FOLDER / "admission-policy-fence.yaml"]),
+    ],
+)
+def test_whatever_is_written_is_what_the_folder_lets_pass(owner: str, files: list[Path]) -> None:
+    found = played(owner)
+    watch = AdmissionWatch(found.api, files=files)
+    found.run()
+    found.settle()
+    restore(found)
+    found.settle()
+    assert watch.refused == []
+    assert {"nodepools", "machines"} <= watch.judged.keys()
+
+
+def restore(found: Scene) -> None:
+    remembered = found.memory.load("demo")
+    control = remembered.control.model_copy(update={"restoring": True})
+    found.memory.save_record(remembered.record, control, remembered.versions)
+
+
+def switch_off(found: Scene) -> None:
+    remembered = found.memory.load("demo")
+    record = remembered.record.model_copy(update={"node_pool_fence": None})
+    found.memory.save_record(record, remembered.control, remembered.versions)
+
+
+def fenced() -> Scene:
+    found = played("hypershift-pinned")
+    found.run()
+    assert size(found) == 2, "pinned"
+    return found
+
+
+class TestFence:
+    def test_it_is_one_patch_and_its_operator_takes_the_group_from_the_autoscaler(self) -> None:
+        found = played("hypershift-pinned")
+        written = watch_writes(found)
+        found.run()
+        assert [item["spec"].get("replicas") for item in written if "autoScaling" not in item["spec"]] == [2]
+        assert found.replicas()[DEAD] == 2
+        notes = found.item(DEAD)["metadata"]["annotations"]
+        assert (notes[found.machine_api.min_key], notes[found.machine_api.max_key]) == ("0", "0")
+        assert "autoScaling" in pool(found, BUSY)["spec"]
+
+    def test_when_the_zone_delivers_again_autoscaling_is_back(self) -> None:
+        found = fenced()
+        found.cloud.give_back(DEAD)
+        for _ in range(40):
+            found.troubled(Life())
+        assert "autoScaling" in pool(found)["spec"]
+        assert found.memory.load("demo").state.groups == {} or size(found)["max"] >= 2
+
+    def test_what_somebody_sets_there_stays_as_it_is(self) -> None:
+        found = fenced()
+        found.patch(pool(found), {"spec": {"replicas": 3}})
+        found.controllers.step(found.clock.at)
+        for _ in range(3):
+            found.troubled(Life())
+        switch_off(found)
+        found.troubled(Life())
+        assert size(found) == 3
+
+    def test_the_last_that_is_scaled_is_never_pinned(self) -> None:
+        found = played("hypershift-pinned")
+        for zone in (BUSY, IDLE, FROZEN):
+            spec = pool(found, zone)["spec"]
+            if "autoScaling" in spec:
+                found.patch(
+                    pool(found, zone), {"spec": {"autoScaling": None, "replicas": found.replicas()[zone]}}, "somebody"
+                )
+        found.controllers.reconcile_owners(found.clock.at)
+        for _ in range(3):
+            found.troubled(Life())
+        assert not no_autoscaler_left(found)
+        assert "autoScaling" in pool(found)["spec"]
+
+    @pytest.mark.parametrize("end", [restore, switch_off], ids=["restore", "switched off"])
+    @pytest.mark.parametrize("how", [How.BEFORE, How.LOST])
+    def test_its_end_survives_a_death_at_every_step(self, end: Callable[[Scene], None], how: How) -> None:
+        prepared = fenced()
+        prepared.controllers.step(prepared.clock.at)
+        end(prepared)
+
+        def wrong(found: Scene) -> list[str]:
+            problems = [] if "autoScaling" in pool(found)["spec"] else [f"still pinned: {size(found)}"]
+            if end is restore and size(found) != {"min": 1, "max": 4}:
+                problems.append(f"{size(found)} is not what was wanted")
+            return problems + [problem for problem in found.faults if "requests" in problem]
+
+        assert dying_at_every_step(prepared, [how], wrong) == {}
+
+    def test_no_death_at_any_step_leaves_a_cluster_without_an_autoscaler(self) -> None:
+        prepared = scene("hypershift-pinned")
+        found = dying_at_every_step(
+            prepared, [How.AFTER, How.LOST], lambda played: ["none is scaled"] if no_autoscaler_left(played) else []
+        )
+        assert found == {}
+
+    def test_a_fence_that_is_remembered_by_nobody_is_somebodys_until_it_is_restored(self) -> None:
+        found = fenced()
+        remembered = found.memory.load("demo")
+        for id, state in remembered.state.pools.items():
+            found.memory.save_pool("demo", id, replace(state, wishes={}), remembered.versions)
+        found.cloud.give_back(DEAD)
+        for _ in range(3):
+            found.troubled(Life())
+        assert size(found) == 2
+        restore(found)
+        found.settle()
+        assert size(found)["max"] == 4
