@@ -66,5 +66,6 @@ class Policy:
     # Cluster Autoscaler's --max-node-provision-time (config/flags/flags.go:129)
     provision_timeout: timedelta = timedelta(minutes=15)
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
+    shoot_relief: bool = False  # a Shoot's maximum is raised while zones are dead
     restoring: bool = False  # the cluster is being restored: every group gets back what it had before us
     restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id
