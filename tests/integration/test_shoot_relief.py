@@ -14,7 +14,17 @@ from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.application.errors import EvenkeelError, LeaseHeldError
 from evenkeel.application.events import Failure
 from evenkeel.application.failure import RecordFailure
-from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
+from evenkeel.application.look import Look
+from evenkeel.application.ports import (
+    Cluster,
+    Clusters,
+    LookedAtClusters,
+    LookStore,
+    Queue,
+    Remaining,
+    Store,
+    in_turn,
+)
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.words import sentences
 from evenkeel.cli.simulation.autoscaler_model import Flags
@@ -47,6 +57,13 @@ class WithGarden(WirelessClusters):
         relief = record.shoot_relief
         garden = None if relief is None else lambda: Garden(api, relief, remaining)
         return KubernetesCluster(api, record, remaining, consistent=consistent, kept=self.kept, garden=garden)
+
+
+class LookedAt(WithGarden):
+    """The same for looks."""
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return False
 
 
 class Scene:
@@ -273,6 +290,31 @@ def test_quiet_looks_ask_the_garden_nothing() -> None:
     assert [step for step in life.steps if "/shoots/" in step] == [
         "GET /apis/core.gardener.cloud/v1beta1/namespaces/garden-demo/shoots/main"
     ]
+
+
+def looked(scene: Scene) -> list[str]:
+    """The clusters that a look asks runs for."""
+    queue = FakeQueue()
+    clusters = cast("LookedAtClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
+    store = cast("LookStore", scene.memory)
+    look = Look(
+        store=store, clusters=clusters, queue=cast("Queue", queue), clock=scene.clock, dry_run=False, together=in_turn
+    )
+    before = scene.cluster.api.requests.count(method="PATCH")
+    look(["demo"], plenty)
+    assert scene.cluster.api.requests.count(method="PATCH") == before
+    return queue.clusters
+
+
+def test_a_look_writes_nothing_and_hands_on_what_is_to_be_written() -> None:
+    scene = before_the_write(minute_of_the_write())
+    assert looked(scene) == ["demo"]
+    scene.run()
+    assert scene.written == [12]
+    scene.live(10)
+    assert looked(scene) == [], "it stands, and nothing happens"
+    scene.edit(maximum=9)
+    assert looked(scene) == ["demo"], "somebody has put it back"
 
 
 def test_a_new_wish_is_obeyed() -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evenkeel.application.words import problem_words, sentence
+from evenkeel.cli.objects import read_objects
+from evenkeel.config import ClusterFile, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import (
@@ -484,3 +487,26 @@ def test_a_frozen_zone_keeps_the_number_where_it_is() -> None:
     seed.dead = {}
     seed.group_fields = {"c": {"frozen_because": because(Rule.ROLLING_SETS, sets=2)}}
     assert notes(seed.look(10)) == [Rule.RELIEF_STANDS]
+
+
+def test_files_show_what_relief_would_do() -> None:
+    """With the Shoot, or a seed's copy of it, among the objects."""
+    directory = Path(__file__).parents[1] / "clusters"
+    text = (directory / "gardener-shoot.yaml").read_text(encoding="utf-8")
+    policy = read_model(ClusterFile, {"shoot_relief": {}}, "record")
+    observation = read_objects([("gardener-shoot.yaml", text)], policy, NOW)
+    shoot = observation.shoots["shoot--demo--main"]
+    assert isinstance(shoot, Shoot)
+    assert [worker.name for worker in shoot.workers] == ["main", "gpu", "off"]
+    pool = next(
+        pool for pool in plan(observation, ClusterState(), policy.policy(), NOW).pools if pool.id.name == "main"
+    )
+    first = pool.groups[0].group
+    health = GroupState(
+        failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
+    )
+    remembered = PoolState(relief=Relief(dead={str(first.zone): NOW - PATIENCE}))
+    state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
+    told = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
+    assert len(notes(told)) == 1
+    assert notes(told) != [Rule.RELIEF_NO_WORKER]
