@@ -7,7 +7,7 @@ numbers: one pod fills one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -62,6 +62,7 @@ class Machine:
     name: str
     created: float
     node: bool
+    refused: bool = False  # by the cloud, as the provider passes it on
 
 
 @dataclass(kw_only=True)
@@ -121,6 +122,7 @@ FLAVOURS = {
 }
 POOL_LABEL = "evenkeel.dev/pool"
 _MANAGER = "cluster-autoscaler"
+_EXHAUSTED = "ResourceExhausted"  # the code that Gardener's provider, which has its groups from flags, passes on
 _CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
 #: either of these says what a node has; OpenShift wrote the second before there was the first
 _CAPACITY_ANNOTATIONS = (
@@ -222,7 +224,7 @@ class ClusterAutoscaler:
         if nodes_flags(self._arguments):  # a group that no flag names, or with max 0, is none
             groups = [group for group in groups if group.readable_bounds and group.readable_bounds.max]
         self.blind = next((f"{group.key}: {group.fault}" for group in groups if group.fault), None)
-        for action in self.model.loop(groups, self.demand, now.timestamp()):
+        for action in self._actions(groups, now.timestamp()):
             match action:
                 case model.Increase(group, nodes):
                     self._increase(group, nodes)
@@ -234,6 +236,12 @@ class ClusterAutoscaler:
                     bounds = group.readable_bounds
                     assert bounds is not None
                     self.errors.append(f"{group.key}: size {size} is outside {bounds.min}..{bounds.max}")
+
+    def _actions(self, groups: list[NodeGroup], now: float) -> Iterator[model.Action[NodeGroup]]:
+        for group in groups:
+            if group.readable_bounds and (refused := sum(machine.refused for machine in group.machines)):
+                yield from self.model.hear_refusal(group, refused, now)
+        yield from self.model.loop(groups, self.demand, now)
 
     def groups(self) -> list[NodeGroup]:
         """The node groups that are not paused, as they stand now."""
@@ -285,6 +293,8 @@ class ClusterAutoscaler:
                 name=metadata["name"],
                 created=parse_time(metadata["creationTimestamp"]).timestamp(),
                 node=self.controllers.has_node(item),
+                refused=(item.get("status") or {}).get("lastOperation", {}).get("errorCode") == _EXHAUSTED
+                and bool(self._arguments),
             )
             for owner in metadata.get("ownerReferences") or ():
                 machines.setdefault(scalables.get(owner["uid"], owner["uid"]), []).append(machine)

@@ -84,7 +84,7 @@ def test_who_looks_may_list_what_who_writes_may_list_and_nothing_else(folder: Pa
 def test_what_may_be_patched_is_fenced_and_a_switch_brings_its_own_fence(folder: Path) -> None:
     assert fenced([folder / "admission-policy.yaml"]) == patchable([folder / "rbac.yaml"])
     for switch in folder.glob("rbac-*.yaml"):
-        if switch.name != "rbac-readers.yaml":
+        if not switch.name.endswith("readers.yaml"):
             fence = folder / switch.name.replace("rbac", "admission-policy")
             assert fenced([fence]) == patchable([switch]) != set()
 
@@ -94,7 +94,7 @@ def test_whoever_is_let_in_to_write_is_whom_every_policy_speaks_of(folder: Path)
     bindings = [
         item
         for file in folder.glob("rbac*.yaml")
-        if file.name != "rbac-readers.yaml"
+        if not file.name.endswith("readers.yaml")
         for item in documents(file)
         if item["kind"] in ("ClusterRoleBinding", "RoleBinding")
     ]
@@ -176,6 +176,14 @@ def test_a_shoot_is_written_in_one_project_alone() -> None:
     role, binding = documents(FILE.parent / "gardener" / "rbac-shoots.yaml")
     assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "garden-my-project"
+
+
+def test_who_looks_may_get_a_shoot_of_that_project_and_nothing_else() -> None:
+    file = FILE.parent / "gardener" / "rbac-shoots-readers.yaml"
+    role, binding = documents(file)
+    assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
+    assert rights(file) == {("core.gardener.cloud", "shoots", "get")}
+    assert {subject["name"] for subject in binding["subjects"]} == {"evenkeel-readers"}
 
 
 def test_what_the_controllers_of_each_ecosystem_made_can_be_read() -> None:

@@ -109,6 +109,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 _ACCESS = ("access",)
+_ACCESSES = (_ACCESS, ("shoot_relief", "garden"))
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
 _LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
@@ -122,7 +123,8 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _unknown_kind(where, fault)
     # The kind of an access is a part of pydantic's path, and of nothing that people write.
-    parts = [part for place, part in enumerate(fault["loc"]) if part not in _FORMS and fault["loc"][:place] != _ACCESS]
+    loc = fault["loc"]
+    parts = [part for place, part in enumerate(loc) if part not in _FORMS and loc[:place] not in _ACCESSES]
     path = ".".join(map(str, parts)) or "the whole"
     problem = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"].startswith(("datetime_", "timezone_")):
@@ -137,7 +139,7 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         *parents, name = fault["loc"]
         hint = near(name, _fields_at(model, parents))
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
-    if fault["loc"] == _ACCESS or (fault["loc"] and fault["loc"][-1] in _UNTOLD):
+    if loc in (*_ACCESSES, ("shoot_relief",)) or (loc and loc[-1] in _UNTOLD):
         return f"{where}: {path}: {problem}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
     choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
@@ -147,11 +149,11 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
 def _unknown_kind(where: str, fault: dict[str, Any]) -> str:
     """An access of no kind that there is. The rest of it is not told: it may hold a token."""
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected_tags", _KINDS)))
-    kinds = ", ".join(choices)
+    kinds, path = ", ".join(choices), ".".join(map(str, fault["loc"]))
     if fault["type"] == "union_tag_not_found":
-        return f"{where}: access.kind is missing: it is one of {kinds}"
+        return f"{where}: {path}.kind is missing: it is one of {kinds}"
     kind = fault["ctx"]["tag"]
-    return f"{where}: access.kind is {shown(kind)}: it is one of {kinds}{near(kind, choices)}"
+    return f"{where}: {path}.kind is {shown(kind)}: it is one of {kinds}{near(kind, choices)}"
 
 
 def _flavour(value: object) -> object:
@@ -432,6 +434,15 @@ Pools = Annotated[
 ]
 
 
+class ShootRelief(Strict):
+    """Gardener: a Shoot's maximum is raised while zones are dead. Its garden is another API server than the seed."""
+
+    garden: Access | None = None  # a cluster's record must name it, a file for `evenkeel plan` need not
+    enabled: bool = True  # False: what was raised is taken back, and nothing else
+    # <namespace>/<name> of Shoots by their namespaces in the seed, where shoot--<project>--<name> does not tell
+    shoots: dict[KubernetesName, Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}/[a-z0-9-]{1,63}$")]] = {}
+
+
 # How long a node may be missing that others may take over, and a cluster may not answer, before that is trouble.
 TROUBLE_AFTER = timedelta(minutes=5)
 
@@ -456,6 +467,7 @@ class ClusterPolicy(Strict):
     write_topology: bool | None = None
     # Whether a fenced group's NodePool holds its replicas, in the place of autoScaling. None: false, as above.
     node_pool_fence: bool | None = None
+    shoot_relief: ShootRelief | None = None
     backoff: BackoffEntry = BackoffEntry()
     provision_timeout: ProvisionTimeout = 900
     suspect_provision_time: SuspectProvisionTime | None = None  # None: an autoscaler waits as long as ever
@@ -507,6 +519,7 @@ class ClusterPolicy(Strict):
             provision_timeout=timedelta(seconds=self.provision_timeout),
             autoscaler_loop=timedelta(seconds=self.autoscaler_loop),
             pins_fenced=self.node_pool_fence is True,
+            shoot_relief=self.shoot_relief is not None and self.shoot_relief.enabled,
         )
 
 
@@ -581,6 +594,13 @@ class ClusterRecord(ClusterPolicy):
     def shares_offerings(self) -> bool:
         """Whether it hears what other clusters say of what it buys, and they hear it, by name or without."""
         return self.share_offerings is not False
+
+    @field_validator("shoot_relief")
+    @classmethod
+    def _with_garden(cls, value: ShootRelief | None) -> ShootRelief | None:
+        if value is not None and value.garden is None:
+            raise ValueError("garden is missing: say how the garden cluster is reached, as access does for the seed")
+        return value
 
     @field_validator("scan_interval")
     @classmethod

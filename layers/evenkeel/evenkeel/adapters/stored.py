@@ -20,6 +20,7 @@ from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.reliefs import RefusedMaximum, Relief
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting, Wish
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
@@ -207,6 +208,38 @@ class PublicationRecord(Strict):
     lent: bool = False
 
 
+class RefusedMaximumRecord(Strict):
+    """A Shoot's maximum that the garden has refused."""
+
+    number: Count
+    generation: int
+    at: Moment
+    said: str = ""
+
+
+class ReliefRecord(Strict):
+    """Zones that are dead, and what we have written to a Shoot for their sake."""
+
+    dead: dict[str, Moment] = {}
+    owner: str = ""
+    wish: Count = 0
+    ours: tuple[Count, ...] = ()
+    stands: Count | None = None
+    written_at: Moment | None = None
+    taken_back: bool = False
+    put_back: bool = False
+    refused: RefusedMaximumRecord | None = None
+
+    def relief(self) -> Relief:
+        refused = RefusedMaximum(**dict(self.refused)) if self.refused else None
+        return Relief(**{**dict(self), "refused": refused})
+
+    @classmethod
+    def of(cls, relief: Relief) -> Self:
+        refused = RefusedMaximumRecord(**vars(relief.refused)) if relief.refused else None
+        return cls(**{**vars(relief), "refused": refused})
+
+
 class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
@@ -218,6 +251,7 @@ class PoolRecord(Strict):
     published: PublicationRecord | None = None
     in_trouble: tuple[str, ...] = ()
     held_until: Moment | None = None
+    relief: ReliefRecord | None = None
 
     def state(self) -> PoolState:
         return PoolState(
@@ -229,6 +263,7 @@ class PoolRecord(Strict):
             published=Publication(**dict(self.published)) if self.published else None,
             in_trouble=self.in_trouble,
             held_until=self.held_until,
+            relief=self.relief.relief() if self.relief else None,
         )
 
     @classmethod
@@ -240,6 +275,7 @@ class PoolRecord(Strict):
             "move": MoveRecord(**{**vars(move), "only": tuple(sorted(move.only))}) if move else None,
             "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
+            "relief": ReliefRecord.of(state.relief) if state.relief else None,
         }
         return cls(**{**vars(state), **fields})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster
+from evenkeel.application.observing import contained, observe_cluster, with_shoots
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
@@ -72,7 +72,10 @@ class Eyes:
     ) -> tuple[Cluster, Observation]:
         """Read. ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`. Raises as :meth:`look`."""
         record, state = remembered.record, remembered.state
-        return observe_cluster(self.clusters, record, remaining, state, consistent=self.consistent, alone=alone)
+        api, observation = observe_cluster(
+            self.clusters, record, remaining, state, consistent=self.consistent, alone=alone
+        )
+        return api, with_shoots(observation, api, record, state, self.clock.now())
 
     def plan(
         self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]
@@ -88,13 +91,14 @@ class Eyes:
 def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:
     """Whether time alone changes nothing about this plan, and nobody has to be told of anything in it."""
     state = remembered.state
+    relief = any(pool.remembered.relief for pool in plan.pools)
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_silent
     wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
     is_free = remembered.control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
     trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
-    return is_free and not (awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
+    return is_free and not (relief or awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
 
 
 def zones_of(observation: Observation) -> frozenset[str]:

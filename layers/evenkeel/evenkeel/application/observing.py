@@ -1,6 +1,8 @@
 """Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import PurePath
 from types import TracebackType
@@ -12,7 +14,9 @@ from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.offerings import Buyer
+from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.relief import shoots_asked_for
 
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
 LOOK_SECONDS = 8.0
@@ -50,6 +54,23 @@ def observe_cluster(
     observation = read_cluster(record.id, cluster, state, buyer_of(record, state.offerings))
     time.kept_back = 0.0
     return cluster, observation
+
+
+def with_shoots(
+    observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
+) -> Observation:
+    """The observation with those Shoots that relief asks for now: one request each, and none in quiet times.
+
+    Whatever goes wrong in the garden is no trouble of the seed: it is told, and the rest is planned.
+    """
+    asked_for = shoots_asked_for(state, now) if record.shoot_relief is not None else ()
+    if not asked_for:
+        return observation
+    try:
+        shoots = contained(record.id, "its Shoots were read", partial(cluster.shoots, asked_for))
+    except EvenkeelError as error:
+        shoots = dict.fromkeys(asked_for, because(Rule.SHOOT_UNREAD, said=str(error)))
+    return replace(observation, shoots=shoots)
 
 
 def is_as_it_was(

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId, Shoot
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
 from evenkeel.domain.model.pools import rule_of
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
@@ -304,6 +305,18 @@ class Cluster(Protocol):
         """The numbers that the owner of a group's bounds has, in a patch with the resourceVersion of the last look.
 
         Raises ConflictError, RejectedError, ClusterUnavailableError.
+        """
+
+    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
+        """The Shoots of these namespaces of a Gardener seed, from its garden; a reason: it could not be read.
+
+        Never raises: a garden that does not answer keeps nobody from planning for the seed.
+        """
+
+    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
+        """One number of a Shoot that was read, in a patch with the resourceVersion of that.
+
+        Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError.
         """
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:

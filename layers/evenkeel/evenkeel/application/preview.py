@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import contained, observe_cluster
+from evenkeel.application.observing import contained, observe_cluster, with_shoots
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
@@ -84,7 +84,8 @@ class Preview:
 def preview_of(clusters: Clusters, remembered: Remembered, now: datetime, remaining: Remaining) -> Preview:
     """Raises AccessError, ClusterUnavailableError."""
     record = remembered.record
-    _, observation = observe_cluster(clusters, record, remaining, remembered.state)
+    cluster, observation = observe_cluster(clusters, record, remaining, remembered.state)
+    observation = with_shoots(observation, cluster, record, remembered.state, now)
     plan = contained(record.id, "it was planned", lambda: plan_for(remembered, observation, now))
     return Preview.of(remembered, observation, plan)
 

@@ -8,6 +8,7 @@ from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.plan import plan as make_plan
+from evenkeel.domain.relief import holds_relief
 from evenkeel.domain.restore import carries_ours
 
 
@@ -18,7 +19,11 @@ def plan_for(remembered: Remembered, observation: Observation, now: datetime) ->
 
 def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, str] | None:
     """With what has been restored paused for good, and a sentence for people; None: nothing has been."""
-    unfinished = [pool.id for pool in plan.pools if any(carries_ours(group.group) for group in pool.groups)]
+    unfinished = [
+        pool.id
+        for pool in plan.pools
+        if any(carries_ours(group.group) for group in pool.groups) or holds_relief(pool.remembered)
+    ]
     if control.restoring:
         if unfinished:
             return None

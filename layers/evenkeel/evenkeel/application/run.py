@@ -10,6 +10,7 @@ from evenkeel.application.errors import StateConflictError
 from evenkeel.application.fix import Fixes, fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
+from evenkeel.application.relieving import write_relief
 from evenkeel.application.restoring import after_restore
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
@@ -74,7 +75,7 @@ class Run:
         try:
             wet = [pool for pool in self.plan.pools if not self._is_dry(pool)]
             marked = {pool.id: groups for pool in wet if (groups := marked_and_staying(pool, self.run_state))}
-            if marked or any(pool.changes for pool in wet):
+            if marked or any(pool.changes or pool.relief for pool in wet):
                 self._take_lease()
             for pool in self.plan.pools:
                 self._open_journal(pool)
@@ -82,6 +83,8 @@ class Run:
                 for groups in marked.values():
                     conflict |= unmark(groups, self.api, self.run_state)
                 conflict |= self._write(wet)
+                for pool in wet:
+                    conflict |= self._relieve(pool)
             for pool in self.plan.pools:
                 self._close_journal(pool)
             for refusal in self.plan.refusals:
@@ -188,6 +191,10 @@ class Run:
             elif outcome.result is Result.WRITTEN and state.write_refused_at is not None:
                 self.run_state.save_group(key, replace(state, write_refused_at=None, write_refused=""))
         return any(outcome.result is Result.CONFLICT for outcome in outcomes.values())
+
+    def _relieve(self, pool: PoolPlan) -> bool:
+        """After all else, which helps within seconds."""
+        return write_relief(pool, self.api, self.run_state, self.summary, self.ports.clock, self._is_late)
 
     def _close_journal(self, pool: PoolPlan) -> None:
         """Record the decision, if there is one: the same news is not told at every scan. Then close the journal."""

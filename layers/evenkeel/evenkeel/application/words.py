@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef
+from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -225,6 +225,42 @@ WORDS: dict[Rule, Words] = {
     Rule.ROLLING_SHARE: "rolling update: this zone's share is maxSurge {surge}, maxUnavailable {unavailable} "
     "(reported, not written)",
     Rule.BOUNDS_UNREAD: _unread,
+    Rule.RELIEF_WAITS: _listing(
+        "zones",
+        "relief by the Shoot's maximum is looked at from {until} on, if {zones} still fails: a hiccup is no reason",
+    ),
+    Rule.RELIEF_RAISES: _listing(
+        "zones",
+        "relief: {place} rises from {found} to {number} while {zones} fails, so that a healthy zone may have {share}; "
+        "Gardener carries it out in minutes and restarts cluster-autoscaler",
+    ),
+    Rule.RELIEF_STANDS: "relief stands: {place} is {number} in place of {wish} until every zone is healthy",
+    Rule.RELIEF_KEEPS: "relief stays: {place} may not be below {least}, or Gardener deletes nodes beyond their zones' "
+    "shares; wanted is {wish}",
+    Rule.RELIEF_ENDS: "relief ends: {place} goes back from {number} to {wish}: every zone has its nodes in its share",
+    Rule.RELIEF_LEFT: "relief is left over: the Shoot's maximum of this pool is {number}, wanted is {wish}: set it in "
+    "the Shoot, or let the record have shoot_relief with enabled: false, and it is put back",
+    Rule.RELIEF_NOT: "no relief by the Shoot's maximum: {why}",
+    Rule.RELIEF_NO_WORKER: "its groups are not all of one worker of a Shoot",
+    Rule.RELIEF_ZONES_DIFFER: "its groups are not one for each zone of the Shoot's worker",
+    Rule.RELIEF_NO_ZONE: "no zone of it is healthy",
+    Rule.RELIEF_FIXED: "its worker has minimum = maximum, so that nobody scales it",
+    Rule.RELIEF_SUFFICES: "the healthy zones may have {alive} as it is, which is enough",
+    Rule.RELIEF_ROOM: "the healthy zones have not reached their shares",
+    Rule.RELIEF_TRIED: "a machine is on its way to a zone that has failed, which may be well again",
+    Rule.RELIEF_AT_LIMIT: "the CloudProfile allows a cluster {limit} nodes",
+    Rule.RELIEF_PUT_BACK: "somebody has put the Shoot's maximum back: not again until every zone is healthy",
+    Rule.RELIEF_UNDER_WAY: "Gardener is still carrying out the Shoot's last change",
+    Rule.RELIEF_REFUSED: "the garden refuses {number}, and is asked again in an hour or once the Shoot has changed: "
+    "{said}",
+    Rule.SHOOT_UNREAD: "the Shoot cannot be read: {said}",
+    Rule.SHOOT_UNNAMED: "namespace {namespace} does not say which Shoot it is of: name it in shoot_relief.shoots",
+    Rule.SHOOT_OF_ANOTHER: "{shoot} is of namespace {namespace}: correct it in shoot_relief.shoots",
+    Rule.SHOOT_ASLEEP: "the Shoot is hibernated",
+    Rule.SHOOT_IGNORED: "the Shoot has annotation shoot.gardener.cloud/ignore",
+    Rule.SHOOT_CONFINED: "spec.maintenance.confineSpecUpdateRollout of the Shoot holds every change back until its "
+    "maintenance window",
+    Rule.SHOOT_OPERATION: "the Shoot's last operation is {type} {state}",
     Rule.POOL_INVALID: "left alone: its pool is invalid",
     Rule.FEW_MEMBERS: "left alone: no more than half of the pool's groups were found: a second look must find the same",
     Rule.AS_IT_SHOULD_BE: "left alone: it is as it should be",
@@ -581,15 +617,11 @@ def _spec(spec: object) -> str:
 
 
 def _shoot(ref: OwnerRef) -> tuple[str, str]:
-    """Name and namespace of a Worker's Shoot: the seed's namespace is its technical id, shoot--<project>--<name>.
-
-    A project's namespace is garden-<project> unless somebody chose another.
-    """
+    """Name and namespace of a Worker's Shoot, as far as the seed's namespace tells them."""
     if ref.kind == "Shoot":
         return ref.name, ref.namespace
-    parts = ref.namespace.split("--")
-    project = parts[1] if len(parts) == 3 else "<project>"
-    return ref.name, "garden" if project == "garden" else f"garden-{project}"
+    place = shoot_of_namespace(ref.namespace)
+    return ref.name, "garden-<project>" if place is None else place[0]
 
 
 def unfixable_words(fix: Fix) -> str:

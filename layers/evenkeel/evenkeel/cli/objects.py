@@ -8,9 +8,11 @@ from typing import Any
 from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.garden import shoots_in
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import NodeSources, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
+from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.twins import counted_once
 from evenkeel.config import ClusterPolicy, ConfigError
@@ -65,7 +67,13 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     for name, listing in objects.listings.items():
         members = [member for member in counted if member.group.key.flavour == name]
         groups += _complete(members, listing.flavour, objects, now, by_node)
-    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped))
+    shoots = [
+        shoots_in(listing.of("Cluster"), listing.of(SHOOT.kind))
+        for listing in objects.listings.values()
+        if SHOOT in listing.flavour.copies
+    ]
+    known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known)
 
 
 def _sort(

@@ -32,6 +32,7 @@ from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.relief import relieve
 from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
@@ -71,10 +72,13 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     for pool in pools:
         pool_plan, look_at = _plan_pool(pool, requests.get(pool.id), remembered, now)
         if is_restored(pool.id, policy):
-            planned.append(restore_pool(pool_plan, observation))
+            pool_plan = restore_pool(pool_plan, observation)
         else:
-            planned.append(restore_held(pool_plan))
+            pool_plan = restore_held(pool_plan)
             moments += look_at
+        pool_plan, changes_at = relieve(pool_plan, observation, remembered.groups, policy, now)
+        planned.append(pool_plan)
+        moments += [] if changes_at is None else [changes_at]
     return Plan(
         now=now,
         pools=with_left_groups(planned, observation, state, policy),

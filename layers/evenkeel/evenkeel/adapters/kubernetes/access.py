@@ -29,6 +29,7 @@ from evenkeel.adapters.documents import UnreadableError, read_document
 from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOidcCredential
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
 from evenkeel.adapters.kubernetes.shared import Shared
@@ -362,34 +363,56 @@ class RecordedClusters:
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> Cluster:
         """Raises AccessError."""
-        access = record.access
+        api = self._connected(record.id, record.access, remaining)
+        most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
+        return KubernetesCluster(
+            api,
+            record,
+            remaining,
+            consistent=consistent,
+            most_bytes=most_bytes,
+            kept=self._kept,
+            garden=self._garden_of(record, remaining),
+        )
+
+    def _garden_of(self, record: ClusterRecord, remaining: Remaining) -> Callable[[], Garden] | None:
+        """Opens the garden of a seed, where the record asks for relief; nothing is asked of it before that."""
+        relief = record.shoot_relief
+        access = None if relief is None else relief.garden
+        if relief is None or access is None:
+            return None
+        return lambda: Garden(self._connected(_garden_name(record), access, remaining), relief, remaining)
+
+    def _connected(self, name: str, access: Access, remaining: Remaining) -> KubernetesApi:
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
         text = self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
-        opened = self._opened.get(record.id)
+        opened = self._opened.get(name)
         # An EKS cluster that does not answer may have been made anew under its name.
         stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
         if opened is None or stale or opened[:2] != (access, text):
             if stale and isinstance(access, EksAccess):
                 self._described.drop(access)
-            opened = (access, text, self._api(record, text))
-            self._opened.put(record.id, opened)
+            opened = (access, text, self._api(name, access, text))
+            self._opened.put(name, opened)
         api = opened[2]
         if isinstance(api.credential, ServiceAccountCredential):
             api.credential.renew(api, remaining)
-        most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
-        return KubernetesCluster(api, record, remaining, consistent=consistent, most_bytes=most_bytes, kept=self._kept)
+        return api
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.
 
         Raises AccessError.
         """
-        access = record.access
-        return isinstance(access, ServiceAccountAccess) and self._service_account(record.id, access).is_due()
+        relief = record.shoot_relief
+        accesses = {record.id: record.access} | ({_garden_name(record): relief.garden} if relief else {})
+        return any(
+            isinstance(access, ServiceAccountAccess) and self._service_account(name, access).is_due()
+            for name, access in accesses.items()
+        )
 
-    def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
-        access = record.access
-        where = f"cluster {record.id}"
+    def _api(self, name: str, access: Access, text: str) -> KubernetesApi:
+        where = f"cluster {name}"
         credential: Credential
         match access:
             case EksAccess():
@@ -398,11 +421,11 @@ class RecordedClusters:
                 connection = _recorded(access, where)
                 credential = AwsOidcCredential(access, self._identity, writes=self._writes)
             case ServiceAccountAccess():
-                connection, credential = _recorded(access, where), self._service_account(record.id, access)
+                connection, credential = _recorded(access, where), self._service_account(name, access)
             case KubeconfigAccess():
                 connection, credential = self._kubeconfig(access, text, where)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
-        return KubernetesApi(record.id, client, credential, self._clock, self._served_by(connection))
+        return KubernetesApi(name, client, credential, self._clock, self._served_by(connection))
 
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
         """As :class:`KubernetesApi` has it. Kept for many more clusters than connections are: it saves a request."""
@@ -442,6 +465,11 @@ class RecordedClusters:
         return connection, _KubeconfigCredential(
             connection.token, lambda: read(self._secret(access.secret, True)).token
         )
+
+
+def _garden_name(record: ClusterRecord) -> str:
+    """What the garden of a seed is called, and its tokens are kept under: no cluster has such an id."""
+    return f"{record.id}/garden"
 
 
 def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:

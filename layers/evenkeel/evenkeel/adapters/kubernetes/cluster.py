@@ -1,7 +1,7 @@
 """One look at a cluster, and the patches that follow from it."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +11,7 @@ from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_statu
 from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
+from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
 from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
 from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
@@ -39,11 +40,11 @@ from evenkeel.application.errors import (
 from evenkeel.application.ports import Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Shoot, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -66,7 +67,7 @@ _EVENT_REASONS = {
 class KubernetesCluster:
     """A cluster's machine objects, as one look found them. Made for one run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what one look has of its function, each by name
         self,
         api: KubernetesApi,
         policy: ClusterPolicy,
@@ -75,12 +76,15 @@ class KubernetesCluster:
         consistent: bool = True,
         most_bytes: int = MOST_BYTES,
         kept: KeptGroups | None = None,
+        garden: Callable[[], Garden] | None = None,
     ) -> None:
         """Of a cluster that is not read consistently, ``most_bytes`` are received at each look, and groups are kept."""
         self._api = api
         self._consistent = consistent
         self._most_bytes = most_bytes
         self._kept = kept or KeptGroups()
+        self._open_garden = garden
+        self._garden: Garden | None = None  # of the last look
         self._policy = policy
         domain = policy.policy()
         self._rules, self._patience = domain.pools, domain.provision_timeout
@@ -599,6 +603,20 @@ class KubernetesCluster:
             present = {key: value for key, value in annotations.items() if value is not None}
             body = owner.applied(item, member.scalable, present)
             self._patch(flavour, item, body, rights=owner.rights, applies=True)
+
+    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
+        if self._open_garden is None:
+            return {}
+        try:
+            garden = self._garden = self._open_garden()
+        except EvenkeelError as error:
+            return dict.fromkeys(namespaces, because(Rule.SHOOT_UNREAD, said=str(error)))
+        return garden.shoots(namespaces)
+
+    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
+        if self._garden is None:
+            raise RejectedError(f"{shoot.ref} was not read: not written")
+        self._garden.write_maximum(shoot, worker, maximum)
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""

@@ -167,6 +167,17 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         for pool, members in pools.items():
             yield from self._scale_down(pool, members, demand, now)
 
+    def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
+        """Nodes that the cloud has refused, of a provider that says so: backed off at once, and given up.
+
+        Gardener's does for ResourceExhausted (clusterstate.go handleInstanceCreationErrors, static_autoscaler.go
+        deleteCreatedNodesWithErrors), clusterapi's does not. Carried out like the actions of a loop.
+        """
+        self._back_off(group, now)
+        self._orders.pop(group.key, None)
+        size = group.requested - nodes
+        yield Decrease(group, nodes) if _allows(group, size) else Refused(group, size)
+
     def in_backoff(self, key: Hashable, now: float) -> bool:
         """Whether a group gets no orders; the last instant of a backoff belongs to it."""
         backoff = self._backoffs.get(key)

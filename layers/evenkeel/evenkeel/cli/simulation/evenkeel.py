@@ -20,10 +20,11 @@ from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
 from evenkeel.domain.model.choices import Strategy
-from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, Observation, PoolId, Shoot
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, Plan
+from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.replicas.deletion import deletion_candidates
@@ -212,6 +213,13 @@ class _Cluster:
         """Nobody agrees to other numbers in a scenario."""
 
     def write_owner_numbers(self, key: GroupKey, bounds: Bounds) -> None:
+        """The same."""
+
+    def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
+        """No scenario has a Shoot."""
+        return {}
+
+    def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
         """The same."""
 
     def emit_event(self, plan: GroupPlan, decision: str) -> None:

@@ -147,6 +147,43 @@ class NodeCap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShootWorker:
+    """One worker of a Shoot: a pool with its zones, in the order in which shares are dealt out."""
+
+    name: str
+    minimum: int
+    maximum: int
+    zones: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shoot:
+    """Gardener's Shoot, as far as relief needs to know it (:mod:`evenkeel.domain.relief`)."""
+
+    ref: OwnerRef
+    workers: tuple[ShootWorker, ...]
+    generation: int = 0
+    observed: bool = True  # gardenlet has seen its newest numbers
+    obstacle: Reason | None = None  # why nothing is written to it now
+    most_nodes: int | None = None  # of its CloudProfile (limits.maxNodesTotal); None: there is none, or it is not known
+
+    def worker(self, name: str) -> ShootWorker | None:
+        """The worker of that name; None: there is none, or its numbers cannot be read."""
+        return next((worker for worker in self.workers if worker.name == name), None)
+
+
+def shoot_of_namespace(namespace: str) -> tuple[str, str] | None:
+    """Namespace and name, in the garden, of the Shoot of a namespace of a seed: shoot--<project>--<name>.
+
+    A project's namespace is garden-<project> unless somebody chose another. None: the name is no such name.
+    """
+    parts = namespace.split("--")
+    if len(parts) != 3 or parts[0] != "shoot" or not all(parts):
+        return None
+    return "garden" if parts[1] == "garden" else f"garden-{parts[1]}", parts[2]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedBounds:
     """What we last wrote to an object, and when, as its annotation says."""
 
@@ -342,3 +379,5 @@ class Observation:
 
     groups: tuple[NodeGroup, ...]
     skipped: tuple[Skipped, ...] = ()
+    # By their namespaces in the seed, those that relief asks for; a reason: it could not be read.
+    shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)

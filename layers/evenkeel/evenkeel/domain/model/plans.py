@@ -14,6 +14,7 @@ from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.pools import adopted_bounds
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.reliefs import ReliefStep
 from evenkeel.domain.model.states import GroupState, PoolState
 
 
@@ -85,6 +86,7 @@ class PoolPlan:
     scale_request: ScaleRequest | None = None  # what somebody asked for, as far as it is not done yet
     missing: int = 0  # nodes of it that found no room, or have to stay
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
+    relief: ReliefStep | None = None  # what is to be written to its Shoot
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
 
     @property
@@ -128,6 +130,7 @@ class PoolPlan:
             "starved": self.starved,
             "overcommitted": self.overcommitted,
             "contested": list(self.contested),
+            **self._relief_news,
             "trouble": [
                 [str(plan.group.key), "cautious" if plan.is_cautious else plan.state]
                 for plan in self.groups
@@ -148,6 +151,19 @@ class PoolPlan:
         if not any(news.values()):
             return ""
         return hashlib.sha256(json.dumps(news, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+    @property
+    def _relief_news(self) -> dict[str, object]:
+        """What a Shoot's maximum is to become, and what of it the garden has refused. Most pools have no such thing."""
+        refused = self.remembered.relief.refused if self.remembered.relief is not None else None
+        return {
+            name: value
+            for name, value in (
+                ("relief", self.relief and self.relief.maximum),
+                ("refused", refused and [refused.number, refused.generation]),
+            )
+            if value is not None
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

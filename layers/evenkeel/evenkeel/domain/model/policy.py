@@ -69,5 +69,6 @@ class Policy:
     provision_timeout: timedelta = timedelta(minutes=15)
     autoscaler_loop: timedelta = timedelta(seconds=10)  # its --scan-interval
     pins_fenced: bool = False  # owners that can hold replicas do so for fenced groups (HyperShift's NodePools)
+    shoot_relief: bool = False  # a Shoot's maximum is raised while zones are dead
     restoring: bool = False  # the cluster is being restored: every group gets back what it had before us
     restoring_pools: tuple[str, ...] = ()  # these pools are, by name or id

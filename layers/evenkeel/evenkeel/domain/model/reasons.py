@@ -112,6 +112,32 @@ class Rule(StrEnum):
     TEMPLATE_UNREADABLE = "template-unreadable", Topic.NOTE
     NO_BOUNDS = "no-bounds", Topic.NOTE
     NO_CPU_AND_MEMORY = "no-cpu-and-memory", Topic.NOTE
+    # relief by a Shoot's maximum
+    RELIEF_WAITS = "relief-waits", Topic.NOTE
+    RELIEF_RAISES = "relief-raises", Topic.NOTE
+    RELIEF_STANDS = "relief-stands", Topic.NOTE
+    RELIEF_KEEPS = "relief-keeps", Topic.NOTE
+    RELIEF_ENDS = "relief-ends", Topic.NOTE
+    RELIEF_LEFT = "relief-left", Topic.NOTE
+    RELIEF_NOT = "relief-not", Topic.NOTE  # why: one of the next
+    RELIEF_NO_WORKER = "relief-no-worker", Topic.NOTE
+    RELIEF_ZONES_DIFFER = "relief-zones-differ", Topic.NOTE
+    RELIEF_NO_ZONE = "relief-no-zone", Topic.NOTE
+    RELIEF_FIXED = "relief-fixed", Topic.NOTE
+    RELIEF_SUFFICES = "relief-suffices", Topic.NOTE
+    RELIEF_ROOM = "relief-room", Topic.NOTE
+    RELIEF_TRIED = "relief-tried", Topic.NOTE
+    RELIEF_AT_LIMIT = "relief-at-limit", Topic.NOTE
+    RELIEF_PUT_BACK = "relief-put-back", Topic.NOTE
+    RELIEF_UNDER_WAY = "relief-under-way", Topic.NOTE
+    RELIEF_REFUSED = "relief-refused", Topic.NOTE
+    SHOOT_UNREAD = "shoot-unread", Topic.NOTE
+    SHOOT_UNNAMED = "shoot-unnamed", Topic.NOTE
+    SHOOT_OF_ANOTHER = "shoot-of-another", Topic.NOTE
+    SHOOT_ASLEEP = "shoot-asleep", Topic.NOTE
+    SHOOT_IGNORED = "shoot-ignored", Topic.NOTE
+    SHOOT_CONFINED = "shoot-confined", Topic.NOTE
+    SHOOT_OPERATION = "shoot-operation", Topic.NOTE
     # inside other reasons: why there is no share of a request
     AT_ITS_MAX = "at-its-max", Topic.NOTE
     PODS_DO_NOT_FIT = "pods-do-not-fit", Topic.NOTE

@@ -8,6 +8,7 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
+from evenkeel.domain.model.reliefs import Relief
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,7 @@ class PoolState:
     published: Publication | None = None  # under Balanced
     held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
+    relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
 
     @property
     def members(self) -> frozenset[str]:

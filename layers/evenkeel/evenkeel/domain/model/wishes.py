@@ -5,6 +5,7 @@ is a new wish: told and obeyed. Only who puts back what was there before fights 
 """
 
 from evenkeel.domain.model.groups import Bounds, NodeGroup
+from evenkeel.domain.model.reliefs import Relief
 from evenkeel.domain.model.states import PoolState
 
 
@@ -12,7 +13,14 @@ def wish_of(group: NodeGroup, state: PoolState) -> Bounds | None:
     """What the people of the group's owner want; None where it has none, or nobody wants anything."""
     if group.owner is None:
         return None
+    if not group.owner.takes_ours and state.relief is not None:
+        return _without_relief(group.owner.bounds, state.relief)
     return _before(group, state) if _stands_ours(group, state) else group.owner.bounds
+
+
+def _without_relief(bounds: Bounds, relief: Relief) -> Bounds:
+    """What a Worker would have, had we not raised its Shoot's maximum. Its minimum is its people's in any case."""
+    return Bounds(bounds.min, max(bounds.min, relief.wanted(bounds.max)))
 
 
 def is_new_wish(group: NodeGroup, state: PoolState) -> bool:

@@ -155,8 +155,9 @@ class Flavour:
     @property
     def copies(self) -> tuple[Kind, ...]:
         """Say what companions say, and are read where somebody hands them in: no look lists them."""
-        copy = self.replicas_owner.copy_kind if self.replicas_owner else None
-        return (copy,) if copy is not None else ()
+        owner = self.replicas_owner
+        kinds = (owner.copy_kind, owner.source_kind) if owner else ()
+        return tuple(kind for kind in kinds if kind is not None)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

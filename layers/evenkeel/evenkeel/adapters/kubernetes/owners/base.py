@@ -141,6 +141,8 @@ class ReplicasOwner(ABC):
     kind: ClassVar[Kind]
     copy_kind: ClassVar[Kind | None] = None  # says the same, and is read from files only: it is too large for looks
 
+    source_kind: ClassVar[Kind | None] = None  # whose numbers it copies, from another cluster: read from files too
+
     @abstractmethod
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
         """``items``: all objects of its kind; ``copies``: those of ``copy_kind``."""

@@ -15,7 +15,7 @@ from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, OwnerNumbe
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.values import BadValueError, read_count
 
-_SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
+SHOOT = Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots")
 _EXTENSIONS = "extensions.gardener.cloud"
 # The Shoot's own list in the seed (pkg/apis/extensions/v1alpha1/types_cluster.go): the Cluster of a namespace is called
 # after it, and has the CloudProfile inside.
@@ -33,6 +33,7 @@ class Worker(ReplicasOwner):
 
     kind = Kind(_EXTENSIONS, ("v1alpha1",), "Worker", "workers", optional=True)
     copy_kind = Kind(_EXTENSIONS, ("v1alpha1",), "Cluster", "clusters", optional=True)
+    source_kind = SHOOT
 
     def __init__(self, items: Iterable[Object], copies: Iterable[Object]) -> None:
         self._numbers: dict[tuple[str, str], OwnerNumbers] = {}
@@ -112,4 +113,4 @@ def _zones(pool: Object) -> list[Any]:
 def shoot_of(cluster: Object) -> OwnerRef:
     """The Shoot that a Cluster of the seed holds a copy of."""
     shoot = get_path(cluster, ("spec", "shoot"))
-    return ref_of(Kind("core.gardener.cloud", ("v1beta1",), "Shoot", "shoots"), mapping(shoot))
+    return ref_of(SHOOT, mapping(shoot))

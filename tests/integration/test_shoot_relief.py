@@ -1,0 +1,457 @@
+"""A zone of a Gardener pool without machines, with relief by the Shoot's maximum and without: real use case and adapter
+beside gardenlet, the Worker's actuator and an autoscaler that has its bounds as flags.
+"""
+
+import contextlib
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.garden import Garden
+from evenkeel.application.errors import EvenkeelError, LeaseHeldError
+from evenkeel.application.events import Failure
+from evenkeel.application.failure import RecordFailure
+from evenkeel.application.look import Look
+from evenkeel.application.ports import (
+    Cluster,
+    Clusters,
+    LookedAtClusters,
+    LookStore,
+    Queue,
+    Remaining,
+    Store,
+    in_turn,
+)
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.application.words import sentences
+from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.config import ClusterRecord
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.reasons import Reason, Rule
+from sandbox.admission import FILE, policies
+from sandbox.kube.api import Request
+from sandbox.kube.cloud import Instance, LaunchError
+from sandbox.kube.controllers.gardener import GardenerControllers
+from sandbox.kube.controllers.objects import arguments_of
+from sandbox.kube.controllers.shoots import MACHINE_DEPLOYMENTS, SHOOTS
+from sandbox.kube.world import ZONES, Pool, World
+from tests.crashing import How, KilledError, Life, Mortal, WirelessClusters, _Wireless
+from tests.fakes import FakeClock, FakeQueue, InMemoryStore, plenty, register, register_again
+from tests.timed import worker
+
+Object = dict[str, Any]
+KIND, POOL, A = "gardener-plain", "p", ZONES[0]
+ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/garden"}
+
+
+class WithGarden(WirelessClusters):
+    """The garden of the seed is the same simulated server."""
+
+    def open(
+        self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
+    ) -> Cluster:
+        api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
+        relief = record.shoot_relief
+        garden = None if relief is None else lambda: Garden(api, relief, remaining)
+        return KubernetesCluster(api, record, remaining, consistent=consistent, kept=self.kept, garden=garden)
+
+
+class LookedAt(WithGarden):
+    """The same for looks."""
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return False
+
+
+class Scene:
+    """A pool of three zones with one node each, and room for nine; every ten seconds the cluster lives on, every minute
+    a run comes.
+    """
+
+    def __init__(self, *, relief: bool = True, scale_down: bool = False, **record: Any) -> None:
+        self.clock = FakeClock()
+        pool = Pool(name=POOL, minimum=0, maximum=9, replicas=(1, 1, 1))
+        world = World(
+            clusters=[KIND],
+            pools={KIND: [pool]},
+            clock=self.clock.now,
+            settings=Flags(scale_down=scale_down),
+        )
+        self.world, self.cluster = world, world.clusters[KIND]
+        self.store, controllers = self.cluster.store, self.cluster.controllers
+        assert isinstance(controllers, GardenerControllers)
+        self.memory = InMemoryStore()
+        given = {"shoot_relief": {"garden": ACCESS}} if relief else {}
+        register(self.memory, flavours=["gardener"], **given, **record)
+        #: replicas that the Worker's actuator has taken away, by machine deployment
+        self.taken: list[tuple[str, int, int]] = []
+        self._watch(controllers)
+        self.written: list[int] = []  # the Shoot's maximum after each write of ours
+        self._stood = 9
+        self._refused: list[tuple[str, LaunchError]] = []
+        self._listen()
+        self.cluster.api.before.append(self._before)
+        self.cluster.api.after.append(self._after)
+
+    def _watch(self, controllers: GardenerControllers) -> None:
+        reconcile = controllers.actuator.reconcile
+
+        def watched(*arguments: Any) -> None:
+            before = self.replicas
+            reconcile(*arguments)
+            after = self.replicas
+            self.taken += [(name, before[name], after[name]) for name in before if after[name] < before[name]]
+
+        controllers.actuator.reconcile = watched  # type: ignore[method-assign]
+
+    def _listen(self) -> None:
+        """The cloud's refusals come as events: the autoscaler gives its order up before a scan could see them."""
+        launch = self.cluster.cloud.launch
+
+        def heard(zone: str) -> Instance:
+            try:
+                return launch(zone)
+            except LaunchError as error:
+                self._refused.append((zone, error))
+                raise
+
+        self.cluster.cloud.launch = heard  # type: ignore[method-assign]
+
+    def _tell(self) -> None:
+        queue = cast("Queue", FakeQueue())
+        for zone, error in self._refused:
+            view = next(view for view in self.cluster.groups() if view.zone == zone)
+            RecordFailure(store=cast("Store", self.memory), queue=queue, clock=self.clock)(
+                Failure(
+                    cluster="demo",
+                    namespace=view.namespace,
+                    name=view.name,
+                    code=error.code,
+                    message=error.message,
+                    occurred_at=self.clock.at,
+                    id=error.request_id,
+                    zone=zone,
+                )
+            )
+        self._refused.clear()
+
+    def _before(self, request: Request) -> None:
+        self._stood = self.maximum
+
+    def _after(self, request: Request) -> None:
+        if self.maximum != self._stood:
+            self.written.append(self.maximum)
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        return {
+            item["metadata"]["name"]: item["spec"].get("replicas", 0) for item in self.store.list(MACHINE_DEPLOYMENTS)
+        }
+
+    @property
+    def running(self) -> list[int]:
+        return [view.running for view in self.cluster.groups()]
+
+    @property
+    def shoot(self) -> Object:
+        (shoot,) = self.store.list(SHOOTS)
+        return shoot
+
+    @property
+    def maximum(self) -> int:
+        return int(self.shoot["spec"]["provider"]["workers"][0]["maximum"])
+
+    @property
+    def flags(self) -> list[str]:
+        found = self.store.list("deployments.apps", fields="metadata.name=cluster-autoscaler")
+        return [one.split(":")[1] for one in arguments_of(found[0]) or () if one.startswith("--nodes=")]
+
+    def edit(self, manager: str = "kubectl", /, **fields: Any) -> None:
+        """People change the worker, or with ``spec`` the Shoot."""
+        workers = [self.shoot["spec"]["provider"]["workers"][0] | fields]
+        self.store.patch(SHOOTS, "garden-demo", "main", {"spec": {"provider": {"workers": workers}}}, manager=manager)
+
+    def spec(self, **fields: Any) -> None:
+        self.store.patch(SHOOTS, "garden-demo", "main", {"spec": fields}, manager="kubectl")
+
+    def run(self, life: Life | None = None) -> RunSummary:
+        life = life or Life()
+        clusters = cast("Clusters", WithGarden(self.cluster.api, life, self.clock))
+        queue = cast("Queue", Mortal(FakeQueue(), life, "queue"))
+        memory = cast("Store", Mortal(self.memory, life, "table"))
+        return worker(memory, clusters, self.clock, queue)("demo", "a test", plenty)
+
+    def pool(self) -> PoolPlan:
+        plan = self.run().plan
+        assert plan is not None
+        (pool,) = plan.pools
+        return pool
+
+    def live(self, minutes: float, *, evenkeel: bool = True) -> None:
+        for tick in range(int(minutes * 6)):
+            self.clock.at += timedelta(seconds=10)
+            self.world.step()
+            self._tell()
+            if evenkeel and tick % 6 == 5:
+                with contextlib.suppress(LeaseHeldError):  # of a run that has died
+                    self.run()
+
+    def outage(self, pods: int = 9) -> None:
+        self.live(1)
+        self.world.take_away(KIND, A)
+        self.world.set_demand(KIND, POOL, pods)
+
+    def relieved(self) -> "Scene":
+        self.outage()
+        self.live(20)
+        assert (self.maximum, self.running) == (12, [1, 4, 4])
+        return self
+
+
+def rules(pool: PoolPlan) -> list[Rule]:
+    return [
+        why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule
+        for note in pool.notes
+        if note.rule is not Rule.BOUNDS_UNREAD
+    ]
+
+
+def test_with_relief_the_healthy_zones_take_what_the_dead_one_cannot() -> None:
+    scene = Scene()
+    scene.outage()
+    scene.live(20)
+    assert scene.world.pending(KIND, POOL) == 0
+    assert scene.running == [1, 4, 4]
+    assert scene.written == [12], "once, and not again"
+    assert scene.flags == ["4", "4", "4"]
+    assert scene.taken == []
+
+
+def test_without_relief_they_stop_at_their_shares() -> None:
+    scene = Scene(relief=False)
+    scene.outage()
+    scene.live(60)
+    assert scene.world.pending(KIND, POOL) == 2
+    assert (scene.running, scene.written, scene.maximum) == ([1, 3, 3], [], 9)
+
+
+def test_where_demand_needs_no_more_than_the_shares_nothing_is_written() -> None:
+    scene = Scene()
+    scene.outage(pods=5)
+    scene.live(30)
+    assert (scene.world.pending(KIND, POOL), scene.written) == (0, [])
+
+
+def test_a_hiccup_is_over_before_anything_is_written() -> None:
+    scene = Scene()
+    scene.outage()
+    scene.live(3)
+    scene.world.give_back(KIND, A)
+    scene.live(30)
+    assert (scene.world.pending(KIND, POOL), scene.written) == (0, [])
+
+
+def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_place() -> None:
+    scene = Scene(scale_down=True).relieved()
+    scene.world.give_back(KIND, A)
+    scene.live(30)
+    assert scene.maximum == 12, "two zones hold more than their shares of nine"
+    scene.world.set_demand(KIND, POOL, 3)
+    scene.live(40)
+    scene.world.set_demand(KIND, POOL, 6)  # the zone that comes back has to show that it delivers
+    scene.live(40)
+    assert (scene.maximum, scene.written) == (9, [12, 9])
+    assert scene.flags == ["3", "3", "3"]
+    assert (sum(scene.running), scene.world.pending(KIND, POOL)) == (6, 0)
+    assert scene.taken == [], "no node was deleted by a lower number"
+    relief = scene.memory.load("demo").state.pools
+    assert all(pool.relief is None for pool in relief.values())
+
+
+def test_pool_maximum_stays_what_people_want() -> None:
+    scene = Scene().relieved()
+    pool = scene.pool()
+    assert (pool.max, rules(pool)) == (9, [Rule.RELIEF_STANDS])
+
+
+def test_quiet_looks_ask_the_garden_nothing() -> None:
+    scene = Scene()
+    scene.live(10)
+    life = Life()
+    scene.run(life)
+    assert not [step for step in life.steps if "/shoots/" in step]
+    scene.outage()
+    scene.live(20)
+    life = Life()
+    scene.run(life)
+    assert [step for step in life.steps if "/shoots/" in step] == [
+        "GET /apis/core.gardener.cloud/v1beta1/namespaces/garden-demo/shoots/main"
+    ]
+
+
+def looked(scene: Scene) -> list[str]:
+    """The clusters that a look asks runs for."""
+    queue = FakeQueue()
+    clusters = cast("LookedAtClusters", LookedAt(scene.cluster.api, Life(), scene.clock))
+    store = cast("LookStore", scene.memory)
+    look = Look(
+        store=store, clusters=clusters, queue=cast("Queue", queue), clock=scene.clock, dry_run=False, together=in_turn
+    )
+    before = scene.cluster.api.requests.count(method="PATCH")
+    look(["demo"], plenty)
+    assert scene.cluster.api.requests.count(method="PATCH") == before
+    return queue.clusters
+
+
+def test_a_look_writes_nothing_and_hands_on_what_is_to_be_written() -> None:
+    scene = before_the_write(minute_of_the_write())
+    assert looked(scene) == ["demo"]
+    scene.run()
+    assert scene.written == [12]
+    scene.live(10)
+    assert looked(scene) == [], "it stands, and nothing happens"
+    scene.edit(maximum=9)
+    assert looked(scene) == ["demo"], "somebody has put it back"
+
+
+def test_a_new_wish_is_obeyed() -> None:
+    scene = Scene().relieved()
+    scene.edit(maximum=20)
+    scene.live(10)
+    assert (scene.maximum, scene.pool().max) == (20, 20)
+
+
+def test_who_puts_it_back_is_not_fought() -> None:
+    scene = Scene().relieved()
+    scene.edit("argocd", maximum=9)
+    scene.live(30)
+    assert (scene.maximum, scene.written) == (9, [12])
+    assert Rule.RELIEF_PUT_BACK in rules(scene.pool())
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        ({"hibernation": {"enabled": True}}, Rule.SHOOT_ASLEEP),
+        ({"maintenance": {"confineSpecUpdateRollout": True}}, Rule.SHOOT_CONFINED),
+    ],
+)
+def test_a_shoot_that_would_not_carry_it_out_is_not_written(spec: Object, rule: Rule) -> None:
+    scene = Scene()
+    scene.outage()
+    scene.live(4)
+    scene.spec(**spec)
+    seen = set()
+    for _ in range(10):
+        scene.live(1)
+        seen |= set(rules(scene.pool()))
+    assert scene.written == []
+    assert rule in seen
+
+
+def test_a_quota_is_told_in_its_words_and_not_asked_again() -> None:
+    scene = Scene()
+
+    scene.cluster.api.faults.add(
+        method="PATCH", path_contains="/shoots/", status=403, message="quota exceeded: cpu", times=100
+    )
+    scene.outage()
+    scene.live(30)
+    assert scene.cluster.api.requests.count(method="PATCH", path_contains="/shoots/") == 1
+    pool = scene.pool()
+    assert any("quota exceeded: cpu" in text for text in sentences(pool.notes))
+    assert Rule.RELIEF_REFUSED in rules(pool)
+    assert scene.maximum == 9
+
+
+def test_restore_takes_it_back_and_ends() -> None:
+    scene = Scene(scale_down=True).relieved()
+    scene.world.set_demand(KIND, POOL, 3)
+    scene.live(40)
+    remembered = scene.memory.load("demo")
+    control = remembered.control.model_copy(update={"restoring": True})
+    scene.memory.save_record(remembered.record, control, remembered.versions)
+    scene.live(10)
+    assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
+    assert scene.taken == []
+
+
+def test_switched_off_it_goes_back() -> None:
+    scene = Scene(scale_down=True).relieved()
+    scene.world.set_demand(KIND, POOL, 3)
+    scene.live(40)
+    record = scene.memory.load("demo").record
+    assert record.shoot_relief is not None
+    off = record.shoot_relief.model_copy(update={"enabled": False})
+    register_again(scene.memory, record.model_copy(update={"shoot_relief": off}))
+    scene.live(10)
+    assert (scene.maximum, scene.taken) == (9, [])
+
+
+def test_in_dry_run_it_is_told_and_not_written() -> None:
+    scene = Scene(dry_run=True)
+    scene.outage()
+    scene.live(30)
+    assert (scene.written, scene.maximum) == ([], 9)
+    assert Rule.RELIEF_RAISES in rules(scene.pool())
+
+
+def test_the_policy_of_the_garden_lets_the_write_pass() -> None:
+    scene = Scene()
+    (policy,) = policies(FILE.parent / "gardener" / "admission-policy-shoots.yaml").values()
+    judged: list[list[str]] = []
+    patch = scene.store.patch
+
+    def watched(resource: str, *arguments: Any, **named: Any) -> Any:
+        before = scene.shoot if resource == SHOOTS else None
+        after = patch(resource, *arguments, **named)
+        if before is not None and named.get("manager") == "evenkeel":
+            judged.append(policy.refusals(before, after))
+        return after
+
+    scene.store.patch = watched  # type: ignore[method-assign]
+    scene.outage()
+    scene.live(20)
+    assert scene.maximum == 12
+    assert judged == [[]]
+
+
+def minute_of_the_write() -> int:
+    scene = Scene()
+    scene.outage()
+    for minute in range(1, 30):
+        scene.live(1)
+        if scene.written:
+            return minute
+    raise AssertionError("nothing was written")
+
+
+def before_the_write(minute: int) -> Scene:
+    """The same scene, at the moment of the run that writes the Shoot."""
+    scene = Scene()
+    scene.outage()
+    scene.live(minute - 1)
+    scene.live(1, evenkeel=False)
+    return scene
+
+
+def test_a_run_that_writes_it_may_die_anywhere() -> None:
+    minute = minute_of_the_write()
+    scene, undisturbed = before_the_write(minute), Life()
+    scene.run(undisturbed)
+    assert scene.written == [12]
+    wrong = {}
+    for how in (How.BEFORE, How.AFTER, How.LOST):
+        for at, step in enumerate(undisturbed.steps):
+            scene = before_the_write(minute)
+            with contextlib.suppress(KilledError, EvenkeelError):
+                scene.run(Life(at=at, how=how))
+            scene.live(15)
+            pool = scene.pool()
+            found = (scene.maximum, set(scene.written), scene.running, pool.max, scene.taken)
+            if found != (12, {12}, [1, 4, 4], 9, []):
+                wrong[f"{at} {step}: {how.value}"] = found
+    assert wrong == {}

@@ -1,0 +1,512 @@
+"""When a Shoot's maximum is raised for zones that are dead, when it is not, and when it goes back."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenkeel.application.words import problem_words, sentence
+from evenkeel.cli.objects import read_objects
+from evenkeel.config import ClusterFile, read_model
+from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.groups import (
+    Bounds,
+    GroupKey,
+    Machine,
+    NodeGroup,
+    Observation,
+    OwnerNumbers,
+    OwnerRef,
+    PoolId,
+    Shoot,
+    ShootWorker,
+)
+from evenkeel.domain.model.plans import Plan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.reliefs import Relief
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
+from evenkeel.domain.plan import plan
+from evenkeel.domain.relief import PATIENCE, refused, shares, shoots_asked_for
+from tests.builders import NOW, POOL, group
+
+SEED = "shoot--demo--main"
+ID = PoolId("gardener", SEED, "", POOL)
+ON = Policy(strategy=BALANCED, shoot_relief=True)
+OFF = Policy(strategy=BALANCED)
+MINUTE = timedelta(minutes=1)
+SHOOT = OwnerRef(kind="Shoot", namespace="garden-demo", name="main", uid="shoot")
+
+
+class Seed:
+    """A pool of three zones with one worker, its Shoot, and what is remembered of it, played forward."""
+
+    def __init__(self, *replicas: int, maximum: int = 9, minimum: int = 0, policy: Policy = ON) -> None:
+        self.zones = "abcdef"[: len(replicas)]
+        self.replicas = dict(zip(self.zones, replicas, strict=True))
+        self.running = dict(self.replicas)
+        self.minimum, self.maximum, self.copied = minimum, maximum, maximum
+        self.policy = policy
+        self.dead: dict[str, FailureClass] = {}
+        self.backoff = 5 * MINUTE
+        self.state = ClusterState()
+        self.now: datetime = NOW
+        self.shoot_fields: dict[str, Any] = {}
+        self.group_fields: dict[str, dict[str, Any]] = {}
+        self.unread: Reason | None = None
+        self.seen: Plan | None = None
+
+    def groups(self) -> list[NodeGroup]:
+        ref = OwnerRef(kind="Worker", namespace=SEED, name="main", part=POOL, uid="worker")
+        bounds = Bounds(self.minimum, self.copied)
+        owner = OwnerNumbers(ref=ref, bounds=bounds, min_field="minimum", max_field="maximum")
+        low, high = (shares(number, len(self.zones)) for number in (self.minimum, self.copied))
+        return [
+            replace(
+                group(
+                    zone,
+                    self.replicas[zone],
+                    running=self.running[zone],
+                    key=GroupKey("gardener", SEED, f"{POOL}-z{index + 1}"),
+                    zone_index=index,
+                    owner=owner,
+                    worker_range=Bounds(min(low[index], high[index]), high[index]),
+                    bounds_are_read=False,
+                ),
+                **self.group_fields.get(zone, {}),
+            )
+            for index, zone in enumerate(self.zones)
+        ]
+
+    @property
+    def shoot(self) -> Shoot:
+        worker = ShootWorker(name=POOL, minimum=self.minimum, maximum=self.maximum, zones=tuple(self.zones))
+        return replace(Shoot(ref=SHOOT, workers=(worker,), generation=1), **self.shoot_fields)
+
+    def look(self, minutes: float = 0) -> PoolPlan:
+        """A look after so long; what it plans is remembered, and nothing is written."""
+        self.now += minutes * MINUTE
+        groups = self.groups()
+        health = {
+            found.key: GroupState(
+                failures=1,
+                last_failure=self.now - MINUTE,
+                backoff_until=self.now - MINUTE + self.backoff,
+                failure_class=self.dead[str(found.zone)],
+            )
+            for found in groups
+            if found.zone in self.dead
+        }
+        self.state = replace(self.state, groups=health)
+        asked_for = shoots_asked_for(self.state, self.now)
+        shoots = {SEED: self.unread or self.shoot} if SEED in asked_for else {}
+        self.seen = plan(Observation(groups=tuple(groups), shoots=shoots), self.state, self.policy, self.now)
+        (pool,) = self.seen.pools
+        self.state = replace(self.state, pools={pool.id: pool.remembered})
+        return pool
+
+    def write(self, minutes: float = 0, *, dies: str = "") -> int | None:
+        """A look that is carried out, by a run that may die "before" or "after" the patch. What was written."""
+        step = self.look(minutes).relief
+        if step is None:
+            return None
+        self.remember(step.before)
+        if dies != "before":
+            self.maximum = step.maximum
+            if dies != "after":
+                self.remember(step.after)
+        return step.maximum
+
+    def remember(self, relief: Relief) -> None:
+        self.state = replace(self.state, pools={ID: replace(self.state.pools.get(ID, PoolState()), relief=relief)})
+
+    def follow(self) -> None:
+        """Gardener carries out what stands at the Shoot: the Worker, and its replicas."""
+        self.copied = self.maximum
+        for index, zone in enumerate(self.zones):
+            self.replicas[zone] = min(self.replicas[zone], shares(self.copied, len(self.zones))[index])
+
+    def outage(self, *zones: str, kind: FailureClass = FailureClass.CAPACITY) -> None:
+        self.dead = dict.fromkeys(zones, kind)
+
+
+def notes(pool: PoolPlan) -> list[Rule]:
+    """The rules of relief's notes, with why where there is none."""
+    told = [note for note in pool.notes if note.rule is not Rule.BOUNDS_UNREAD]
+    assert all(sentence(note) for note in told)
+    return [why.rule if isinstance(why := note.facts.get("why"), Reason) else note.rule for note in told]
+
+
+def dead_for_long(*replicas: int, zone: str = "a", **fields: Any) -> Seed:
+    """A seed whose zone has just been dead for as long as relief waits."""
+    seed = Seed(*replicas, **fields)
+    seed.outage(zone)
+    assert notes(seed.look()) == [Rule.RELIEF_WAITS]
+    seed.now += PATIENCE
+    return seed
+
+
+def test_a_dead_zone_is_waited_for_and_then_the_others_may_have_what_the_pool_may() -> None:
+    seed = Seed(1, 3, 3)
+    seed.outage("a")
+    pool = seed.look()
+    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_WAITS])
+    assert seed.seen is not None
+    assert seed.seen.look_at is not None
+    assert seed.seen.look_at <= NOW + PATIENCE
+    assert seed.look(4).relief is None
+    assert seed.write(1) == 12
+    assert sum(shares(12, 3)[1:]) == 9 - 1
+
+
+def test_what_was_written_is_not_written_again_and_is_no_wish() -> None:
+    seed = dead_for_long(1, 3, 3)
+    assert seed.write() == 12
+    seed.follow()
+    for _ in range(3):
+        pool = seed.look(3)
+        assert (pool.relief, pool.max, notes(pool)) == (None, 9, [Rule.RELIEF_STANDS])
+    assert [share.wish for origin in pool.origins for share in origin.owners] == [0, 9]
+
+
+def test_the_shoot_is_asked_for_only_where_a_zone_is_dead_for_long_or_something_of_ours_stands() -> None:
+    seed = Seed(1, 3, 3)
+    seed.look()
+    assert shoots_asked_for(seed.state, seed.now) == frozenset()
+    seed.outage("a")
+    seed.look()
+    assert shoots_asked_for(seed.state, seed.now) == frozenset()
+    assert shoots_asked_for(seed.state, seed.now + PATIENCE) == {SEED}
+    seed.write(5)
+    seed.dead = {}
+    seed.look()
+    assert shoots_asked_for(seed.state, seed.now) == {SEED}
+
+
+def test_without_the_switch_nothing_is_remembered_of_it() -> None:
+    seed = Seed(1, 3, 3, policy=OFF)
+    seed.outage("a")
+    for _ in range(3):
+        pool = seed.look(10)
+        assert (pool.relief, pool.remembered.relief, notes(pool)) == (None, None, [])
+
+
+@pytest.mark.parametrize("kind", [FailureClass.QUOTA, FailureClass.CONFIGURATION])
+def test_a_failure_that_every_zone_has_is_not_relieved(kind: FailureClass) -> None:
+    seed = Seed(1, 3, 3)
+    seed.outage("a", kind=kind)
+    seed.look()
+    assert seed.look(30).relief is None
+
+
+def test_a_zone_that_is_only_said_to_be_impaired_is_not_dead() -> None:
+    seed = Seed(1, 3, 3)
+    seed.state = ClusterState(zones={"a": NOW + timedelta(hours=2)})
+    seed.look()
+    assert seed.look(30).remembered.relief is None
+
+
+def test_a_hiccup_begins_anew() -> None:
+    seed = Seed(1, 3, 3)
+    seed.outage("a")
+    seed.look()
+    seed.dead = {}
+    seed.look(4)
+    seed.outage("a")
+    assert notes(seed.look(1)) == [Rule.RELIEF_WAITS]
+    assert notes(seed.look(4)) == [Rule.RELIEF_WAITS]
+    assert seed.look(1).relief is not None
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fields", "rule"),
+    [
+        ((1, 2, 2), {}, Rule.RELIEF_ROOM),
+        ((3, 3, 3), {}, Rule.RELIEF_SUFFICES),
+        ((3, 3, 3), {"minimum": 9}, Rule.RELIEF_FIXED),
+    ],
+)
+def test_where_it_would_not_help_nothing_is_written(
+    replicas: tuple[int, ...], fields: dict[str, Any], rule: Rule
+) -> None:
+    seed = dead_for_long(*replicas, **fields)
+    pool = seed.look()
+    assert (pool.relief, notes(pool)) == (None, [rule])
+
+
+def test_while_a_machine_is_on_its_way_to_the_dead_zone_it_is_waited_for() -> None:
+    seed = dead_for_long(1, 3, 3)
+    machine = Machine(name="m", has_node=False, created_at=seed.now)
+    seed.replicas["a"] = 2
+    seed.group_fields = {"a": {"machines": (machine,)}}
+    seed.backoff = timedelta(0)
+    assert notes(seed.look(1)) == [Rule.RELIEF_TRIED]
+    seed.backoff = 4 * MINUTE
+    assert seed.look(1).relief is not None, "its next failure"
+
+
+def test_where_no_zone_is_healthy_nothing_is_written() -> None:
+    seed = Seed(1, 1, 1)
+    seed.outage("a", "b", "c")
+    seed.look()
+    assert notes(seed.look(5)) == [Rule.RELIEF_NO_ZONE]
+
+
+OBSTACLES = [
+    because(Rule.OBJECT_BEING_DELETED),
+    because(Rule.SHOOT_ASLEEP),
+    because(Rule.SHOOT_IGNORED),
+    because(Rule.SHOOT_CONFINED),
+    because(Rule.SHOOT_OPERATION, type="Migrate", state="Processing"),
+]
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES, ids=lambda reason: reason.rule.value)
+def test_a_shoot_that_would_not_carry_it_out_is_left_alone(obstacle: Reason) -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.shoot_fields = {"obstacle": obstacle}
+    pool = seed.look()
+    assert (pool.relief, notes(pool)) == (None, [obstacle.rule])
+    seed.shoot_fields = {}
+    assert seed.write(1) == 12
+    seed.follow()
+    seed.dead, seed.shoot_fields = {}, {"obstacle": obstacle}
+    assert (seed.look(10).relief, notes(seed.look())) == (None, [obstacle.rule])
+
+
+def test_gardener_is_waited_for() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.shoot_fields = {"observed": False}
+    assert notes(seed.look()) == [Rule.RELIEF_UNDER_WAY]
+
+
+def test_a_shoot_that_cannot_be_read_keeps_nobody_from_planning() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.unread = because(Rule.SHOOT_UNREAD, said="no answer")
+    pool = seed.look()
+    assert (pool.relief, notes(pool), pool.valid) == (None, [Rule.SHOOT_UNREAD], True)
+
+
+def test_a_limit_of_the_cloud_profile_is_kept() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.shoot_fields = {"most_nodes": 11}
+    assert seed.write() == 11
+    again = dead_for_long(1, 3, 3)
+    again.shoot_fields = {"most_nodes": 9}
+    assert notes(again.look()) == [Rule.RELIEF_AT_LIMIT]
+
+
+def test_a_refusal_is_told_with_its_words_and_not_tried_until_something_changes() -> None:
+    seed = dead_for_long(1, 3, 3)
+    step = seed.look().relief
+    assert step is not None
+    seed.remember(refused(step, "quota exceeded: cpu", seed.now))
+    pool = seed.look(1)
+    assert (pool.relief, notes(pool)) == (None, [Rule.RELIEF_REFUSED])
+    assert "quota exceeded: cpu" in sentence(pool.notes[-1])
+    assert seed.look(58).relief is None
+    assert seed.look(2).relief is not None, "after an hour it is asked again"
+    seed.shoot_fields = {"generation": 2}
+    seed.now -= timedelta(minutes=30)
+    assert seed.look().relief is not None, "and once the Shoot has changed"
+
+
+def test_more_is_asked_for_when_the_dead_zones_nodes_go_and_less_never() -> None:
+    seed = dead_for_long(3, 3, 3, maximum=9)
+    assert notes(seed.look()) == [Rule.RELIEF_SUFFICES]
+    seed.replicas["a"] = seed.running["a"] = 1
+    assert seed.write(1) == 12
+    seed.follow()
+    seed.replicas |= {"a": 0, "b": 4, "c": 4}
+    seed.running |= {"a": 0, "b": 4, "c": 4}
+    assert seed.write(1) is None, "Gardener is at it"
+    assert seed.write(5) == 14
+    seed.replicas["a"] = seed.running["a"] = 2
+    assert seed.write(6) is None
+
+
+def test_it_goes_back_once_every_zone_is_healthy_and_no_node_is_lost() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.replicas |= {"b": 4, "c": 4}
+    seed.running |= {"b": 4, "c": 4}
+    seed.dead = {}
+    assert notes(seed.look(20)) == [Rule.RELIEF_KEEPS]
+    seed.replicas |= {"b": 3, "c": 3}
+    seed.running |= {"b": 3}
+    assert notes(seed.look(1)) == [Rule.RELIEF_KEEPS], "it still runs"
+    seed.running |= {"c": 3}
+    assert seed.write(1) == 9
+    assert notes(seed.look(1)) == []
+    before = dict(seed.replicas)
+    seed.follow()
+    assert seed.replicas == before
+    assert seed.look(1).remembered.relief is None
+
+
+def test_nodes_that_come_before_the_lower_number_is_carried_out_are_kept() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.dead = {}
+    assert seed.write(10) == 9
+    seed.replicas["b"] = 4
+    seed.shoot_fields = {"observed": False}
+    assert seed.write(1) == 12
+    seed.follow()
+    assert seed.replicas["b"] == 4
+
+
+def test_a_new_wish_is_told_once_and_obeyed() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.maximum = 10
+    pool = seed.look(6)
+    assert pool.relief is None
+    assert [problem_words(problem) for problem in pool.new_wishes] == [
+        "Shoot garden-demo/main now says 0 to 10, which is not ours: that counts from now on"
+    ]
+    seed.follow()
+    pool = seed.look(1)
+    assert (pool.relief, pool.max, pool.new_wishes) == (None, 10, ())
+
+
+def test_a_wish_below_what_runs_is_the_peoples_business() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.replicas |= {"b": 4, "c": 4}
+    seed.maximum = 5
+    assert seed.look(6).relief is None
+    assert seed.look(1).relief is None
+
+
+def test_who_puts_the_number_back_is_not_fought_until_the_next_outage() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.look(1)
+    seed.maximum = 9
+    assert notes(seed.look(10)) == [Rule.RELIEF_PUT_BACK]
+    seed.follow()
+    assert notes(seed.look(60)) == [Rule.RELIEF_PUT_BACK]
+    seed.dead = {}
+    assert seed.look(1).remembered.relief is None
+    seed.outage("a")
+    seed.look(1)
+    assert seed.write(5) == 12
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_run_that_dies_at_the_write_is_no_wish_and_nobodys_fight(dies: str) -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write(dies=dies)
+    assert seed.look(1).max == 9
+    seed.write(1)
+    assert seed.maximum == 12
+    seed.follow()
+    assert seed.look(1).max == 9
+    seed.dead = {}
+    seed.write(10, dies=dies)
+    assert seed.look(1).max == 9
+    seed.write(6)
+    assert seed.maximum == 9
+    seed.follow()
+    assert (seed.look(1).max, seed.state.pools[ID].relief) == (9, None)
+
+
+def test_switched_off_it_goes_back_without_waiting_for_the_zones() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.policy = OFF
+    assert seed.write(6) == 9
+    seed.follow()
+    assert seed.look(1).remembered.relief is None
+
+
+def test_restored_it_goes_back_and_only_then_is_nothing_left_of_ours() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.policy = replace(ON, restoring=True)
+    seed.replicas["b"] = 4
+    assert notes(seed.look(6)) == [Rule.RELIEF_KEEPS]
+    seed.replicas["b"] = 3
+    assert seed.write(1) == 9
+    relief = seed.look(1).remembered.relief
+    assert relief is None or not relief.is_left
+
+
+def test_what_is_left_without_a_way_into_the_garden_is_told() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.policy = OFF
+    relief = seed.state.pools[ID].relief
+    assert relief is not None
+    groups, now = tuple(seed.groups()), seed.now + timedelta(hours=3)
+    (pool,) = plan(Observation(groups=groups), seed.state, OFF, now).pools
+    assert (notes(pool), pool.max) == ([Rule.RELIEF_LEFT], 9)
+    seed.maximum = seed.copied = 9
+    (pool,) = plan(Observation(groups=tuple(seed.groups())), seed.state, OFF, now).pools
+    assert pool.remembered.relief is None
+
+
+def test_a_shoot_made_anew_holds_nothing_of_ours() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.dead = {}
+    seed.shoot_fields = {"ref": replace(SHOOT, uid="another")}
+    assert seed.look(10).remembered.relief is None
+
+
+def test_groups_of_two_workers_are_not_relieved() -> None:
+    seed = dead_for_long(1, 3, 3)
+    owner = seed.groups()[0].owner
+    assert owner is not None
+    seed.group_fields = {"b": {"owner": replace(owner, ref=replace(owner.ref, part="other"))}}
+    assert notes(seed.look()) == [Rule.RELIEF_NO_WORKER]
+
+
+def test_zones_that_are_not_the_workers_are_not_relieved() -> None:
+    seed = dead_for_long(1, 3, 3)
+    worker = ShootWorker(name=POOL, minimum=0, maximum=9, zones=("a", "b", "x"))
+    seed.shoot_fields = {"workers": (worker,)}
+    assert notes(seed.look()) == [Rule.RELIEF_ZONES_DIFFER]
+
+
+def test_a_frozen_zone_keeps_the_number_where_it_is() -> None:
+    seed = dead_for_long(1, 3, 3)
+    seed.write()
+    seed.follow()
+    seed.dead = {}
+    seed.group_fields = {"c": {"frozen_because": because(Rule.ROLLING_SETS, sets=2)}}
+    assert notes(seed.look(10)) == [Rule.RELIEF_STANDS]
+
+
+def test_files_show_what_relief_would_do() -> None:
+    """With the Shoot, or a seed's copy of it, among the objects."""
+    directory = Path(__file__).parents[1] / "clusters"
+    text = (directory / "gardener-shoot.yaml").read_text(encoding="utf-8")
+    policy = read_model(ClusterFile, {"shoot_relief": {}}, "record")
+    observation = read_objects([("gardener-shoot.yaml", text)], policy, NOW)
+    shoot = observation.shoots["shoot--demo--main"]
+    assert isinstance(shoot, Shoot)
+    assert [worker.name for worker in shoot.workers] == ["main", "gpu", "off"]
+    pool = next(
+        pool for pool in plan(observation, ClusterState(), policy.policy(), NOW).pools if pool.id.name == "main"
+    )
+    first = pool.groups[0].group
+    health = GroupState(
+        failures=1, last_failure=NOW, backoff_until=NOW + 5 * MINUTE, failure_class=FailureClass.CAPACITY
+    )
+    remembered = PoolState(relief=Relief(dead={str(first.zone): NOW - PATIENCE}))
+    state = ClusterState(groups={first.key: health}, pools={pool.id: remembered})
+    told = next(found for found in plan(observation, state, policy.policy(), NOW).pools if found.id == pool.id)
+    assert len(notes(told)) == 1
+    assert notes(told) != [Rule.RELIEF_NO_WORKER]
