@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import Similarity
 
@@ -59,6 +59,7 @@ class Policy:
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
+    demand: DemandStage = DemandStage.OFF
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
     paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good
