@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kubernetes.client import ApiClient, Configuration
 
@@ -30,6 +31,7 @@ from evenkeel.adapters.kubernetes.aws_identity import MAKING, AwsIdentity, AwsOi
 from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.kept import KeptGroups
+from evenkeel.adapters.kubernetes.objects import get_path
 from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
 from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.adapters.kubernetes.transport import (
@@ -38,11 +40,21 @@ from evenkeel.adapters.kubernetes.transport import (
     connections,
     tls_context,
 )
+from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
-from evenkeel.application.ports import Clock, Cluster, Remaining
+from evenkeel.application.ports import Clock, Cluster, Remaining, WorkloadCluster
 from evenkeel.application.tokens import TokenVault
-from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess, ServiceAccountAccess
+from evenkeel.config import (
+    Access,
+    AwsOidcAccess,
+    ClusterRecord,
+    EksAccess,
+    KubeconfigAccess,
+    SameAccess,
+    SecretAccess,
+    ServiceAccountAccess,
+)
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
@@ -317,7 +329,7 @@ class _KubeconfigCredential:
         return self._token
 
 
-_Opened = tuple[Access, str, KubernetesApi]
+_Opened = tuple[Access | SecretAccess, str, KubernetesApi]
 
 
 class RecordedClusters:
@@ -353,6 +365,7 @@ class RecordedClusters:
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
         self._opened: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
+        self._workloads: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
         self._kept = KeptGroups()
         self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MOST_PLACES, clock.now)
         # By server and authority: what a server said that others believe is kept for none but those.
@@ -379,6 +392,35 @@ class RecordedClusters:
         most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
         return KubernetesCluster(api, record, remaining, consistent=consistent, most_bytes=most_bytes, kept=self._kept)
 
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        """Connections are kept as those of the clusters that machines are read of.
+
+        Raises AccessError; ClusterUnavailableError where the Secret with its kubeconfig is not to be had.
+        """
+        entry, name = record.workload, f"workload cluster of {record.id}"
+        if entry is None:
+            raise AccessError(f"cluster {record.id}: its record names no workload")
+        if isinstance(entry.access, SameAccess):
+            return KubernetesWorkload(self._opened_api(record), entry, remaining, alone=alone)
+        access, text = entry.access, ""
+        if isinstance(access, SecretAccess):
+            text = _secret_of(self._opened_api(record), access, remaining)
+        elif isinstance(access, KubeconfigAccess):
+            text = self._secret(access.secret, False)
+        opened = self._workloads.get(record.id)
+        if opened is None or opened[:2] != (access, text):
+            opened = (access, text, self._api_of(name, access, text))
+            self._workloads.put(record.id, opened)
+        return KubernetesWorkload(opened[2], entry, remaining, alone=alone)
+
+    def _opened_api(self, record: ClusterRecord) -> KubernetesApi:
+        """Of the cluster that holds the machine objects."""
+        opened = self._opened.get(record.id)
+        if opened is not None:
+            return opened[2]
+        text = self._secret(record.access.secret, False) if isinstance(record.access, KubeconfigAccess) else ""
+        return self._api(record, text)  # there was no room to keep it
+
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.
 
@@ -388,8 +430,10 @@ class RecordedClusters:
         return isinstance(access, ServiceAccountAccess) and self._service_account(record.id, access).is_due()
 
     def _api(self, record: ClusterRecord, text: str) -> KubernetesApi:
-        access = record.access
-        where = f"cluster {record.id}"
+        return self._api_of(record.id, record.access, text)
+
+    def _api_of(self, name: str, access: Access | SecretAccess, text: str) -> KubernetesApi:
+        where = f"cluster {name}"
         credential: Credential
         match access:
             case EksAccess():
@@ -398,11 +442,14 @@ class RecordedClusters:
                 connection = _recorded(access, where)
                 credential = AwsOidcCredential(access, self._identity, writes=self._writes)
             case ServiceAccountAccess():
-                connection, credential = _recorded(access, where), self._service_account(record.id, access)
+                connection, credential = _recorded(access, where), self._service_account(name, access)
             case KubeconfigAccess():
                 connection, credential = self._kubeconfig(access, text, where)
+            case SecretAccess():  # read anew at each look: a token of it is as fresh as it can be
+                connection = read_kubeconfig(text, f"{where}: {_secret_place(access)}")
+                credential = _KubeconfigCredential(connection.token, lambda: connection.token)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
-        return KubernetesApi(record.id, client, credential, self._clock, self._served_by(connection))
+        return KubernetesApi(name, client, credential, self._clock, self._served_by(connection))
 
     def _served_by(self, connection: Connection) -> dict[str, list[str]]:
         """As :class:`KubernetesApi` has it. Kept for many more clusters than connections are: it saves a request."""
@@ -442,6 +489,27 @@ class RecordedClusters:
         return connection, _KubeconfigCredential(
             connection.token, lambda: read(self._secret(access.secret, True)).token
         )
+
+
+def _secret_place(access: SecretAccess) -> str:
+    return f"Secret {access.namespace}/{access.name}, {access.key}"
+
+
+def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -> str:
+    """The kubeconfig in a Secret of the cluster that holds the machine objects. Nothing of it is ever quoted."""
+    path = f"/api/v1/namespaces/{quote(access.namespace)}/secrets/{quote(access.name)}"
+    found = api.get(path, remaining)
+    where = f"{api.name}: {_secret_place(access)}"
+    if found is None:
+        raise AccessError(f"{where}: not there, or not to be read: bind a Role for that one name (docs/demand.md)")
+    data = get_path(found, ("data", access.key))
+    if not isinstance(data, str):
+        raise AccessError(f"{where}: it has no such key")
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        pass
+    raise AccessError(f"{where}: not base64 of a text")
 
 
 def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:
