@@ -11,6 +11,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from evenkeel.adapters.kubernetes import client as adapter_client
+from evenkeel.adapters.kubernetes import workload as adapter_workload
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode, WorkloadCluster
@@ -379,4 +380,17 @@ class TestTheSimulatedApiAlone:
         api, workload = alone
         api.store.create("pods", {"metadata": {"name": "odd"}, "spec": {"priority": "high"}}, namespace="default")
         with pytest.raises(ClusterUnavailableError, match=r"object . is not as its kind is: Expected `int"):
+            workload.read(dict, judges_nodes=True)
+
+    def test_pods_that_each_ask_for_something_else_end_before_memory_does(
+        self, alone: tuple[KubernetesAPI, WorkloadCluster], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        api, workload = alone
+        monkeypatch.setattr(adapter_workload, "_MOST_KEPT", 2**20)
+        for number in range(8):
+            labels = {f"label-{number}-{i}": "x" * 63 for i in range(3_000)}
+            api.store.create(
+                "pods", {"metadata": {"name": f"odd{number}", "labels": labels}, "spec": {}}, namespace="x"
+            )
+        with pytest.raises(TooLargeError, match="more than 1 MiB of what pods ask for"):
             workload.read(dict, judges_nodes=True)

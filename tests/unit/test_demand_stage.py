@@ -6,6 +6,7 @@ import pytest
 
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
+from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.workload import Workload
 from tests.builders import group, key
@@ -171,6 +172,19 @@ class TestAWorkloadThatIsAway:
         made = house(WAITING)
         made.clusters.workloads["demo"] = ClusterUnavailableError("no such secret")
         assert "no such secret" in made.ask("plan")["plan"]["demand"]["unread"]
+
+    def test_pods_that_nobody_here_can_judge_hold_up_no_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(*_: object) -> object:
+            raise ZeroDivisionError("a secret of the pod")
+
+        monkeypatch.setattr(advice, "demand", broken)
+        made = house(WAITING, demand="full", autoscaler="none")
+        made.fail("a")
+        made.run()
+        assert {patch.plan.group.key for patch in made.cluster.applied} >= {key("a")}
+        unread = made.ask("plan")["plan"]["demand"]["unread"]
+        assert "ZeroDivisionError while it was judged" in unread
+        assert "secret" not in unread
 
     def test_one_too_large_beside_others_is_looked_at_alone(self) -> None:
         made = house(TooLargeError("beside others"), demand="full", autoscaler="none")

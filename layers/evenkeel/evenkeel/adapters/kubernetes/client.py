@@ -130,21 +130,24 @@ class KubernetesApi:
             pages.append(text)
         return ReceivedList(f"GET {path} of {self.name}", tuple(pages), whole=look is None)
 
-    def each_page(self, path: str, remaining: Remaining, fields: str = "", *, rights: str) -> Iterator[bytes]:
+    def each_page(
+        self, path: str, remaining: Remaining, allowance: Allowance | None, fields: str = "", *, rights: str
+    ) -> Iterator[bytes]:
         """The pages of a list one after the other, for who reads each and keeps none: of any length, in the time given.
 
         Args:
             path: Of the kind, in all namespaces.
             remaining: Seconds that are left.
+            allowance: What may be received of all pages together; None: as much of each as of a whole list.
             fields: A field selector.
             rights: The file that whoever may not list this has to apply.
 
         Raises:
-            TooLargeError: one page holds more than may be received of a list.
+            TooLargeError: it holds more than may be received.
             ClusterUnavailableError: a page failed, or nothing is served there; what came before it is half a list.
         """
         query = {"limit": str(PAGE)} | ({"fieldSelector": fields} if fields else {})
-        for status, text in self._pages(path, query, remaining, None, _JSON):
+        for status, text in self._pages(path, query, remaining, allowance, _JSON):
             if status != 200:
                 raise self._unusable(path, status, self._read("GET", path, status, text), rights)
             yield text

@@ -275,6 +275,7 @@ class Pods:
     def __init__(self) -> None:
         self._needs: dict[object, Needs] = {}
         self._labels: dict[object, Mapping[str, str]] = {}
+        self.weight = 0  # about how many bytes of what was read are kept
 
     def read(self, shape: PodShape) -> Pod:
         """Raises msgspec.ValidationError, BadValueError: it is no pod."""
@@ -303,7 +304,13 @@ class Pods:
         )
 
     def _shared(self, labels: Mapping[str, str] | None) -> Mapping[str, str]:
-        return self._labels.setdefault(tuple(sorted(labels.items())), labels) if labels else _NOTHING
+        if not labels:
+            return _NOTHING
+        equal = tuple(sorted(labels.items()))
+        shared = self._labels.setdefault(equal, labels)
+        if shared is labels:
+            self.weight += sum(len(key) + len(value) for key, value in equal)
+        return shared
 
     def _needs_of(self, spec: _Spec, status: _Status, pod: str, unread: tuple[str, ...]) -> Needs:
         volumes = tuple(_volume(entry, pod) for entry in spec.volumes or ())
@@ -311,9 +318,11 @@ class Pods:
         spec.volumes, spec.node_name, spec.priority, spec.termination_grace_period_seconds = None, "", None, None
         statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
         running = {one.name: one for one in statuses if one.resources is not None or one.allocated_resources}
-        equal = (_encode(spec), volumes, _encode([running[name] for name in sorted(running)]), unread)
+        asked, taken = _encode(spec), _encode([running[name] for name in sorted(running)])
+        equal = (asked, volumes, taken, unread)
         needs = self._needs.get(equal)
         if needs is None:
+            self.weight += len(asked) + len(taken) + sum(len(one.name) + len(one.claim) for one in volumes)
             needs = self._needs[equal] = _needs(spec, running, volumes, unread)
         return needs
 

@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
+from evenkeel.adapters.kubernetes.transport import Allowance
 from evenkeel.adapters.kubernetes.workload_objects import (
     BudgetShape,
     ClaimShape,
@@ -29,6 +30,8 @@ from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
 RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 # Pods of one cluster that are read beside others' looks.
 _BESIDE_OTHERS = 2_000
+# Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
+_MOST_KEPT = 32 * 2**20
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _Shape = TypeVar("_Shape", bound=Shape)
 _Value = TypeVar("_Value")
@@ -70,6 +73,9 @@ class KubernetesWorkload:
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
         for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
             pods[str(pod)] = pod
+            if self._pods.weight > _MOST_KEPT:
+                kept = f"more than {_MOST_KEPT // 2**20} MiB of what pods ask for, each for something else"
+                raise TooLargeError(f"{self._api.name}: {kept}")
             if not self._alone and len(pods) > _BESIDE_OTHERS:
                 raise TooLargeError(f"{self._api.name}: more than {_BESIDE_OTHERS} pods beside the looks at others")
             if len(pods) > self._most_pods:
@@ -119,8 +125,10 @@ class KubernetesWorkload:
         Raises ClusterUnavailableError, also where one is not as its kind is: half a list is never used.
         """
         decode, count = _decoder(shape), 0
+        # Of pods each page is reduced to a hundredth; of all else, most is kept.
+        allowance = None if fields else Allowance()
         try:
-            for page in self._api.each_page(path, self._remaining, fields, rights=RIGHTS):
+            for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
                 for item in decode(page).items:
                     count += 1
                     if count > self._most_pods + 1:  # of whatever kind: a cluster has no more of any than pods
