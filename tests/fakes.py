@@ -473,6 +473,7 @@ class FakeClusters:
     by_id: dict[str, FakeCluster | Exception]
     to_renew: set[str] = field(default_factory=set)
     workloads: dict[str, "FakeWorkload | Exception"] = field(default_factory=dict)
+    seconds_for_workload: float | None = None  # what was left when one was last opened
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -483,6 +484,7 @@ class FakeClusters:
         return found
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> "FakeWorkload":
+        self.seconds_for_workload = remaining()
         found = self.workloads[record.id]
         if isinstance(found, Exception):
             raise found

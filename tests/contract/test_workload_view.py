@@ -390,7 +390,7 @@ class TestTheSimulatedApiAlone:
         for number in range(8):
             labels = {f"label-{number}-{i}": "x" * 63 for i in range(3_000)}
             api.store.create(
-                "pods", {"metadata": {"name": f"odd{number}", "labels": labels}, "spec": {}}, namespace="x"
+                "pods", {"metadata": {"name": f"odd{number}", "labels": labels}, "spec": {}}, namespace="default"
             )
         with pytest.raises(TooLargeError, match="more than 1 MiB of what pods ask for"):
             workload.read(dict, judges_nodes=True)

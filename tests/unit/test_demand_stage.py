@@ -168,6 +168,12 @@ class TestAWorkloadThatIsAway:
         assert len(made.queue.requests) == asked
         assert "its pods are not read" in made.ask("status")["headline"]
 
+    @pytest.mark.parametrize("seconds", [60.0, 20.0, 9.0])
+    def test_one_that_hangs_leaves_the_time_for_a_patch(self, seconds: float) -> None:
+        made = house(WAITING, demand="full", autoscaler="none")
+        made.run(lambda: seconds)
+        assert made.clusters.seconds_for_workload == seconds - 15
+
     def test_one_that_cannot_be_opened_is_the_same(self) -> None:
         made = house(WAITING)
         made.clusters.workloads["demo"] = ClusterUnavailableError("no such secret")
