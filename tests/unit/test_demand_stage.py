@@ -1,15 +1,20 @@
 """The stage "advise" of a stack: who is told of pods that wait, what it costs, and that nothing follows."""
 
+import json
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from evenkeel.adapters.page.reading import page_of_plan, page_of_status
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
+from evenkeel.cli.answers import print_answer
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.workload import Workload
-from tests.builders import group, key
+from tests.builders import NOW, group, key
 from tests.fakes import FakeWorkload, record
 from tests.house import House
 from tests.workloads import node, pod, pods, template
@@ -76,6 +81,18 @@ class TestWhoIsTold:
     def test_names_are_cut_where_thousands_wait_and_counts_are_not(self) -> None:
         answer = house(Workload(pods=pods(500, cpu="64"))).ask("plan")["plan"]["demand"]["unmet"][0]
         assert (len(answer["pods"]), answer["count"]) == (12, 500)
+
+    def test_the_table_and_the_page_take_the_answers_as_they_are(self) -> None:
+        made = house(WAITING)
+        plan, status = made.ask("plan"), made.ask("status")
+        assert page_of_plan(json.dumps(plan["plan"]), "plan").sections
+        assert page_of_status({**status, "cluster": "demo", "action": "status", "ok": True}, "x", NOW).sections
+        for action, answer in (("plan", plan), ("status", status)):
+            console = Console(width=200, record=True, file=StringIO())
+            print_answer({**answer, "action": action, "ok": True}, console)
+            printed = console.export_text()
+            assert "3 pods that wait have room on nodes that are there or on their way." in printed
+            assert "Not counted is Pod default/odd: scheduler volcano places it" in printed
 
 
 class TestCosts:
