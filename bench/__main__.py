@@ -17,12 +17,14 @@ from bench import (
     quiet_look,
     similar_sets,
     storms,
+    workload_view,
 )
 
 for figure in (
     plan_growth,
     growth_split,
     demand,
+    workload_view,
     similar_sets,
     looks,
     quiet_look,

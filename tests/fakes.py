@@ -25,6 +25,7 @@ from evenkeel.application.ports import (
     DuePage,
     Found,
     Lease,
+    MachineNode,
     Offerings,
     Remaining,
     Remembered,
@@ -40,6 +41,7 @@ from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -393,6 +395,10 @@ class FakeCluster:
             raise self.unreadable
         return seen == self.seen()
 
+    def nodes(self) -> Mapping[str, MachineNode]:
+        self.journal.note("nodes")
+        return {}
+
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
@@ -471,6 +477,8 @@ class FakeClusters:
 
     by_id: dict[str, FakeCluster | Exception]
     to_renew: set[str] = field(default_factory=set)
+    workloads: dict[str, "FakeWorkload | Exception"] = field(default_factory=dict)
+    seconds_for_workload: float | None = None  # what was left when one was last opened
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
@@ -480,8 +488,30 @@ class FakeClusters:
             raise found
         return found
 
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> "FakeWorkload":
+        self.seconds_for_workload = remaining()
+        found = self.workloads[record.id]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
     def needs_run(self, record: ClusterRecord) -> bool:
         return record.id in self.to_renew
+
+
+@dataclass
+class FakeWorkload:
+    """A workload cluster's pods and nodes; an exception in their place is raised."""
+
+    found: Workload | Exception
+    reads: list[bool] = field(default_factory=list)  # each, and whether nodes that nobody needs were looked for
+
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        self.reads.append(judges_nodes)
+        if isinstance(self.found, Exception):
+            raise self.found
+        machines()
+        return self.found
 
 
 @dataclass

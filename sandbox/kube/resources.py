@@ -92,4 +92,10 @@ NATIVE = (
     _native("namespaces", "Namespace", namespaced=False, status=True),
     _native("nodes", "Node", namespaced=False, status=True),
     _native("secrets", "Secret", namespaced=True),
+    _native("pods", "Pod", namespaced=True, status=True),
+    _native("persistentvolumes", "PersistentVolume", namespaced=False, status=True),
+    _native("persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, status=True),
+    _native("storageclasses", "StorageClass", namespaced=False, group="storage.k8s.io"),
+    _native("csinodes", "CSINode", namespaced=False, group="storage.k8s.io"),
+    _native("poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, status=True, group="policy"),
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import bill, figures, load, overview, quiet_look
+from bench import bill, figures, load, overview, quiet_look, workload_view
 from bench.growth_split import one_by_one
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
@@ -36,6 +36,12 @@ def test_clusters_are_scanned_looked_at_and_brought_through_an_outage(capsys: py
     load.main(["--clusters", "20", "--outage", "2", "--hanging", "0"])
     assert "20 clusters looked at" in (printed := capsys.readouterr().out)
     assert "2 events, 2 messages, 2 looks" in printed
+
+
+def test_a_workload_is_read_whole_by_a_process_of_its_own() -> None:
+    found = workload_view.measure(nodes=3, pods=1_100)  # more than a page
+    assert found["specs"] < 1_100
+    assert found["received_mib"] > 5
 
 
 @given(

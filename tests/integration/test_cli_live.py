@@ -93,3 +93,25 @@ def test_a_list_that_breaks_off_is_exit_one_and_no_plan(world: World, tmp_path: 
     api.faults.add(method="GET", path_contains="machinedeployments", cut_body=True)
     result = run(tmp_path, api, "-o", "json")
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("flavour", list(UNEVEN))
+def test_pods_are_read_where_the_file_asks_for_demand_and_else_say_which_right_is_missing(
+    world: World, tmp_path: Path, flavour: str
+) -> None:
+    api, record = world.clusters[flavour].api, tmp_path / "cluster.yaml"
+    record.write_text("demand: advise\n", encoding="utf-8")
+    api.faults.add(method="GET", path_contains="/api/v1/pods", status=403)
+    refused = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    assert "apply deploy/kubernetes/rbac-workload.yaml" in refused["demand"]["unread"]
+    assert "demand" not in refused["pools"][0]
+    found = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    assert "unread" not in found["demand"]
+    (pool,) = found["pools"]
+    judged = [*pool["demand"]["unneeded"], *pool["demand"]["needed"]]
+    assert len(judged) == sum(group["requested"]["from"] for group in pool["groups"])
+    record.write_text(
+        "demand: advise\nworkload: {access: {kind: eks, name: x, region: eu-central-1}}\n", encoding="utf-8"
+    )
+    other = json.loads(run(tmp_path, api, "--cluster", str(record), "-o", "json").stdout)
+    assert "let the stack plan" in other["demand"]["unread"]

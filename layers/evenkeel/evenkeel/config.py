@@ -35,7 +35,7 @@ from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.membership.pausing import lasts, still_paused
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
@@ -108,8 +108,7 @@ def parse_json(text: str, where: str) -> Any:
         raise ConfigError([f"{where}: not JSON: {error}"]) from None
 
 
-_ACCESS = ("access",)
-_ACCESSES = (_ACCESS, ("shoot_relief", "garden"))
+_ACCESSES = (("access",), ("shoot_relief", "garden"), ("workload", "access"))
 _KINDS = "'eks', 'aws-oidc', 'service-account', 'kubeconfig'"
 # Names of the two forms of a record's pools. They stand in pydantic's paths, and nowhere in what people write.
 _LISTED, _DISCOVERED = _FORMS = ("<list>", "<object>")
@@ -141,6 +140,8 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         return f"{where}: {path} is not a field of this record: remove it or correct its name{hint}"
     if loc in (*_ACCESSES, ("shoot_relief",)) or (loc and loc[-1] in _UNTOLD):
         return f"{where}: {path}: {problem}"
+    if fault["type"] == "value_error" and fault["input"] is None:
+        return f"{where}: {path} is missing: {problem}"
     choices = re.findall("'([^']+)'", str(fault.get("ctx", {}).get("expected", "")))
     choices = choices or list(getattr(fault.get("ctx", {}).get("error"), "choices", ()))
     return f"{where}: {path} is {shown(fault['input'])}: {problem}{near(fault['input'], choices)}"
@@ -186,6 +187,7 @@ StrategyName = Annotated[
 ]
 OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 LevelName = Annotated[Level, BeforeValidator(Level.read)]
+DemandName = Annotated[DemandStage, BeforeValidator(DemandStage.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 # Twice what provision_timeout must be at least: an autoscaler that gave machines up sooner would kill those that boot.
@@ -323,6 +325,35 @@ class KubeconfigAccess(Strict):
 Access = Annotated[EksAccess | AwsOidcAccess | ServiceAccountAccess | KubeconfigAccess, Field(discriminator="kind")]
 
 
+class SameAccess(Strict):
+    """The workload cluster's API is the one that holds the machine objects (OpenShift, a self-managed cluster)."""
+
+    kind: Literal["same"]
+
+
+class SecretAccess(Strict):
+    """A kubeconfig in a Secret of the cluster that holds the machine objects, as Cluster API keeps one."""
+
+    kind: Literal["secret"]
+    namespace: KubernetesName
+    name: KubernetesName
+    key: str = Field(default="value", pattern=r"^[A-Za-z0-9._-]{1,253}$")
+
+
+# A ServiceAccount's token is renewed by runs, and none of them opens a workload cluster while nothing follows from it.
+WorkloadAccess = Annotated[
+    SameAccess | SecretAccess | EksAccess | AwsOidcAccess | KubeconfigAccess, Field(discriminator="kind")
+]
+
+
+class WorkloadEntry(Strict):
+    """Where pods and nodes are, and how many of them are read: one more, and nothing is said of any."""
+
+    access: WorkloadAccess
+    most_nodes: int = Field(default=1000, ge=1, le=5000)
+    most_pods: int = Field(default=30_000, ge=1, le=150_000)
+
+
 def _seconds(length: timedelta) -> int:
     return int(length.total_seconds())
 
@@ -457,6 +488,7 @@ class ClusterPolicy(Strict):
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     level: LevelName | None = None  # none said: off
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
+    demand: DemandName | None = None  # none said: off
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
     pools: Pools = ()
@@ -489,6 +521,18 @@ class ClusterPolicy(Strict):
     def _as_others_say(cls, data: object) -> object:
         return _in_our_words(data)
 
+    @field_validator("demand")
+    @classmethod
+    def _alone(cls, value: DemandStage | None, info: ValidationInfo) -> DemandStage | None:
+        if value is not None and value.orders and info.data.get("autoscaler") != "none":
+            raise ValueError("it needs autoscaler: none, since two that order nodes would order each of them twice")
+        return value
+
+    @property
+    def demand_stage(self) -> DemandStage:
+        """What is made of pods that wait and of nodes that nobody needs."""
+        return self.demand or DemandStage.OFF
+
     @property
     def discoveries(self) -> tuple[Discovery, ...]:
         return tuple(Discovery.read(text) for text in self.discovery)
@@ -513,6 +557,7 @@ class ClusterPolicy(Strict):
             suspect_provision_time=None
             if self.suspect_provision_time is None
             else timedelta(seconds=self.suspect_provision_time),
+            demand=self.demand_stage,
             pools=tuple(entry.rule() for entry in self.pool_entries),
             similarity=self.discovered_pools.similarity() if self.discovered_pools else None,
             backoff=self.backoff.policy(),
@@ -580,6 +625,16 @@ class ClusterRecord(ClusterPolicy):
     share_offerings: Sharing | None = None  # None: true
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+    workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
+
+    @field_validator("workload")
+    @classmethod
+    def _known(cls, value: WorkloadEntry | None, info: ValidationInfo) -> WorkloadEntry | None:
+        stage = info.data.get("demand") or DemandStage.OFF
+        if value is None and stage is not DemandStage.OFF:
+            same = '{"access": {"kind": "same"}}'
+            raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
+        return value
 
     @property
     def opens_trouble_after(self) -> timedelta:
@@ -670,6 +725,7 @@ class ClusterFile(ClusterPolicy, _Controls):
     share_offerings: Sharing | None = None
     account: BuyingAccount | None = None
     trouble_after: TroubleAfter | None = None
+    workload: dict[str, Any] | None = None
 
 
 class ImpairedZone(Strict):

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.plan_documents import (
     BoundChange,
     DecisionDocument,
@@ -13,6 +15,7 @@ from evenkeel.application.plan_documents import (
     OriginsDocument,
     OwnerDocument,
     PlanDocument,
+    PlannedPoolDocument,
     PoolDocument,
     ReplicaChange,
     ScaleRequestDocument,
@@ -105,9 +108,9 @@ def _origin(pool: PoolPlan, field: str) -> OriginDocument | None:
     )
 
 
-def _pool(pool: PoolPlan) -> PoolDocument:
+def _pool(pool: PoolPlan) -> PlannedPoolDocument:
     request = pool.scale_request
-    return PoolDocument(
+    return PlannedPoolDocument(
         name=pool.id.name,
         strategy=pool.strategy.name,
         min=pool.min,
@@ -126,6 +129,7 @@ def _pool(pool: PoolPlan) -> PoolDocument:
         if request is None
         else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),
         groups=tuple(_group(group) for group in pool.groups),
+        demand=pool_demand(pool.demand),
     )
 
 
@@ -147,6 +151,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         ),
         look_at=plan.look_at,
         refused=tuple(problem_words(refusal.problem) for refusal in plan.refusals),
+        demand=cluster_demand(plan.demand),
     )
     return document_json(document)
 
@@ -166,7 +171,8 @@ def decision_json(  # noqa: PLR0913  what is known of a decision besides its pla
     ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
     failed waits.
     """
-    document = _pool(pool)
+    # What pods say is left out: it changes from minute to minute, and nothing of it was decided.
+    document: PoolDocument = _pool(replace(pool, demand=None))
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster, with_shoots
+from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
@@ -72,10 +72,13 @@ class Eyes:
     ) -> tuple[Cluster, Observation]:
         """Read. ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`. Raises as :meth:`look`."""
         record, state = remembered.record, remembered.state
-        api, observation = observe_cluster(
-            self.clusters, record, remaining, state, consistent=self.consistent, alone=alone
-        )
-        return api, with_shoots(observation, api, record, state, self.clock.now())
+        how = {"consistent": self.consistent, "alone": alone}
+        cluster, observation = observe_cluster(self.clusters, record, remaining, state, **how)
+        observation = with_shoots(observation, cluster, record, state, self.clock.now())
+        # What nothing follows from is read for those who ask, and not every minute.
+        if record.demand_stage.orders:
+            observation = see_workload(self.clusters, record, cluster, observation, remaining, alone=alone)
+        return cluster, observation
 
     def plan(
         self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]
@@ -98,6 +101,8 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     is_free = remembered.control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
     trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
+    # Pods come and go while the node groups stand still: a glance at those does not see it.
+    awaited = awaited or remembered.record.demand_stage.orders
     return is_free and not (relief or awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
 
 

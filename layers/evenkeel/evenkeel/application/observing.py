@@ -1,5 +1,6 @@
 """Opening and reading one cluster, so that whatever goes wrong there is that cluster's trouble and nobody else's."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -8,18 +9,23 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import TypeVar
 
-from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
-from evenkeel.application.ports import Cluster, Clusters, Remaining
+from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
+from evenkeel.application.ports import Cluster, Clusters, Remaining, WorkloadCluster
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.relief import shoots_asked_for
 
+_log = logging.getLogger("evenkeel.look")
 # Opening and reading a cluster, all pages included. A healthy one takes tenths of a second.
 LOOK_SECONDS = 8.0
+# Of an invocation, when a workload cluster hangs: a patch takes up to 13 s, and what is known is to be told.
+_KEPT_FOR_THE_REST = 15.0
 _NOTHING = ClusterState()
 _T = TypeVar("_T")
 
@@ -81,6 +87,50 @@ def is_as_it_was(
     """
     open_it = partial(clusters.open, record, _Time(remaining).left, consistent=False, alone=alone)
     return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
+
+
+def see_workload(
+    clusters: Clusters,
+    record: ClusterRecord,
+    cluster: Cluster,
+    observation: Observation,
+    remaining: Remaining,
+    *,
+    alone: bool = True,
+) -> Observation:
+    """The look with what runs in the workload cluster, where the record asks for it. The rest of the look goes on
+    where that cannot be read, and has the time that it needs.
+
+    Raises TooLargeError where others are looked at beside it: alone, it may be read.
+    """
+    stage = record.demand_stage
+    if stage is DemandStage.OFF:
+        return observation
+    open_it = partial(clusters.open_workload, record, lambda: remaining() - _KEPT_FOR_THE_REST, alone=alone)
+    return with_workload(record.id, stage, open_it, cluster, observation, alone=alone)
+
+
+def with_workload(
+    name: str,
+    stage: DemandStage,
+    open_it: Callable[[], WorkloadCluster],
+    cluster: Cluster,
+    observation: Observation,
+    *,
+    alone: bool = True,
+) -> Observation:
+    """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`see_workload`."""
+
+    def read() -> Workload:
+        return open_it().read(cluster.nodes, judges_nodes=stage.judges_nodes)
+
+    try:
+        return replace(observation, workload=contained(name, "its workload was read", read))
+    except EvenkeelError as error:
+        if isinstance(error, TooLargeError) and not alone:
+            raise
+        _log.warning("%s: its workload is not read: %s", name, error, extra={"cluster": name})
+        return replace(observation, workload_unread=str(error))
 
 
 class _Time:

@@ -7,7 +7,7 @@ out in reading; what a release before this one did not write yet is worked out i
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any
 
@@ -135,6 +135,67 @@ class OriginsDocument:
 
 
 @dataclass(kw_only=True, slots=True)
+class WaitingDocument:
+    """Pods with equal needs for which a pool would be asked for nodes."""
+
+    __pydantic_config__ = _READ
+    pods: tuple[str, ...]  # the first of them, the oldest first
+    count: Count
+    since: Timestamp
+    zones: tuple[str, ...] = ()  # where their nodes would be
+
+
+@dataclass(kw_only=True, slots=True)
+class UnfitDocument:
+    """Pods with equal needs, or with one reason, that get no node."""
+
+    __pydantic_config__ = _READ
+    pods: tuple[str, ...]
+    count: Count
+    since: Annotated[Timestamp | None, _ONLY_WHEN_KNOWN] = None
+    reason: str
+    rule: str
+    groups: Annotated[dict[str, str], Field(exclude_if=lambda value: not value)] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True, slots=True)
+class NodeDocument:
+    """A node, and why it is needed; without a reason nobody needs it."""
+
+    __pydantic_config__ = _READ
+    node: str
+    group: str
+    reason: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+    rule: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+
+
+@dataclass(kw_only=True, slots=True)
+class DemandDocument:
+    """What pods and nodes say of a pool. Nothing of it is written."""
+
+    __pydantic_config__ = _READ
+    pending: tuple[WaitingDocument, ...] = ()
+    nodes: dict[str, Count] = field(default_factory=dict)  # by group, how many would be asked for
+    unfit: tuple[UnfitDocument, ...] = ()  # what waits and gets no node of this pool, or is not counted at all
+    unneeded: tuple[NodeDocument, ...] = ()
+    needed: tuple[NodeDocument, ...] = ()
+    says: tuple[str, ...] = ()  # the same in sentences
+
+
+@dataclass(kw_only=True, slots=True)
+class ClusterDemandDocument:
+    """What pods say beside pools; ``unread`` why nothing is known."""
+
+    __pydantic_config__ = _READ
+    unread: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+    unmet: tuple[UnfitDocument, ...] = ()  # no pool is asked for a node for them
+    not_counted: Annotated[tuple[UnfitDocument, ...], Field(alias="notCounted")] = ()
+    fit_already: Annotated[Count, Field(alias="fitAlready")] = 0
+    look_again: Annotated[Timestamp | None, Field(alias="lookAgain"), _ONLY_WHEN_KNOWN] = None
+    says: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
 class PoolDocument:
     """One pool of a plan."""
 
@@ -156,6 +217,13 @@ class PoolDocument:
 
 
 @dataclass(kw_only=True, slots=True)
+class PlannedPoolDocument(PoolDocument):
+    """One pool of a plan, with what pods say where they were read. A decision has nothing of that."""
+
+    demand: Annotated[DemandDocument | None, _ONLY_WHEN_KNOWN] = None
+
+
+@dataclass(kw_only=True, slots=True)
 class SkippedDocument:
     """An object that takes no part, and why."""
 
@@ -171,10 +239,11 @@ class PlanDocument:
 
     __pydantic_config__ = _READ
     now: Timestamp
-    pools: tuple[PoolDocument, ...]
+    pools: tuple[PlannedPoolDocument, ...]
     skipped: tuple[SkippedDocument, ...] = ()
     look_at: Annotated[Timestamp | None, Field(alias="lookAt"), _ONLY_WHEN_KNOWN] = None
     refused: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
+    demand: Annotated[ClusterDemandDocument | None, _ONLY_WHEN_KNOWN] = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -254,7 +323,9 @@ def _adapter(document: Any) -> TypeAdapter[Any]:
     return TypeAdapter(document)
 
 
-def document_json(document: GroupDocument | PoolDocument | PlanDocument | DecisionDocument) -> dict[str, Any]:
+def document_json(
+    document: GroupDocument | PoolDocument | PlanDocument | DecisionDocument | ClusterDemandDocument,
+) -> dict[str, Any]:
     """As JSON has it, by the names of the contract."""
     kind: Any = type(document)
     json: dict[str, Any] = _adapter(kind).dump_python(document, mode="json", by_alias=True, warnings=False)

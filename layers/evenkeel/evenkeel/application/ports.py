@@ -17,6 +17,7 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.writes import Patch
 
 
@@ -248,6 +249,14 @@ class Store(LookStore, DueStore, Protocol):
         """The newest first."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MachineNode:
+    """Whose machine a node is."""
+
+    group: GroupKey
+    deleting: bool = False  # the machine, whatever the node says
+
+
 class Cluster(Protocol):
     """One cluster's machine objects."""
 
@@ -263,6 +272,9 @@ class Cluster(Protocol):
 
     def shows(self, seen: Mapping[str, str]) -> bool:
         """Whether these are the same objects in the same versions. Nothing else is asked. Raises as ``observe``."""
+
+    def nodes(self) -> Mapping[str, MachineNode]:
+        """Of the groups of the last look, by the names of their nodes and by the cloud's ids. Raises as ``observe``."""
 
     def object_of(self, key: GroupKey) -> str:
         """Names the object that carries a group's bounds. Several groups may share one: they are written in turn."""
@@ -323,6 +335,17 @@ class Cluster(Protocol):
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
 
 
+class WorkloadCluster(Protocol):
+    """The pods, nodes and volumes of the cluster that runs on the machines. Nothing of it is ever written."""
+
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        """A complete look. Raises ClusterUnavailableError, TooLargeError, never returns half of it.
+
+        ``machines``: asked for where nodes are read. ``judges_nodes``: nodes that nobody needs are looked for; else, if
+        no pod waits, only that is found out.
+        """
+
+
 class Together(Protocol):
     """Carries out tasks, side by side where that helps."""
 
@@ -347,6 +370,9 @@ class Clusters(Protocol):
         ``consistent``: what is read must be the newest, since writes may follow from it. ``alone``: False where others
         are looked at beside it; a look at a large one then raises TooLargeError.
         """
+
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        """Of a cluster that has been opened. ``alone`` as above. Raises AccessError, ClusterUnavailableError."""
 
 
 class LookedAtClusters(Clusters, Protocol):

@@ -1,5 +1,7 @@
 """The plan of a run, and what is paused once nothing of ours is left in what was being restored."""
 
+import logging
+from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.application.ports import Remembered
@@ -11,10 +13,23 @@ from evenkeel.domain.plan import plan as make_plan
 from evenkeel.domain.relief import holds_relief
 from evenkeel.domain.restore import carries_ours
 
+_log = logging.getLogger("evenkeel.look")
+
 
 def plan_for(remembered: Remembered, observation: Observation, now: datetime) -> Plan:
-    """The plan of a run, and of whoever asks what a run would do."""
-    return make_plan(observation, remembered.state, remembered.policy, now)
+    """The plan of a run, and of whoever asks what a run would do.
+
+    What runs in a cluster may be anything: where it is more than can be judged, that is told, and bounds go on.
+    """
+    state, policy = remembered.state, remembered.policy
+    try:
+        return make_plan(observation, state, policy, now)
+    except Exception as error:  # of any kind; without pods and nodes it is raised again, if they are not to blame
+        if observation.workload is None:
+            raise
+        problem = f"{type(error).__name__} while it was judged: please report this"
+    _log.error("%s: its workload: %s", remembered.record.id, problem, extra={"cluster": remembered.record.id})
+    return make_plan(replace(observation, workload=None, workload_unread=problem), state, policy, now)
 
 
 def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, str] | None:

@@ -8,17 +8,20 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CO
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
-from evenkeel.application.observing import read_cluster
+from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
+from evenkeel.application.errors import AccessError
+from evenkeel.application.observing import read_cluster, with_workload
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_yaml
-from evenkeel.config import ClusterPolicy, ConfigError
+from evenkeel.config import ClusterFile, ConfigError, SameAccess, WorkloadEntry, read_model
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.states import ClusterState
 
 _PATIENCE_SECONDS = 120.0
 
 
-def observe(policy: ClusterPolicy, state: ClusterState, kubeconfig: str | None, context: str | None) -> Observation:
+def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, context: str | None) -> Observation:
     """A complete look.
 
     Raises:
@@ -30,8 +33,22 @@ def observe(policy: ClusterPolicy, state: ClusterState, kubeconfig: str | None, 
     clock = SystemClock()
     deadline = clock.now().timestamp() + _PATIENCE_SECONDS
     api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
-    cluster = KubernetesCluster(api, policy, lambda: deadline - clock.now().timestamp())
-    return read_cluster(context or where, cluster, state)
+
+    def remaining() -> float:
+        return deadline - clock.now().timestamp()
+
+    name, stage, cluster = context or where, policy.demand_stage, KubernetesCluster(api, policy, remaining)
+    observation = read_cluster(name, cluster, state)
+    if stage is DemandStage.OFF:
+        return observation
+    entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
+
+    def opened() -> KubernetesWorkload:
+        if not isinstance(entry.access, SameAccess):
+            raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
+        return KubernetesWorkload(api, entry, remaining)
+
+    return with_workload(name, stage, opened, cluster, observation)
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:

@@ -9,13 +9,16 @@ from evenkeel.adapters.documents import UnreadableError, read_documents
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import shoots_in
-from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import NodeSources, described, is_template, running_nodes
 from evenkeel.adapters.kubernetes.objects import NODE, get_path, name_of
 from evenkeel.adapters.kubernetes.owners.worker import SHOOT
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.twins import counted_once
+from evenkeel.application.ports import MachineNode
+from evenkeel.cli.workload_files import SHAPES, WorkloadFiles
 from evenkeel.config import ClusterPolicy, ConfigError
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import NodeGroup, Observation, Skipped
 from evenkeel.domain.model.reasons import Reason, Rule, because
 
@@ -29,6 +32,7 @@ class _Sorted:
     # By API group, kind, namespace and name.
     templates: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     nodes: list[Mapping[str, Any]] = field(default_factory=list)
+    workload: WorkloadFiles | None = None  # None: nobody asks for demand
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -40,6 +44,8 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
     """
     by_node = policy.discovered_pools is not None and policy.discovered_pools.nodes
     objects = _Sorted(listings={name: Listing(flavour=FLAVOURS[name]) for name in policy.flavours})
+    if policy.demand_stage is not DemandStage.OFF:
+        objects.workload = WorkloadFiles()
     faults: list[str] = []
     seen: set[tuple[str, str, str, str]] = set()
     for file, text in files:
@@ -47,10 +53,14 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
             group, kind = str(item["apiVersion"]).partition("/")[0], item["kind"]
             namespace, name = name_of(item)
             identity = (group, kind, namespace, name)
+            reason: Reason | None = None
             if name and identity in seen:
-                reason: Reason | None = because(Rule.SECOND_COPY, kind=kind)
+                reason = because(Rule.SECOND_COPY, kind=kind)
             else:
-                reason = _sort(item, identity, objects, by_node)
+                try:
+                    reason = _sort(item, identity, objects, by_node)
+                except ConfigError as error:
+                    faults += [f"{file}: {where}: {fault}" for fault in error.faults]
             seen.add(identity)
             if reason is not None:
                 objects.skipped.append(Skipped(namespace=namespace, name=name or where, reason=reason))
@@ -73,7 +83,20 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
         if SHOOT in listing.flavour.copies
     ]
     known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
-    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known)
+    workload = objects.workload.read(_machine_nodes(groups, counted, objects)) if objects.workload else None
+    return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known, workload=workload)
+
+
+def _machine_nodes(
+    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted
+) -> dict[str, MachineNode]:
+    """The groups' nodes by the names that their machines give them, where files hold those."""
+    scalables = {member.group.key: member.scalable for member in members}
+    owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
+    found: dict[str, MachineNode] = {}
+    for group in groups:
+        found |= nodes_of(group.key, (scalables[group.key], *owned[group.key.flavour].get(scalable_of(group), ())))
+    return found
 
 
 def _sort(
@@ -84,7 +107,14 @@ def _sort(
     version = str(item["apiVersion"]).partition("/")[2]
     if (kind, item["apiVersion"]) == (NODE.kind, "v1"):
         objects.nodes.append(item)
-        return None if by_node else because(Rule.NODES_NOT_READ)
+        if objects.workload is not None:
+            objects.workload.take(item)
+        return None if by_node or objects.workload is not None else because(Rule.NODES_NOT_READ)
+    if (group, kind) in SHAPES:
+        if objects.workload is None:
+            return because(Rule.DEMAND_OFF, kind=kind)
+        objects.workload.take(item)
+        return None
     flavour = next((flavour for flavour in FLAVOURS.values() if _knows(flavour, group, version, kind)), None)
     if flavour is None:
         return because(Rule.UNKNOWN_KIND, kind=kind, version=item["apiVersion"] or "no apiVersion")

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.words import counted, origin_words, problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
@@ -53,10 +54,14 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             console.print(cell(f"  note: {note}"), soft_wrap=True)
         for group in pool.groups:
             console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
+        for sentence_of_demand in of_pool.says if (of_pool := pool_demand(pool.demand)) else ():
+            console.print(cell(f"  {sentence_of_demand}"), soft_wrap=True)
         for problem in map(problem_words, pool.problems):
             console.print(
                 cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
             )
+    for said in of_cluster.says if (of_cluster := cluster_demand(plan.demand)) else ():
+        console.print(cell(said), soft_wrap=True)
     for skipped in plan.skipped:
         name = f"{skipped.namespace}/{skipped.name or '(no name)'}"
         console.print(cell(f"skipped {name}: {sentence(skipped.reason)}", style="dim"), soft_wrap=True)

@@ -5,15 +5,17 @@ reason for every group, written or left alone. Each pool goes through a list of 
 fill in one draft for each of its groups.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
+from evenkeel.domain.demand.advice import advise, offer_of, untouched
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
@@ -22,7 +24,8 @@ from evenkeel.domain.membership.leave import with_leave
 from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.choices import DemandStage, Strategy
+from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
@@ -47,6 +50,7 @@ from evenkeel.domain.restore import is_restored, restore_held, restore_pool, wit
 SECOND_LOOK = timedelta(seconds=15)
 
 Step = Callable[[PoolDraft], None]
+Offer = Callable[[], PoolOffer]  # made where somebody asks: most looks do not
 
 
 def plan(observation: Observation, state: ClusterState, policy: Policy, now: datetime) -> Plan:
@@ -69,17 +73,19 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
     planned, moments = [], []
+    offers: list[Offer] = []
     for pool in pools:
-        pool_plan, look_at = _plan_pool(pool, requests.get(pool.id), remembered, now)
+        pool_plan, look_at, offer = _plan_pool(pool, requests.get(pool.id), remembered, now)
         if is_restored(pool.id, policy):
             pool_plan = restore_pool(pool_plan, observation)
         else:
             pool_plan = restore_held(pool_plan)
             moments += look_at
+            offers.append(offer)
         pool_plan, changes_at = relieve(pool_plan, observation, remembered.groups, policy, now)
         planned.append(pool_plan)
         moments += [] if changes_at is None else [changes_at]
-    return Plan(
+    whole = Plan(
         now=now,
         pools=with_left_groups(planned, observation, state, policy),
         skipped=observation.skipped + tuple(left_out),
@@ -94,6 +100,16 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
     )
+    return _with_demand(whole, observation, offers, policy)
+
+
+def _with_demand(plan: Plan, observation: Observation, offers: Sequence[Offer], policy: Policy) -> Plan:
+    """The same plan; where pods and nodes were asked for, with what they say beside it: nothing of it is written."""
+    if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
+        return plan
+    advised = advise(observation, [offer() for offer in offers], policy.demand, plan.now)
+    pools = tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in plan.pools)
+    return replace(plan, pools=pools, demand=advised.cluster)
 
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:
@@ -195,13 +211,15 @@ def _requests(
 
 def _plan_pool(
     pool: AnyPool, request: ScaleRequest | None, state: ClusterState, now: datetime
-) -> tuple[PoolPlan, list[datetime]]:
-    """The pool's plan, and the moments at which time alone may change it."""
+) -> tuple[PoolPlan, list[datetime], Offer]:
+    """The pool's plan, the moments at which time alone may change it, and what it has to offer to pods that wait."""
     if isinstance(pool, InvalidPool):
-        return _left_alone(pool, Rule.POOL_INVALID, state, now), []
+        return _left_alone(pool, Rule.POOL_INVALID, state, now), [], partial(untouched, pool, Rule.POOL_INVALID)
     if (few := few_members(pool, now)) is not None:
         waiting = replace(pool, state=replace(pool.state, seen=few))
-        return _left_alone(waiting, Rule.FEW_MEMBERS, state, now), [(few.few_since or now) + FEW_LAST]
+        look_again = (few.few_since or now) + FEW_LAST
+        left_alone = _left_alone(waiting, Rule.FEW_MEMBERS, state, now)
+        return left_alone, [look_again], partial(untouched, pool, Rule.FEW_MEMBERS)
     sighting, others_changed, grower = sight(pool, now)
     draft = PoolDraft(
         pool=pool,
@@ -215,7 +233,7 @@ def _plan_pool(
     draft.ceiling = pool.max - draft.spoken_for()
     for step in steps_of(pool.strategy):
         step(draft)
-    return _pool_plan(draft), draft.look_at
+    return _pool_plan(draft), draft.look_at, partial(offer_of, draft)
 
 
 def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -> PoolPlan:

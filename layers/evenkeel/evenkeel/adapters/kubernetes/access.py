@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kubernetes.client import ApiClient, Configuration
 
@@ -31,6 +32,7 @@ from evenkeel.adapters.kubernetes.client import Credential, KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.kept import KeptGroups
+from evenkeel.adapters.kubernetes.objects import get_path
 from evenkeel.adapters.kubernetes.service_account import ServiceAccountCredential, Token
 from evenkeel.adapters.kubernetes.shared import Shared
 from evenkeel.adapters.kubernetes.transport import (
@@ -39,11 +41,21 @@ from evenkeel.adapters.kubernetes.transport import (
     connections,
     tls_context,
 )
+from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
-from evenkeel.application.ports import Clock, Cluster, Remaining
+from evenkeel.application.ports import Clock, Cluster, Remaining, WorkloadCluster
 from evenkeel.application.tokens import TokenVault
-from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess, ServiceAccountAccess
+from evenkeel.config import (
+    Access,
+    AwsOidcAccess,
+    ClusterRecord,
+    EksAccess,
+    KubeconfigAccess,
+    SameAccess,
+    SecretAccess,
+    ServiceAccountAccess,
+)
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
@@ -318,7 +330,7 @@ class _KubeconfigCredential:
         return self._token
 
 
-_Opened = tuple[Access, str, KubernetesApi]
+_Opened = tuple[Access | SecretAccess, str, KubernetesApi]
 
 
 class RecordedClusters:
@@ -354,6 +366,7 @@ class RecordedClusters:
         self._identity = AwsIdentity(session, clock.now)
         self._tokens: Shared[Token] = Shared(clock.now)
         self._opened: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
+        self._workloads: Room[str, _Opened] = Room(_MOST_WRITTEN if writes else _MOST_LOOKED_AT, clock.now)
         self._kept = KeptGroups()
         self._described: Room[EksAccess, tuple[Connection, datetime]] = Room(_MOST_PLACES, clock.now)
         # By server and authority: what a server said that others believe is kept for none but those.
@@ -399,6 +412,29 @@ class RecordedClusters:
             api.credential.renew(api, remaining)
         return api
 
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        """Connections are kept as those of the clusters that machines are read of.
+
+        Raises AccessError; ClusterUnavailableError where the Secret with its kubeconfig is not to be had.
+        """
+        entry, name = record.workload, f"workload cluster of {record.id}"
+        if entry is None:
+            raise AccessError(f"cluster {record.id}: its record names no workload")
+        if isinstance(entry.access, SameAccess):
+            return KubernetesWorkload(
+                self._connected(record.id, record.access, remaining), entry, remaining, alone=alone
+            )
+        access, text = entry.access, ""
+        if isinstance(access, SecretAccess):
+            text = _secret_of(self._connected(record.id, record.access, remaining), access, remaining)
+        elif isinstance(access, KubeconfigAccess):
+            text = self._secret(access.secret, False)
+        opened = self._workloads.get(record.id)
+        if opened is None or opened[:2] != (access, text):
+            opened = (access, text, self._api(name, access, text))
+            self._workloads.put(record.id, opened)
+        return KubernetesWorkload(opened[2], entry, remaining, alone=alone)
+
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.
 
@@ -411,7 +447,7 @@ class RecordedClusters:
             for name, access in accesses.items()
         )
 
-    def _api(self, name: str, access: Access, text: str) -> KubernetesApi:
+    def _api(self, name: str, access: Access | SecretAccess, text: str) -> KubernetesApi:
         where = f"cluster {name}"
         credential: Credential
         match access:
@@ -424,6 +460,9 @@ class RecordedClusters:
                 connection, credential = _recorded(access, where), self._service_account(name, access)
             case KubeconfigAccess():
                 connection, credential = self._kubeconfig(access, text, where)
+            case SecretAccess():  # read anew at each look: a token of it is as fresh as it can be
+                connection = read_kubeconfig(text, f"{where}: {_secret_place(access)}")
+                credential = _KubeconfigCredential(connection.token, lambda: connection.token)
         client = api_client(connection, where, allow_loopback=self._allow_loopback)
         return KubernetesApi(name, client, credential, self._clock, self._served_by(connection))
 
@@ -470,6 +509,27 @@ class RecordedClusters:
 def _garden_name(record: ClusterRecord) -> str:
     """What the garden of a seed is called, and its tokens are kept under: no cluster has such an id."""
     return f"{record.id}/garden"
+
+
+def _secret_place(access: SecretAccess) -> str:
+    return f"Secret {access.namespace}/{access.name}, {access.key}"
+
+
+def _secret_of(api: KubernetesApi, access: SecretAccess, remaining: Remaining) -> str:
+    """The kubeconfig in a Secret of the cluster that holds the machine objects. Nothing of it is ever quoted."""
+    path = f"/api/v1/namespaces/{quote(access.namespace)}/secrets/{quote(access.name)}"
+    found = api.get(path, remaining)
+    where = f"{api.name}: {_secret_place(access)}"
+    if found is None:
+        raise AccessError(f"{where}: not there, or not to be read: bind a Role for that one name (docs/demand.md)")
+    data = get_path(found, ("data", access.key))
+    if not isinstance(data, str):
+        raise AccessError(f"{where}: it has no such key")
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, ValueError):
+        pass
+    raise AccessError(f"{where}: not base64 of a text")
 
 
 def _recorded(access: AwsOidcAccess | ServiceAccountAccess, where: str) -> Connection:

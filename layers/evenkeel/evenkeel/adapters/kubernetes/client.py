@@ -7,7 +7,7 @@ carry the token away, and a retried patch could be sent twice.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from sys import intern
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -123,9 +123,7 @@ class KubernetesApi:
         if look is not None:
             query["resourceVersion"] = "0"
         allowance = look or Allowance()  # pages without end end here, if not with the time
-        source, headers = f"GET {path} of {self.name}", {"Accept": _METADATA} if metadata_only else _PLAIN
-        while True:
-            status, text = self._call("GET", f"{path}?{urlencode(query)}", remaining, None, allowance, headers)
+        for status, text in self._pages(path, query, remaining, allowance, _METADATA if metadata_only else _JSON):
             if status == 404 and not pages:
                 # A version that was served has gone: ask again at the next look.
                 self._served.pop(path.split("/")[2], None)
@@ -135,12 +133,45 @@ class KubernetesApi:
             if status != 200:
                 raise self._unusable(path, status, self._read("GET", path, status, text))
             pages.append(text)
-            continuation = continuation_of(text) or ""
+        return ReceivedList(f"GET {path} of {self.name}", tuple(pages), whole=look is None)
+
+    def each_page(
+        self, path: str, remaining: Remaining, allowance: Allowance | None, fields: str = "", *, rights: str
+    ) -> Iterator[bytes]:
+        """The pages of a list one after the other, for who reads each and keeps none: of any length, in the time given.
+
+        Args:
+            path: Of the kind, in all namespaces.
+            remaining: Seconds that are left.
+            allowance: What may be received of all pages together; None: as much of each as of a whole list.
+            fields: A field selector.
+            rights: The file that whoever may not list this has to apply.
+
+        Raises:
+            TooLargeError: it holds more than may be received.
+            ClusterUnavailableError: a page failed, or nothing is served there; what came before it is half a list.
+        """
+        query = {"limit": str(PAGE)} | ({"fieldSelector": fields} if fields else {})
+        for status, text in self._pages(path, query, remaining, allowance, _JSON):
+            if status != 200:
+                raise self._unusable(path, status, self._read("GET", path, status, text), rights)
+            yield text
+
+    def _pages(
+        self, path: str, query: dict[str, str], remaining: Remaining, allowance: Allowance | None, accept: str
+    ) -> Iterator[tuple[int, bytes]]:
+        """Status and body of each page; one that failed is the last. ``allowance`` None: each page has its own."""
+        while True:
+            status, text = self._call(
+                "GET", f"{path}?{urlencode(query)}", remaining, None, allowance, {"Accept": accept}
+            )
+            yield status, text
+            continuation = continuation_of(text) or "" if status == 200 else ""
             if not isinstance(continuation, str) or (continuation and continuation == query.get("continue")):
                 # The same page for ever would be no list either.
-                raise ClusterUnavailableError(f"{source}: metadata.continue leads nowhere")
+                raise ClusterUnavailableError(f"GET {path} of {self.name}: metadata.continue leads nowhere")
             if not continuation:
-                return ReceivedList(source, tuple(pages), whole=look is None)
+                return
             query["continue"] = continuation
             query.pop("resourceVersion", None)  # that of the first page stands in the continuation
 
@@ -221,10 +252,12 @@ class KubernetesApi:
             raise ClusterUnavailableError(self._describe("POST", path, status, answer))
         return answer
 
-    def _unusable(self, path: str, status: int, body: Mapping[str, Any]) -> ClusterUnavailableError:
+    def _unusable(
+        self, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS
+    ) -> ClusterUnavailableError:
         """What to raise where something could not be read."""
         kind = AccessRefusedError if status in (401, 403) else ClusterUnavailableError
-        return kind(self._describe("GET", path, status, body))
+        return kind(self._describe("GET", path, status, body, rights))
 
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS) -> str:
         hint = ""

@@ -14,11 +14,12 @@ from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import Garden
 from evenkeel.adapters.kubernetes.kept import KeptGroups, ReadGroups
 from evenkeel.adapters.kubernetes.lists import ReceivedList, versions_of
-from evenkeel.adapters.kubernetes.machines import by_scalable, read_machine, scalable_of, with_machines
+from evenkeel.adapters.kubernetes.machines import by_scalable, nodes_of, read_machine, scalable_of, with_machines
 from evenkeel.adapters.kubernetes.node_templates import (
     NodeSources,
     described,
     is_empty,
+    is_unseen,
     needs_template,
     running_nodes,
     template_of,
@@ -37,9 +38,10 @@ from evenkeel.application.errors import (
     ForbiddenError,
     RejectedError,
 )
-from evenkeel.application.ports import Remaining
+from evenkeel.application.ports import MachineNode, Remaining
 from evenkeel.application.words import rfc3339, sentences
 from evenkeel.config import ClusterPolicy
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Shoot, Skipped, State
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
@@ -300,15 +302,20 @@ class KubernetesCluster:
         or where it is asked what they buy.
         """
         similar = self._policy.discovered_pools
+        # Pods that wait are tried on nodes of every group.
+        demanded = self._policy.demand_stage is not DemandStage.OFF
+        every = bool(similar) or demanded
 
         def with_templates(sources: NodeSources) -> list[GroupObjects]:
-            return [
-                described(member, flavour, sources) if similar or is_empty(member) else member for member in members
-            ]
+            return [described(member, flavour, sources) if every or is_empty(member) else member for member in members]
 
         members = with_templates(NodeSources())
         compared = [member for member in members if not self._has_pool(member.group)] if similar else []
-        unknown = [member for member in members if needs_template(member) and self._has_pool(member.group)]
+        unknown = [
+            member
+            for member in members
+            if (needs_template(member) or (demanded and is_unseen(member))) and self._has_pool(member.group)
+        ]
         templates, kinds = self._list_templates(flavour, [*compared, *unknown, *asked])
         nodes = self._running_nodes(flavour, compared) if similar and similar.nodes and compared else {}
         sources = NodeSources(templates=templates, kinds=kinds, nodes=nodes)
@@ -466,6 +473,23 @@ class KubernetesCluster:
             self._machines[group.key] = self._list_group(group)
         machines = [(read_machine(flavour, item, now), item) for item in self._machines[group.key]]
         return [(machine, item) for machine, item in machines if not machine.deleting]
+
+    def nodes(self) -> Mapping[str, MachineNode]:
+        """Machines that the look has not listed are listed now: of groups whose nodes are all there."""
+        found: dict[str, MachineNode] = {}
+        for name in self._policy.flavours:
+            flavour = FLAVOURS[name]
+            members = [member for member in self._members.values() if member.group.key.flavour == name]
+            unlisted = [
+                member
+                for member in members
+                if member.group.key not in self._machines and (member.group.requested or member.group.running)
+            ]
+            owned = by_scalable(flavour, self._list_machines(flavour, unlisted))
+            for member in members:
+                items = self._machines.get(member.group.key) or owned.get(scalable_of(member.group), [])
+                found |= nodes_of(member.group.key, (member.scalable, *items))
+        return found
 
     def _list_group(self, group: NodeGroup) -> list[Object]:
         """The machines of one group as they are now."""

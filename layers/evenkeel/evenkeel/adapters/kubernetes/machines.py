@@ -6,8 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
-from evenkeel.adapters.kubernetes.objects import Object, controller_of, get_path, mapping, moment_of, name_of
-from evenkeel.domain.model.groups import Machine, NodeGroup
+from evenkeel.adapters.kubernetes.objects import (
+    Object,
+    controller_of,
+    entries_of,
+    get_path,
+    mapping,
+    moment_of,
+    name_of,
+)
+from evenkeel.application.ports import MachineNode
+from evenkeel.domain.model.groups import GroupKey, Machine, NodeGroup
 
 _PROVIDER_ID = re.compile(r"(?:aws:///|gce://[^/]+/)(?P<zone>[^/]+)/[^/]+", re.ASCII)
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -31,6 +40,29 @@ def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
         failure=flavour.failure(item),
         zone=_zone_of(item),
     )
+
+
+def nodes_of(group: GroupKey, items: Iterable[Object]) -> dict[str, MachineNode]:
+    """The nodes of a group's machines, by every name that these give them."""
+    found: dict[str, MachineNode] = {}
+    for item in items:
+        is_going = get_path(item, ("metadata", "deletionTimestamp")) is not None
+        found |= dict.fromkeys(_node_names(item), MachineNode(group=group, deleting=is_going))
+    return found
+
+
+def _node_names(item: Object) -> list[str]:
+    """What the node of a machine may be known by: its name, or the cloud's id that both have.
+
+    Gardener names it in a label (machine-controller-manager pkg/apis/machine/v1alpha1, NodeLabelKey); a pool of
+    instances has a list of each.
+    """
+    single = (("status", "nodeRef", "name"), ("metadata", "labels", "node"), ("spec", "providerID"))
+    names = [get_path(item, path) for path in single]
+    names += [get_path(reference, ("name",)) for reference in entries_of(item, ("status", "nodeRefs"))]
+    listed = get_path(item, ("spec", "providerIDList"))
+    names += listed if isinstance(listed, list) else ()
+    return [name for name in names if isinstance(name, str) and name]
 
 
 def by_scalable(flavour: Flavour, machines: Iterable[Object]) -> dict[ScalableId, list[Object]]:

@@ -153,6 +153,12 @@ def is_empty(member: GroupObjects) -> bool:
     return member.group.requested == 0 and member.group.running == 0
 
 
+def is_unseen(member: GroupObjects) -> bool:
+    """Whether no node shows what the group's nodes are, and nothing that was read says their cpu and memory."""
+    template = member.group.template
+    return member.group.running == 0 and (template is None or not template.complete)
+
+
 def needs_template(member: GroupObjects) -> bool:
     """Whether only another object can say if the group, which has no nodes, is seen by Cluster Autoscaler."""
     group = member.group

@@ -17,7 +17,7 @@ from evenkeel.application.plan_documents import (
     GroupDocument,
     Number,
     PlanDocument,
-    PoolDocument,
+    PlannedPoolDocument,
     ReplicaChange,
     StoredDecision,
 )
@@ -52,7 +52,7 @@ class _Group(GroupDocument):
 
 
 @dataclass(kw_only=True, slots=True)
-class _Pool(PoolDocument):
+class _Pool(PlannedPoolDocument):
     groups: tuple[_Group, ...]
 
 

@@ -85,11 +85,11 @@ class Call:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return hearing(self.store.load(self.cluster), read_offerings(self.store))
 
-    def preview(self) -> Preview:
+    def preview(self, *, with_demand: bool = False) -> Preview:
         """Raises AccessError and ClusterUnavailableError too."""
-        return preview_of(self.clusters, self.load(), self.now, self.remaining)
+        return preview_of(self.clusters, self.load(), self.now, self.remaining, with_demand=with_demand)
 
-    def judge(self) -> "Judged":
+    def judge(self, *, with_demand: bool = False) -> "Judged":
         """Look at the cluster now. Of one that cannot be read: what is remembered, and why nothing else is known.
 
         Raises UnknownClusterError, ConfigError, StateUnavailableError.
@@ -98,7 +98,13 @@ class Call:
         after, known = remembered.record.opens_trouble_after, remembered.verdict
         try:
             # A cluster that hangs must leave the time to tell what is remembered of it.
-            preview = preview_of(self.clusters, remembered, self.now, lambda: self.remaining() - _SECONDS_TO_ANSWER)
+            preview = preview_of(
+                self.clusters,
+                remembered,
+                self.now,
+                lambda: self.remaining() - _SECONDS_TO_ANSWER,
+                with_demand=with_demand,
+            )
         except EvenkeelError as error:
             silence = remembered.silence
             since = silence.since if silence is not None and not silence.is_over else self.now

@@ -10,6 +10,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, PoolName
 from evenkeel.application.decisions import pool_json
+from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, find_group, find_pool
@@ -49,7 +50,7 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
         raise BadRequestError("explain takes a group or a pool: name one of them, or neither")
     if fields.group is None and fields.pool is None:
         return _explain_trouble(call)
-    preview = call.preview()
+    preview = call.preview(with_demand=True)
     if fields.group is not None:
         pool, plan = find_group(preview, fields.group)
         plans = [plan]
@@ -166,7 +167,9 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
         sentences.append("It is being restored, in dry run too: what stands below of it is written with the next look.")
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
-    return sentences + [f"Problem: {problem_words(problem)}." for problem in planned.problems]
+    sentences += [f"Problem: {problem_words(problem)}." for problem in planned.problems]
+    of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand)
+    return [*sentences, *(of_pool.says if of_pool else ()), *(of_cluster.says if of_cluster else ())]
 
 
 def _strategy_from(preview: Preview, pool: AnyPool) -> str:

@@ -9,7 +9,7 @@ class PlanFields(Fields):
 
 
 def plan(call: Call, _fields: PlanFields) -> Answer:
-    preview = call.preview()
+    preview = call.preview(with_demand=True)
     invalid = sum(not pool.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {

@@ -9,10 +9,12 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, Judged
 from evenkeel.application.decisions import group_json, pool_json
+from evenkeel.application.demand_words import cluster_demand
+from evenkeel.application.plan_documents import document_json
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
 from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import ago, rfc3339, sentences, trouble_words
+from evenkeel.application.words import ago, counted, rfc3339, sentences, trouble_words
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
@@ -32,7 +34,7 @@ class StatusFields(Fields):
 
 def status(call: Call, _fields: StatusFields) -> Answer:
     """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
-    judged = call.judge()
+    judged = call.judge(with_demand=True)
     remembered, preview, troubles = judged.remembered, judged.preview, judged.verdict.troubles
     control, dry_run = remembered.control, call.is_dry(remembered.record)
     paused = control.is_paused(call.now)
@@ -43,6 +45,8 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     headline = f"{call.cluster}: {mode}, {_trouble(judged, call.now)}{_counted(states)}{_last(decisions, call.now)}"
     if control.restoring_pools:
         headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
+    demand = cluster_demand(preview.plan.demand) if preview else None
+    headline += _waiting(preview)
     return {
         "now": rfc3339(call.now),
         "dryRun": dry_run,
@@ -58,6 +62,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "trouble": bool(troubles),
         "troubles": [trouble_json(trouble, call.cluster, call.now) for trouble in troubles],
         **({} if judged.unread is None else {"unread": judged.unread}),
+        **({} if demand is None else {"demand": document_json(demand)}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
         "headline": headline,
@@ -87,6 +92,18 @@ def _counted(states: Sequence[State]) -> str:
         f"{states.count(state)} {state.value}" for state in State if state is not State.HEALTHY and state in states
     ]
     return f"; node groups: {', '.join(counts)}" if counts else ""
+
+
+def _waiting(preview: Preview | None) -> str:
+    """How many pods find no node, where they were read."""
+    if preview is None or preview.plan.demand is None:
+        return ""
+    if preview.plan.demand.unread is not None:
+        return "; its pods are not read"
+    waiting = sum(len(unfit.pods) for unfit in preview.plan.demand.unmet)
+    for pool in preview.plan.pools:
+        waiting += sum(len(each.pods) for each in pool.demand.asked.pending) if pool.demand else 0
+    return f"; {counted(waiting, 'pod')} without a node" if waiting else ""
 
 
 def _groups(remembered: Remembered, preview: Preview | None, now: datetime) -> tuple[dict[str, Any], list[State]]:

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.ports import Found, Lease, Offerings, Remaining, Remembered, SharedOffering, Versions
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.application.ports import (
+    Found,
+    Lease,
+    MachineNode,
+    Offerings,
+    Remaining,
+    Remembered,
+    SharedOffering,
+    Versions,
+    WorkloadCluster,
+)
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
 from evenkeel.cli.simulation.world import Group, World
@@ -178,6 +189,9 @@ class _Cluster:
     def shows(self, seen: Mapping[str, str]) -> bool:
         return False
 
+    def nodes(self) -> Mapping[str, MachineNode]:
+        return {}
+
     def object_of(self, key: GroupKey) -> str:
         return str(key)
 
@@ -294,6 +308,9 @@ class Evenkeel:
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
     ) -> _Cluster:
         return _Cluster(self._world, self._groups)
+
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        raise ClusterUnavailableError("simulated clusters are made of numbers: they have no pods")
 
     def request(
         self,

@@ -39,25 +39,35 @@ class Kind:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What needs come to. It keeps them, so that no others can take their place in memory."""
+
+    needs: Needs
+    request: Mapping[str, int]
+    ports: tuple[HostPort, ...]
+    alike: int  # the same for needs that are equal in all that placing reads
+
+
 class Kinds:
     """Finds each pod's kind, always the same object for equal pods."""
 
     def __init__(self, volumes: Volumes) -> None:
         self._volumes = volumes
         self._found: dict[Hashable, Kind] = {}
+        self._asked: dict[tuple[int, bool], _Asked] = {}  # by the needs themselves, which many pods share
+        self._alike: dict[Hashable, int] = {}
 
     def of(self, pod: Pod) -> Kind:
         needs = pod.needs
         volumes = self._volumes.needs_of(pod)
-        request, ports = request_of(pod), host_ports(needs)
+        asked = self._asked.get((id(needs), pod.resize_infeasible)) or self._ask(pod)
+        request, ports = asked.request, asked.ports
         leaving = pod.deleted_at is not None
         equal = (
             pod.namespace,
             frozenset(pod.labels.items()),
-            frozenset(request.items()),
-            ports,
-            frozenset(needs.node_selector.items()),
-            (needs.node_terms, needs.tolerations, needs.spread, needs.affinity, needs.anti_affinity),
+            asked.alike,
             volumes.alike,
             (pod.priority or 0, leaving),
         )
@@ -76,6 +86,20 @@ class Kinds:
                 leaving,
             )
         return kind
+
+    def _ask(self, pod: Pod) -> "_Asked":
+        """Work out what a pod asks for: once for each template, where its pods share their needs."""
+        needs, request, ports = pod.needs, request_of(pod), host_ports(pod.needs)
+        equal = (
+            frozenset(request.items()),
+            ports,
+            frozenset(needs.node_selector.items()),
+            (needs.node_terms, needs.tolerations, needs.spread, needs.affinity, needs.anti_affinity),
+        )
+        alike = self._alike.setdefault(equal, len(self._alike))
+        asked = _Asked(needs=needs, request=request, ports=ports, alike=alike)
+        self._asked[id(needs), pod.resize_infeasible] = asked
+        return asked
 
     def group(self, pods: Iterable[Pod]) -> dict[Kind, list[Pod]]:
         """Pods by kind, the oldest first; the same whatever the order given."""

@@ -136,6 +136,8 @@ class _Shrinking:
         pool, offer = home
         if node.deleting or any(taint.key == GOING for taint in node.taints):
             return because(Rule.NODE_GOING)
+        if offer.held is not None:
+            return offer.held
         if node.name in self._world.starting:
             return because(Rule.NODE_STARTING)
         if node.annotations.get(KEPT) == "true":

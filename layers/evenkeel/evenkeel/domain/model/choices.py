@@ -57,6 +57,35 @@ class Level(StrEnum):
             raise BadValueError("no such levelling", [member.value for member in cls]) from None
 
 
+class DemandStage(StrEnum):
+    """What is made of pods that find no node, and of nodes that nobody needs. Each includes the ones before."""
+
+    OFF = "off"
+    ADVISE = "advise"  # it is said, and nothing follows
+    SCALE_UP = "scale-up"  # nodes are asked for
+    FULL = "full"  # and nodes that nobody needs go
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """Raises BadValueError for a word that is none of them."""
+        if value is False:  # YAML's reading of off
+            return cls("off")
+        try:
+            return cls(str(value).lower())
+        except ValueError:
+            raise BadValueError("no such stage of demand", [member.value for member in cls]) from None
+
+    @property
+    def orders(self) -> bool:
+        """Whether anything follows from it by itself: there no autoscaler may be."""
+        return self in (DemandStage.SCALE_UP, DemandStage.FULL)
+
+    @property
+    def judges_nodes(self) -> bool:
+        """Whether nodes that nobody needs are looked for."""
+        return self in (DemandStage.ADVISE, DemandStage.FULL)
+
+
 class OnFailure(StrEnum):
     """What happens to replicas that a failing zone does not deliver."""
 

@@ -43,6 +43,7 @@ class GroupOffer:
     min: int = 0
     template: NodeTemplate | None = None
     closed: Reason | None = None  # why it gets no node, however much room it has
+    held: Reason | None = None  # why none of its nodes goes, whoever needs them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,35 @@ class Demand:
     def nodes(self) -> int:
         """Nodes asked for in all pools together."""
         return sum(sum(pool.nodes.values()) for pool in self.pools)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAdvice:
+    """A node of a pool, and the first rule by which it is needed; None: nobody needs it."""
+
+    node: str
+    group: GroupKey
+    needed: Reason | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolAdvice:
+    """What demand says of one pool."""
+
+    asked: PoolDemand
+    nodes: tuple[NodeAdvice, ...] = ()  # by name; none where nobody has looked for nodes that nobody needs
+    not_counted: tuple[NotCounted, ...] = ()  # the cluster's: no pool gets a node for them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What demand says of a whole cluster, besides its pools."""
+
+    unread: Reason | None = None  # why nothing else is known
+    unmet: tuple[Unfit, ...] = ()
+    not_counted: tuple[NotCounted, ...] = ()
+    fit_already: int = 0  # pods that wait and have room on nodes that are there or on their way
+    look_again: datetime | None = None  # all that waits is too young to be judged before
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.offerings import Offering
@@ -17,6 +17,9 @@ from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import BadValueError, Fault
+
+if TYPE_CHECKING:
+    from evenkeel.domain.model.workload import Workload
 
 SOMEBODY = "somebody"  # a writer that nobody names
 
@@ -381,3 +384,5 @@ class Observation:
     skipped: tuple[Skipped, ...] = ()
     # By their namespaces in the seed, those that relief asks for; a reason: it could not be read.
     shoots: Mapping[str, Shoot | Reason] = field(default_factory=dict)
+    workload: "Workload | None" = None  # pods and nodes of its workload cluster; None: not asked for, or not read
+    workload_unread: str = ""  # why they were asked for and not read

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.demand import Advice, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
@@ -88,6 +89,7 @@ class PoolPlan:
     unmet_minimum: int = 0  # nodes of PoolMinimum that no group can take
     relief: ReliefStep | None = None  # what is to be written to its Shoot
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
+    demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -191,6 +193,7 @@ class Plan:
     pool_states: Mapping[PoolId, PoolState] = field(default_factory=dict)  # only those that the look has changed
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
+    demand: Advice | None = None  # None: nobody has asked
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

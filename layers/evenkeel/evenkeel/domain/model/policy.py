@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.choices import Level, OnFailure, Strategy
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import NodeGroup
 from evenkeel.domain.model.similarity import Similarity
 
@@ -61,6 +61,7 @@ class Policy:
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     write_topology: bool = False  # whether bounds may be written to a Cluster's topology
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits in a suspect zone; None: as ever
+    demand: DemandStage = DemandStage.OFF
     pools: tuple[PoolRule, ...] = ()
     similarity: Similarity | None = None  # None: groups that no label and no rule puts into a pool are in none
     paused: Mapping[str, datetime | None] = field(default_factory=dict)  # pool's name or id -> until; None: for good

@@ -198,6 +198,10 @@ class Rule(StrEnum):
     UNKNOWN_KIND = "unknown-kind", Topic.NOTE
     KIND_REFUSED = "kind-refused", Topic.NOTE
     FLAVOUR_NOT_LISTED = "flavour-not-listed", Topic.NOTE
+    DEMAND_OFF = "demand-off", Topic.NOTE
+    # demand: why nothing is said of it
+    WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
+    WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
     # demand: why a pod does not fit a node, in the order in which the scheduler asks
     CLAIM_MISSING = "claim-missing", Topic.NOTE
     CLAIM_OF_ANOTHER = "claim-of-another", Topic.NOTE

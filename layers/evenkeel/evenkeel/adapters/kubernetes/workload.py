@@ -1,0 +1,147 @@
+"""One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
+
+from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
+from evenkeel.adapters.kubernetes.transport import Allowance
+from evenkeel.adapters.kubernetes.workload_objects import (
+    BudgetShape,
+    ClaimShape,
+    ClassShape,
+    CsiNodeShape,
+    NamespaceShape,
+    NodeShape,
+    VolumeShape,
+)
+from evenkeel.application.errors import ClusterUnavailableError, TooLargeError
+from evenkeel.application.ports import MachineNode, Remaining
+from evenkeel.config import WorkloadEntry
+from evenkeel.domain.demand.volumes import OF_CLAIMS
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
+
+RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
+# Pods of one cluster that are read beside others' looks.
+_BESIDE_OTHERS = 2_000
+# Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
+_MOST_KEPT = 32 * 2**20
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_Shape = TypeVar("_Shape", bound=Shape)
+_Value = TypeVar("_Value")
+
+
+class _List(Struct, Generic[_Shape]):
+    items: list[_Shape]
+
+
+class KubernetesWorkload:
+    """:class:`evenkeel.application.ports.WorkloadCluster` of one API server. Made for one look."""
+
+    def __init__(self, api: KubernetesApi, entry: WorkloadEntry, remaining: Remaining, *, alone: bool = True) -> None:
+        self._api = api
+        self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
+        self._remaining = remaining
+        self._alone = alone
+        self._pods = Pods()
+
+    def read(self, machines: Callable[[], Mapping[str, MachineNode]], *, judges_nodes: bool) -> Workload:
+        """Who waits is read first: a pod that is given a node meanwhile is then seen twice, and never not at all."""
+        pods: dict[str, Pod] = {}
+        if not judges_nodes:
+            self._read_pods("spec.nodeName=", pods)
+            if not any(pod.unscheduled is not None and pod.deleted_at is None for pod in pods.values()):
+                return Workload(pods=tuple(pods.values()))
+        self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
+        workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()))
+        needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
+        if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
+            workload = self._with_volumes(workload)
+        if judges_nodes:
+            workload = replace(workload, budgets=self._budgets())
+        if any(term.namespace_selector is not None for each in needs for term in (*each.affinity, *each.anti_affinity)):
+            namespaces = dict(self._each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
+            workload = replace(workload, namespaces=namespaces)
+        return workload
+
+    def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
+        for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
+            pods[str(pod)] = pod
+            if self._pods.weight > _MOST_KEPT:
+                kept = f"more than {_MOST_KEPT // 2**20} MiB of what pods ask for, each for something else"
+                raise TooLargeError(f"{self._api.name}: {kept}")
+            if not self._alone and len(pods) > _BESIDE_OTHERS:
+                raise TooLargeError(f"{self._api.name}: more than {_BESIDE_OTHERS} pods beside the looks at others")
+            if len(pods) > self._most_pods:
+                raise self._too_large("pods", self._most_pods)
+
+    def _nodes(self, machines: Mapping[str, MachineNode]) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        for node in self._each("/api/v1/nodes", NodeShape, lambda shape: shape.read(machines)):
+            if len(nodes) == self._most_nodes:
+                raise self._too_large("nodes", self._most_nodes)
+            nodes.append(node)
+        if nodes and machines and not any(node.group for node in nodes):
+            raise ClusterUnavailableError(
+                f"{self._api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
+                "let workload.access lead to the cluster that runs on them"
+            )
+        return tuple(nodes)
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        """Where they are not stable yet (Kubernetes 1.20), an empty selector matches nothing."""
+        version = "v1" if "v1" in self._api.served("policy", self._remaining) else "v1beta1"
+        budgets = self._each(f"/apis/policy/{version}/poddisruptionbudgets", BudgetShape, BudgetShape.read)
+        if version == "v1":
+            return tuple(budgets)
+        return tuple(replace(budget, selector=budget.selector or None) for budget in budgets)
+
+    def _too_large(self, plural: str, most: int) -> TooLargeError:
+        return TooLargeError(f"{self._api.name}: it has more than {most} {plural}: raise workload.most_{plural}")
+
+    def _with_volumes(self, workload: Workload) -> Workload:
+        """Volumes are read where a pod has any."""
+        storage = "/apis/storage.k8s.io/v1"
+        limits = dict(self._each(f"{storage}/csinodes", CsiNodeShape, CsiNodeShape.read))
+        return replace(
+            workload,
+            claims=tuple(self._each("/api/v1/persistentvolumeclaims", ClaimShape, ClaimShape.read)),
+            volumes=tuple(self._each("/api/v1/persistentvolumes", VolumeShape, VolumeShape.read)),
+            storage_classes=tuple(self._each(f"{storage}/storageclasses", ClassShape, ClassShape.read)),
+            nodes=tuple(replace(node, attach_limits=limits.get(node.name, {})) for node in workload.nodes),
+        )
+
+    def _each(
+        self, path: str, shape: type[_Shape], read: Callable[[_Shape], _Value], fields: str = ""
+    ) -> Iterator[_Value]:
+        """Every object of a kind as it is read; no page is kept.
+
+        Raises ClusterUnavailableError, also where one is not as its kind is: half a list is never used.
+        """
+        decode, count = _decoder(shape), 0
+        # Of pods each page is reduced to a hundredth; of all else, most is kept.
+        allowance = None if fields else Allowance()
+        try:
+            for page in self._api.each_page(path, self._remaining, allowance, fields, rights=RIGHTS):
+                for item in decode(page).items:
+                    count += 1
+                    if count > self._most_pods + 1:  # of whatever kind: a cluster has no more of any than pods
+                        raise TooLargeError(f"GET {path} of {self._api.name}: more than {self._most_pods} objects")
+                    yield read(item)
+            return
+        except (MsgspecError, BadValueError, UnicodeError, RecursionError) as error:
+            problem = " ".join(str(error).split())[:200]
+        raise ClusterUnavailableError(
+            f"GET {path} of {self._api.name}: object {count} is not as its kind is: {problem}"
+        )
+
+
+@cache
+def _decoder(shape: Any) -> Callable[[bytes], _List[Any]]:
+    return Decoder(_List[shape]).decode

@@ -1,0 +1,167 @@
+"""What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool. Nothing follows."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from evenkeel.domain.demand.growth import demand
+from evenkeel.domain.demand.shrinking import unneeded
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import (
+    Advice,
+    DemandPolicy,
+    GroupOffer,
+    NodeAdvice,
+    PoolAdvice,
+    PoolOffer,
+    Shrinking,
+)
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
+from evenkeel.domain.model.pools import AnyPool
+from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
+from evenkeel.domain.model.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """What is said of the cluster, and of each pool that it concerns."""
+
+    cluster: Advice
+    pools: Mapping[PoolId, PoolAdvice]
+
+
+def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, now: datetime) -> Advised:
+    """What the pods and nodes of one look come to, with these pools as their plans leave them.
+
+    Nothing, with one sentence why, where they could not be read, or where nobody can say whose pods they are.
+    """
+    unread = _unread(observation, pools)
+    if unread is not None:
+        return Advised(cluster=Advice(unread=unread), pools={})
+    workload, policy = observation.workload or Workload(), DemandPolicy()
+    offers = with_coming(pools, workload)
+    found = demand(workload, offers, policy, now)
+    nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
+    advice = Advice(
+        unmet=found.unmet,
+        not_counted=found.not_counted,
+        fit_already=len(found.fits_already),
+        look_again=found.look_again,
+    )
+    # While all that waits is too young, nobody has been asked.
+    asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
+    return Advised(
+        cluster=advice,
+        pools={
+            id: PoolAdvice(asked=each, nodes=tuple(nodes.get(id, ())), not_counted=found.not_counted)
+            for id, each in asked.items()
+        },
+    )
+
+
+def _unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+    if observation.workload_unread:
+        return because(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
+    for flavour in sorted({pool.pool.flavour for pool in pools}):
+        clusters = {_workload_cluster(pool.pool) for pool in pools if pool.pool.flavour == flavour}
+        if len(clusters) > 1:
+            return because(Rule.WORKLOADS_MIXED, clusters=tuple(sorted(clusters)))
+    return None
+
+
+def _workload_cluster(pool: PoolId) -> str:
+    """Where a flavour has one for each namespace, that is its name."""
+    return "/".join(part for part in (pool.namespace, pool.cluster) if part)
+
+
+def _nodes(
+    workload: Workload, offers: Sequence[PoolOffer], policy: DemandPolicy, now: datetime
+) -> dict[PoolId, list[NodeAdvice]]:
+    """Every node of a pool, needed or not. Nothing is remembered of any: no clock runs while nothing goes."""
+    found = unneeded(workload, offers, Shrinking(), policy, now)
+    homes = {offer.group: pool.pool for pool in offers for offer in pool.groups}
+    advice: dict[PoolId, list[NodeAdvice]] = {}
+    for node in sorted(workload.nodes, key=lambda node: node.name):
+        if node.group in homes and (node.name in found.clocks or node.name in found.needed):
+            said = NodeAdvice(node=node.name, group=node.group, needed=found.needed.get(node.name))
+            advice.setdefault(homes[node.group], []).append(said)
+    return advice
+
+
+# ---------------------------------------------------------------- what pools have to offer
+
+
+def offer_of(pool: PoolDraft) -> PoolOffer:
+    """A pool as its plan leaves it. Room is as a request for nodes finds it (:mod:`~evenkeel.domain.replicas.requests`)
+    once the published bounds have followed: they are for an autoscaler, and no limit of the zone.
+    """
+    reserved = pool.spoken_for() if pool.pool.strategy.reserves else 0
+    room = max(0, pool.pool.max - reserved - pool.requested)
+    groups = tuple(_offer(draft, room) for draft in pool.groups)
+    return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min)
+
+
+def _offer(draft: Draft, room: int) -> GroupOffer:
+    why = _in_its_state(draft)
+    published = 0 if draft.bounds is None else draft.bounds.min
+    return GroupOffer(
+        group=draft.group.key,
+        zone=draft.group.zone or "",
+        requested=draft.requested,
+        coming=_coming(draft),
+        room=min(room, draft.room),
+        min=max(published, draft.owner_min),
+        template=draft.group.template,
+        closed=why or (None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)),
+        held=why if draft.state is State.FROZEN else None,
+    )
+
+
+def _in_its_state(draft: Draft) -> Reason | None:
+    """Why a group is not healthy; None: it is."""
+    if draft.state is State.HEALTHY:
+        return None
+    why = next((reason for reason in draft.reasons if reason.rule.topic is Topic.STATE), None)
+    return why or because(Rule.IN_STATE, state=draft.state.value)
+
+
+def _coming(draft: Draft) -> int:
+    """Machines that are on their way, replicas that a healthy group has no machine for yet, and what this plan adds."""
+    group = draft.group
+    listed = [
+        machine
+        for machine in group.machines or ()
+        if not machine.has_node and not machine.deleting and not machine.preserved
+    ]
+    unmade = max(0, group.waiting - len(listed)) if draft.state is State.HEALTHY and group.launched is None else 0
+    return draft.coming + unmade + max(0, draft.requested - group.requested)
+
+
+def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
+    """A pool that is left alone whole: no node comes, and none goes."""
+    why = because(rule)
+    groups = tuple(
+        GroupOffer(group=group.key, zone=group.zone or "", requested=group.requested, closed=why, held=why)
+        for group in pool.groups
+    )
+    return PoolOffer(pool=pool.id, groups=groups)
+
+
+def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
+    """The pools, with no more on their way than their nodes that are there leave to come.
+
+    A node registers before its machine says so: counted as both, its room would be there twice.
+    """
+    there: Counter[GroupKey] = Counter(node.group for node in workload.nodes if node.group is not None)
+    return tuple(
+        replace(
+            pool,
+            groups=tuple(
+                replace(offer, coming=min(offer.coming, max(0, offer.requested - there[offer.group])))
+                for offer in pool.groups
+            ),
+        )
+        for pool in pools
+    )

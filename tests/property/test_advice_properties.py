@@ -1,0 +1,150 @@
+"""Whatever runs in a cluster: what is written stays what it would be, and advice keeps the limits of the pools."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.kubernetes.pods import Pods, PodShape
+from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.plans import Plan
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import Budget, Node, Pod, Workload
+from evenkeel.domain.plan import plan
+from tests.builders import NOW, json_values
+from tests.property.worlds import World, clusters
+from tests.unit.test_workload_reader import pod_object
+from tests.workloads import node, pod, selector, template
+
+
+@st.composite
+def pods_on(draw: st.DrawFn, nodes: tuple[Node, ...]) -> tuple[Pod, ...]:
+    """Some wait, some run, of a few sizes; some are bound to a zone, some nobody can judge."""
+    found = []
+    for number in range(draw(st.integers(0, 8))):
+        fields: dict[str, Any] = {"cpu": draw(st.sampled_from(["100m", "1", "3", "64"]))}
+        if nodes and draw(st.booleans()):
+            fields["node"] = draw(st.sampled_from(nodes)).name
+        elif draw(st.booleans()):
+            fields["node_selector"] = {"topology.kubernetes.io/zone": draw(st.sampled_from("abcd"))}
+        if draw(st.integers(0, 5)) == 0:
+            fields["scheduler"] = "volcano"
+        fields["created_at"] = NOW - timedelta(seconds=draw(st.sampled_from([0, 5, 600, 10_000])))
+        found.append(pod(f"p{number}", labels={"app": draw(st.sampled_from("xy"))}, **fields))
+    return tuple(found)
+
+
+@st.composite
+def looked_at(draw: st.DrawFn) -> tuple[World, Workload]:
+    """A cluster of node groups, and what runs on some of their nodes."""
+    world = draw(clusters())
+    members = tuple(
+        replace(member, template=template()) if member.requested == 0 else member for member in world.observation.groups
+    )
+    world = replace(world, observation=replace(world.observation, groups=members))
+    nodes = tuple(
+        node(f"n{number}", member.zone or "?", group=member.key)
+        for number, member in enumerate(draw(st.lists(st.sampled_from(members), max_size=6)) if members else ())
+    )
+    budgets = (Budget(namespace="default", name="x", selector=selector("app in x"), allowed=draw(st.integers(0, 1))),)
+    return world, Workload(nodes=nodes, pods=draw(pods_on(nodes)), budgets=budgets)
+
+
+def planned(world: World, workload: Workload | None, stage: DemandStage) -> Plan:
+    observation = replace(world.observation, workload=workload)
+    return plan(observation, world.state, replace(world.policy, demand=stage), world.now)
+
+
+STAGES = st.sampled_from([DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.FULL])
+
+
+@given(looked_at(), STAGES)
+def test_what_is_planned_is_the_same_with_pods_and_without(seen: tuple[World, Workload], stage: DemandStage) -> None:
+    world, workload = seen
+    with_pods = planned(world, workload, stage)
+    bare = replace(with_pods, demand=None, pools=tuple(replace(pool, demand=None) for pool in with_pods.pools))
+    assert bare == planned(world, None, stage)
+
+
+@given(looked_at(), STAGES)
+def test_no_pool_is_asked_for_more_than_it_has_room_for_and_only_healthy_groups_are(
+    seen: tuple[World, Workload], stage: DemandStage
+) -> None:
+    found = planned(*seen, stage)
+    for pool in found.pools:
+        if pool.demand is None:
+            continue
+        states = {group.group.key: group.state for group in pool.groups}
+        nodes = pool.demand.asked.nodes
+        assert all(states[group] is State.HEALTHY for group in nodes)
+        if nodes:
+            assert pool.valid
+            assert pool.max is not None
+            assert sum(group.requested for group in pool.groups) + sum(nodes.values()) <= pool.max
+        frozen = {group for group, state in states.items() if state is State.FROZEN}
+        assert not any(said.group in frozen for said in pool.demand.nodes if said.needed is None)
+
+
+@given(looked_at(), STAGES)
+def test_every_pod_that_waits_is_told_of_exactly_once(seen: tuple[World, Workload], stage: DemandStage) -> None:
+    _, workload = seen
+    found = planned(*seen, stage)
+    assert found.demand is not None
+    if found.demand.unread is not None or found.demand.look_again is not None:
+        return
+    asked = [each for pool in found.pools if pool.demand for each in pool.demand.asked.pending]
+    told = [name for each in (*asked, *found.demand.unmet) for name in each.pods]
+    told += [each.pod for each in found.demand.not_counted]
+    waiting = [each for each in workload.pods if not each.node]
+    assert len(told) == len(set(told))
+    assert len(told) + found.demand.fit_already == len(waiting)
+
+
+@given(looked_at(), STAGES)
+def test_it_can_be_said(seen: tuple[World, Workload], stage: DemandStage) -> None:
+    found = planned(*seen, stage)
+    said = [document.says for pool in found.pools if (document := pool_demand(pool.demand))]
+    of_cluster = cluster_demand(found.demand)
+    assert of_cluster is not None
+    assert all(line.endswith(".") and "{" not in line for lines in (*said, of_cluster.says) for line in lines)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(each for name, item in inner for each in paths(item, (*path, name)))]
+
+
+RICH = pod_object(
+    spec={
+        "affinity": {
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "z", "labelSelector": {}}]
+            }
+        },
+        "topologySpreadConstraints": [{"topologyKey": "z", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+        "tolerations": [{"operator": "Exists"}],
+        "overhead": {"cpu": "1"},
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    },
+    status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
+)
+
+
+@given(st.sampled_from(paths(RICH)[1:]), json_values())
+def test_a_pod_with_anything_in_it_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
+    item = msgspec.json.decode(msgspec.json.encode(RICH))
+    target = item
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    try:
+        text = msgspec.json.encode(item)
+        found = Pods().read(msgspec.json.decode(text, type=PodShape))
+    except (msgspec.MsgspecError, BadValueError, UnicodeError):
+        return
+    assert isinstance(found, Pod)

@@ -1,0 +1,162 @@
+"""`evenkeel plan -f` with pods among its objects: what they ask for, from the same readers as a look."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from evenkeel.cli.main import app
+from tests.objects import ZONES, Object, cluster_api, machine
+
+NOW = "2026-01-15T12:00:00Z"
+MADE = "2026-01-15T11:50:00Z"
+SIZE = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+ADVISE = {"demand": "advise", "pools": [{"name": "workers", "min": 0, "max": 12}]}
+
+
+def md(zone: str, replicas: int) -> Object:
+    """A group that says what its nodes are."""
+    capacity = {f"capacity.cluster-autoscaler.kubernetes.io/{name}": SIZE[name] for name in ("cpu", "memory")}
+    made = cluster_api(zone, replicas, annotations=capacity)
+    return {**made, "metadata": {"namespace": "demo", **made["metadata"]}}
+
+
+def a_node(name: str, zone: str) -> Object:
+    labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {},
+        "status": {"capacity": SIZE, "allocatable": SIZE, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def its_machine(number: int, zone: str) -> Object:
+    """The one whose node is ip-<number>."""
+    made = machine(md(zone, 1), number, node=True)
+    return {**made, "metadata": {"namespace": "demo", **made["metadata"]}}
+
+
+def a_pod(name: str, cpu: str = "3", node: str = "", **spec: Any) -> Object:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": MADE}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "prod", "creationTimestamp": MADE, "ownerReferences": [owner]},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+            **({"nodeName": node} if node else {}),
+            **spec,
+        },
+        "status": {"phase": "Running"} if node else {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+class Command:
+    """The command, with objects and a cluster file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, items: list[Object], cluster: object = ADVISE, *more: str) -> Result:
+        objects, record = self.folder / "objects.yaml", self.folder / "cluster.yaml"
+        objects.write_text(yaml.safe_dump_all(items), encoding="utf-8")
+        record.write_text(json.dumps(cluster), encoding="utf-8")
+        arguments = ["plan", "-f", str(objects), "--cluster", str(record), "--now", NOW, *more]
+        return CliRunner().invoke(app, arguments)
+
+    def plan(self, *items: Object, cluster: object = ADVISE) -> Object:
+        result = self.run(list(items), cluster, "-o", "json")
+        assert result.exit_code == 0, result.output
+        found: Object = json.loads(result.stdout)
+        return found
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    return Command(tmp_path)
+
+
+GROUPS = [md(zone, 0) for zone in ZONES]
+
+
+class TestDemand:
+    def test_pods_that_wait_ask_for_nodes_where_they_fit(self, command: Command) -> None:
+        zonal = a_pod("zonal", nodeSelector={"topology.kubernetes.io/zone": ZONES[1]})
+        found = command.plan(*GROUPS, zonal, a_pod("large", cpu="64"))
+        (pool,) = found["pools"]
+        assert pool["demand"]["nodes"] == {f"cluster-api/demo/demo-workers-{ZONES[1]}": 1}
+        assert [each["pods"] for each in pool["demand"]["pending"]] == [["prod/zonal"]]
+        assert [each["pods"] for each in pool["demand"]["unfit"]] == [["prod/large"]]
+        assert found["demand"]["unmet"][0]["pods"] == ["prod/large"]
+        assert found["skipped"] == []
+
+    def test_nodes_are_known_by_their_machines_and_judged(self, command: Command) -> None:
+        zone = ZONES[0]
+        groups = [md(zone, 2), *GROUPS[1:]]
+        nodes = [a_node(name, zone) for name in ("ip-1", "ip-2")]
+        machines = [its_machine(number, zone) for number in (1, 2)]
+        (pool,) = command.plan(*groups, *nodes, *machines, a_pod("web", node="ip-1"))["pools"]
+        assert [each["node"] for each in pool["demand"]["unneeded"]] == ["ip-2"]
+        assert [(each["node"], each["rule"]) for each in pool["demand"]["needed"]] == [("ip-1", "node-in-use")]
+
+    def test_a_budget_volumes_and_daemons_are_read_too(self, command: Command) -> None:
+        zone = ZONES[0]
+        daemon = {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "log", "namespace": "kube-system"},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}},
+        }
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "pg", "namespace": "prod"},
+            "spec": {"volumeName": "pv"},
+        }
+        terms = [{"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}]
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv"},
+            "spec": {"csi": {"driver": "d"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}},
+        }
+        bound = a_pod("pg", cpu="1", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "pg"}}])
+        (pool,) = command.plan(*GROUPS, daemon, claim, volume, bound, a_pod("large", cpu="3"))["pools"]
+        assert pool["demand"]["nodes"] == {f"cluster-api/demo/demo-workers-{zone}": 1}
+        (unfit,) = pool["demand"]["unfit"]
+        assert unfit["pods"] == ["prod/large"]
+        assert "cpu" in unfit["reason"]
+
+    def test_the_table_says_it_in_sentences(self, command: Command) -> None:
+        result = command.run([*GROUPS, a_pod("web"), a_pod("large", cpu="64")])
+        assert result.exit_code == 0
+        assert "Pod prod/web waits since 2026-01-15T11:50:00Z, for a node of this pool" in result.stdout
+        assert "It would be asked for 1 node: 1 for demo-workers-" in result.stdout
+        assert "Pod prod/large waits since 2026-01-15T11:50:00Z, and no node is asked for" in result.stdout
+
+    def test_without_demand_in_the_cluster_file_pods_are_passed_over_and_that_is_said(self, command: Command) -> None:
+        found = command.plan(*GROUPS, a_pod("web"), cluster={"pools": ADVISE["pools"]})
+        assert "demand" not in found
+        assert "demand" not in found["pools"][0]
+        (skipped,) = found["skipped"]
+        assert skipped["reason"] == "a Pod is read only where the cluster file says demand: advise"
+
+    def test_pods_that_are_none_are_bad_input_with_a_line_each(self, command: Command) -> None:
+        odd = a_pod("odd", priority="high")
+        lots = a_pod("lots", cpu="lots")
+        result = command.run([*GROUPS, odd, lots])
+        assert result.exit_code == 2
+        first, second = result.stderr.splitlines()
+        assert "Pod prod/odd: Expected `int | null`, got `str`" in first
+        assert "Pod prod/lots: not a quantity" in second
+
+    def test_demand_that_orders_needs_a_cluster_without_an_autoscaler(self, command: Command) -> None:
+        result = command.run(GROUPS, {**ADVISE, "demand": "full"})
+        assert result.exit_code == 2
+        assert "it needs autoscaler: none" in result.stderr

@@ -1,0 +1,278 @@
+"""From pods, nodes and volumes as the API shows them to what placing reads: field by field, and nothing of the rest."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from evenkeel.adapters.kubernetes.pods import Pods, PodShape
+from evenkeel.adapters.kubernetes.workload_objects import (
+    BudgetShape,
+    ClaimShape,
+    ClassShape,
+    CsiNodeShape,
+    NodeShape,
+    VolumeShape,
+)
+from evenkeel.application.ports import MachineNode
+from evenkeel.domain.demand.requests import request_of
+from evenkeel.domain.model.templates import Taint
+from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import (
+    HostPort,
+    NodeTerm,
+    Owner,
+    Pod,
+    PodVolume,
+    Requirement,
+    Toleration,
+    Unscheduled,
+)
+from tests.workloads import group_key
+
+Object = dict[str, Any]
+MADE = "2026-01-15T11:50:00Z"
+
+
+def decoded(shape: Any, item: Mapping[str, Any]) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(item), type=shape)
+
+
+def pod_object(name: str = "web-1", **parts: Any) -> Object:
+    """A pod as `kubectl get -o json` shows it: with much that nobody reads."""
+    spec = {
+        "containers": [
+            {
+                "name": "web",
+                "image": "registry.example/web:1",
+                "env": [{"name": "PASSWORD", "value": "secret"}],
+                "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+            }
+        ],
+        "serviceAccountName": "default",
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 60,
+        "volumes": [{"name": f"kube-api-access-{name}", "projected": {"sources": []}}],
+        **parts.pop("spec", {}),
+    }
+    metadata = {
+        "name": name,
+        "namespace": "prod",
+        "uid": f"uid-{name}",
+        "creationTimestamp": MADE,
+        "labels": {"app": "web", "pod-template-hash": "5c9"},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5c9", "controller": True}],
+        "managedFields": [{"manager": "kubelet"}],
+        **parts.pop("metadata", {}),
+    }
+    return {"metadata": metadata, "spec": spec, "status": parts.pop("status", {"phase": "Running"})}
+
+
+def read(item: Object, pods: Pods | None = None) -> Pod:
+    return (pods or Pods()).read(decoded(PodShape, item))
+
+
+class TestPods:
+    def test_a_pod_that_waits(self) -> None:
+        waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": MADE}
+        found = read(pod_object(status={"phase": "Pending", "conditions": [waiting]}, spec={"priority": 7}))
+        assert (str(found), found.node, found.phase, found.priority) == ("prod/web-1", "", "Pending", 7)
+        assert found.unscheduled == Unscheduled("Unschedulable", datetime(2026, 1, 15, 11, 50, tzinfo=UTC))
+        assert found.owner == Owner("ReplicaSet", "web-5c9")
+        assert found.grace == timedelta(minutes=1)
+        asked = request_of(found)
+        assert (asked["cpu"], asked["memory"]) == (250, 64 * 2**20)
+
+    def test_equal_pods_share_what_they_ask_for_whatever_their_tokens_and_nodes_are_called(self) -> None:
+        pods = Pods()
+        first, second = (read(pod_object(name, spec={"nodeName": f"n-{name}"}), pods) for name in ("web-1", "web-2"))
+        other = read(pod_object("web-3", spec={"tolerations": [{"operator": "Exists"}]}), pods)
+        assert first.needs is second.needs is not other.needs
+        assert first.labels is second.labels is other.labels
+        assert (first.node, second.node) == ("n-web-1", "n-web-2")
+
+    def test_what_places_it_is_read_in_all_its_forms(self) -> None:
+        term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+        company = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}, "namespaceSelector": {}}
+        needs = read(
+            pod_object(
+                spec={
+                    "nodeSelector": {"arch": "arm64"},
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]},
+                            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}],
+                        },
+                        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [company]},
+                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+                    },
+                    "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                    "topologySpreadConstraints": [
+                        {"topologyKey": "zone", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 3},
+                        {"topologyKey": "host", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
+                    ],
+                    "overhead": {"cpu": "10m"},
+                    "resources": {"requests": {"cpu": "2"}},
+                    "schedulingGates": [{"name": "quota"}],
+                    "resourceClaims": [{"name": "gpu", "resourceClaimName": "x"}],
+                    "schedulerName": "volcano",
+                }
+            )
+        ).needs
+        assert needs.node_selector == {"arch": "arm64"}
+        assert needs.node_terms == (NodeTerm((Requirement("disk", "In", ("ssd",)),)), NodeTerm())
+        (together,) = needs.affinity
+        assert (together.selector, together.namespace_selector) == ((Requirement("app", "In", ("db",)),), ())
+        assert needs.anti_affinity == ()
+        assert needs.tolerations == (Toleration("gpu", "Exists", "", "NoSchedule"),)
+        (spread,) = needs.spread
+        assert (spread.key, spread.max_skew, spread.min_domains, spread.selector) == ("zone", 2, 3, None)
+        assert (spread.honors_affinity, spread.honors_taints) == (True, False)
+        assert needs.overhead == {"cpu": Fraction(1, 100)}
+        assert needs.pod_requests == {"cpu": Fraction(2)}
+        assert (needs.gates, needs.resource_claims, needs.scheduler) == (("quota",), ("gpu",), "volcano")
+
+    def test_an_affinity_without_terms_is_there_and_matches_nothing(self) -> None:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+        assert read(pod_object(spec={"affinity": {"nodeAffinity": required}})).needs.node_terms == ()
+        assert read(pod_object()).needs.node_terms is None
+
+    def test_containers_with_ports_sidecars_and_what_they_run_with(self) -> None:
+        found = read(
+            pod_object(
+                spec={
+                    "initContainers": [{"name": "mesh", "restartPolicy": "Always"}, {"name": "init"}],
+                    "containers": [
+                        {"name": "web", "ports": [{"containerPort": 80}, {"hostPort": 53, "protocol": "UDP"}]}
+                    ],
+                },
+                status={
+                    "phase": "Running",
+                    "containerStatuses": [
+                        {"name": "web", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}}
+                    ],
+                    "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+                },
+            )
+        )
+        (web,) = found.needs.containers
+        assert web.ports == (HostPort(53, "UDP", ""),)
+        assert (web.running_with, web.allocated) == ({"cpu": Fraction(1)}, {"cpu": Fraction(2)})
+        assert [item.stays for item in found.needs.init_containers] == [True, False]
+        assert found.resize_infeasible
+
+    def test_volumes_by_kind_with_the_claims_that_they_mean(self) -> None:
+        volumes = [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "pg"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "cache", "emptyDir": {"medium": "Memory"}},
+            {"name": "by-chance-x7", "configMap": {"name": "c"}},
+            {"name": "odd", "newKind": {}},
+        ]
+        assert read(pod_object(spec={"volumes": volumes})).needs.volumes == (
+            PodVolume("data", "persistentVolumeClaim", "pg"),
+            PodVolume("scratch", "ephemeral", "web-1-scratch"),
+            PodVolume("cache", "emptyDir", in_memory=True),
+            PodVolume("", "configMap"),
+            PodVolume("", "newKind"),
+        )
+
+    def test_a_field_that_nobody_here_knows_is_named(self) -> None:
+        assert read(pod_object(spec={"workloadRef": {"name": "gang"}})).needs.unread == ("workloadRef",)
+        assert read(pod_object()).needs.unread == ()
+
+    def test_of_annotations_only_those_that_somebody_reads(self) -> None:
+        ca = "cluster-autoscaler.kubernetes.io"
+        given = {f"{ca}/safe-to-evict": "false", f"{ca}/pod-scale-up-delay": "90s", "big": "x" * 1000}
+        found = read(pod_object(metadata={"annotations": given}))
+        assert found.annotations == {name: text for name, text in given.items() if name != "big"}
+        assert found.scale_up_delay == timedelta(seconds=90)
+        odd = read(pod_object(metadata={"annotations": {f"{ca}/pod-scale-up-delay": "soon"}}))
+        assert odd.scale_up_delay == timedelta(0)
+
+    @pytest.mark.parametrize(
+        "spec", [[], {"priority": "high"}, {"containers": [{"resources": {"requests": {"cpu": "lots"}}}]}]
+    )
+    def test_what_is_no_pod_is_refused_and_never_guessed(self, spec: Any) -> None:
+        with pytest.raises((msgspec.ValidationError, BadValueError)):
+            read({**pod_object(), "spec": spec} if isinstance(spec, list) else pod_object(spec=spec))
+
+
+NODE: Object = {
+    "metadata": {"name": "n1", "labels": {"zone": "a"}, "creationTimestamp": MADE},
+    "spec": {"providerID": "aws:///a/i-1", "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+    "status": {
+        "capacity": {"cpu": "4"},
+        "allocatable": {"cpu": "3920m"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "images": [{"names": ["x"], "sizeBytes": 1}],
+    },
+}
+
+
+class TestTheOthers:
+    def test_a_node_belongs_to_the_machine_that_knows_its_name_or_its_id(self) -> None:
+        for name in ("n1", "aws:///a/i-1"):
+            found = decoded(NodeShape, NODE).read({name: MachineNode(group=group_key(), deleting=True)})
+            assert (found.group, found.deleting, found.ready) == (group_key(), True, True)
+        stranger = decoded(NodeShape, NODE).read({})
+        assert (stranger.group, stranger.deleting, stranger.taints) == (None, False, (Taint("gpu", "", "NoSchedule"),))
+        assert stranger.allocatable == {"cpu": Fraction(392, 100)}
+
+    def test_a_node_that_says_nothing_of_itself_is_not_ready(self) -> None:
+        assert not decoded(NodeShape, {"metadata": {"name": "n"}}).read({}).ready
+
+    def test_a_volume_with_its_driver_also_in_the_words_of_before_csi(self) -> None:
+        terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "z", "operator": "Exists"}]}]}}
+        spec = {
+            "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol"},
+            "nodeAffinity": terms,
+            "claimRef": {"namespace": "prod", "name": "pg"},
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "gp3",
+        }
+        found = decoded(VolumeShape, {"metadata": {"name": "pv"}, "spec": spec, "status": {"phase": "Bound"}}).read()
+        assert (found.driver, found.claim, found.capacity) == ("ebs.csi.aws.com", "prod/pg", 2**30)
+        assert found.terms == (NodeTerm((Requirement("z", "Exists"),)),)
+        older = decoded(VolumeShape, {"metadata": {"name": "pv"}, "spec": {"awsElasticBlockStore": {"volumeID": "v"}}})
+        assert older.read().driver == "ebs.csi.aws.com"
+        assert older.read().terms is None
+
+    def test_a_claim_and_the_pod_that_it_was_made_for(self) -> None:
+        metadata = {
+            "name": "web-1-scratch",
+            "namespace": "prod",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "n1"},
+            "ownerReferences": [{"kind": "Pod", "name": "web-1", "controller": True}],
+        }
+        spec = {"storageClassName": "gp3", "resources": {"requests": {"storage": "8Gi"}}, "volumeName": "pv"}
+        found = decoded(ClaimShape, {"metadata": metadata, "spec": spec, "status": {"phase": "Lost"}}).read()
+        assert (found.bound, found.lost, found.selected_node, found.for_pod) == (True, True, "n1", "web-1")
+        assert (found.size, found.volume, found.selector) == (8 * 2**30, "pv", ())
+
+    def test_a_storage_class_that_waits_and_where_it_makes_volumes(self) -> None:
+        item = {
+            "metadata": {"name": "gp2"},
+            "provisioner": "kubernetes.io/aws-ebs",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}],
+        }
+        found = decoded(ClassShape, item).read()
+        assert (found.waits, found.provisioner) == (True, "ebs.csi.aws.com")
+        assert found.allowed_topologies == ((Requirement("zone", "In", ("a", "b")),),)
+
+    def test_limits_of_drivers_where_the_node_says_any(self) -> None:
+        drivers = [{"name": "ebs.csi.aws.com", "allocatable": {"count": 25}}, {"name": "efs.csi.aws.com"}]
+        item = {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
+        assert decoded(CsiNodeShape, item).read() == ("n1", {"ebs.csi.aws.com": 25})
+
+    def test_a_budget_that_nobody_has_counted_yet_allows_nothing(self) -> None:
+        named = {"name": "web", "namespace": "prod"}
+        fresh = decoded(BudgetShape, {"metadata": named, "spec": {"selector": {}}}).read()
+        assert (fresh.allowed, fresh.selector) == (0, ())
+        counted = decoded(BudgetShape, {"metadata": named, "spec": {}, "status": {"disruptionsAllowed": 2}}).read()
+        assert (counted.allowed, counted.selector) == (2, None)

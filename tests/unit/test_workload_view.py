@@ -1,0 +1,110 @@
+"""A look at a workload cluster whose API server is made of pages: what is asked for, in which order, what is kept."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from evenkeel.adapters.kubernetes import workload as module
+from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
+from evenkeel.application.errors import TooLargeError
+from evenkeel.application.ports import MachineNode
+from evenkeel.config import WorkloadEntry
+from sandbox.template import ROOT
+from tests.builders import key
+from tests.fakes import plenty
+from tests.unit.test_workload_reader import pod_object
+
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+
+
+def waiting(name: str, **parts: Any) -> dict[str, Any]:
+    return pod_object(name, status={"phase": "Pending", "conditions": UNSCHEDULABLE}, **parts)
+
+
+class Pages:
+    """An API server that has one page of each list; of pods, one for who waits and one for who runs."""
+
+    name = "blue"
+
+    def __init__(self, unassigned: list[Any], assigned: list[Any], **lists: list[Any]) -> None:
+        self.pods = {"spec.nodeName=,": unassigned, "spec.nodeName!=,": assigned, "": [*unassigned, *assigned]}
+        self.lists = lists
+        self.asked: list[str] = []
+
+    def each_page(
+        self, path: str, _remaining: Any, _allowance: Any, fields: str = "", *, rights: str
+    ) -> Iterator[bytes]:
+        assert rights == module.RIGHTS
+        plural = path.rpartition("/")[2]
+        self.asked.append(plural)
+        items = self.lists.get(plural, [])
+        if plural == "pods":
+            items = next(pods for begin, pods in self.pods.items() if fields.startswith(begin))
+        yield json.dumps({"items": items}).encode()
+
+    def served(self, _group: str, _remaining: Any) -> list[str]:
+        return ["v1"]
+
+    def view(self, *, alone: bool = True) -> KubernetesWorkload:
+        entry = WorkloadEntry.model_validate({"access": {"kind": "same"}})
+        return KubernetesWorkload(cast("Any", self), entry, plenty, alone=alone)
+
+
+def test_a_pod_that_is_given_a_node_between_two_lists_is_seen_once_and_where_it_runs() -> None:
+    pages = Pages([waiting("web-1"), waiting("web-2")], [pod_object("web-1", spec={"nodeName": "n1"})])
+    found = {pod.name: pod for pod in pages.view().read(dict, judges_nodes=False).pods}
+    assert {name: pod.node for name, pod in found.items()} == {"web-1": "n1", "web-2": ""}
+    assert found["web-1"].unscheduled is None
+    assert pages.asked == ["pods", "pods", "nodes"]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pod_object("new", status={"phase": "Pending"}),
+        waiting("going", metadata={"deletionTimestamp": "2026-01-15T11:59:00Z"}),
+    ],
+    ids=["not tried yet", "going"],
+)
+def test_nobody_who_waits_for_a_node_costs_one_list(held: dict[str, Any]) -> None:
+    pages = Pages([held], [pod_object("web", spec={"nodeName": "n1"})])
+    assert len(pages.view().read(dict, judges_nodes=False).pods) == 1
+    assert pages.asked == ["pods"]
+
+
+def test_machines_are_asked_for_only_where_nodes_are_read() -> None:
+    def machines() -> dict[str, MachineNode]:
+        raise AssertionError("nobody needs them")
+
+    assert Pages([], []).view().read(machines, judges_nodes=False).nodes == ()
+
+
+def test_the_role_that_ships_grants_what_a_whole_look_lists_and_nothing_else() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    claim = {"name": "d", "persistentVolumeClaim": {"claimName": "pg"}}
+    pages = Pages([waiting("db", spec={"affinity": affinity, "volumes": [claim]})], [])
+    pages.view().read(dict, judges_nodes=True)
+    text = (ROOT / "deploy" / "kubernetes" / "rbac-workload.yaml").read_text(encoding="utf-8")
+    rules = next(yaml.safe_load_all(text))["rules"]
+    assert {resource for rule in rules for resource in rule["resources"]} == set(pages.asked)
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+
+
+def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BESIDE_OTHERS", 2)
+    pages = Pages([waiting(f"web-{number}") for number in range(3)], [])
+    with pytest.raises(TooLargeError, match="beside the looks at others"):
+        pages.view(alone=False).read(dict, judges_nodes=True)
+    assert len(pages.view().read(dict, judges_nodes=True).pods) == 3
+
+
+def test_a_node_whose_machine_is_going_is_going_whatever_it_says_itself() -> None:
+    node = {"metadata": {"name": "n1"}, "spec": {"providerID": "aws:///a/i-1"}}
+    pages = Pages([waiting("web")], [], nodes=[node])
+    machines = {"aws:///a/i-1": MachineNode(group=key("a"), deleting=True)}
+    (found,) = pages.view().read(lambda: machines, judges_nodes=True).nodes
+    assert (found.group, found.deleting) == (key("a"), True)
