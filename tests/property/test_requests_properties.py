@@ -39,7 +39,7 @@ def _cap(member: NodeGroup) -> int:
 def _most_of(planned: GroupPlan) -> int:
     """The same, where others' words or a slow start may cap the group."""
     caps = [_cap(planned.group)]
-    caps += [planned.group.requested + 1] if planned.is_cautious else []
+    caps += [max(planned.group.requested, planned.group.running) + 1] if planned.is_cautious else []
     caps += [
         planned.group.running + int(str(reason.facts["nodes"]))
         for reason in planned.reasons
@@ -85,7 +85,13 @@ def test_growth_is_what_adding_one_node_at_a_time_to_the_smallest_gives(world: W
         return
     sizes = dict(before)
     takers = {planned.group.key.name: _most_of(planned) for planned in pool.groups if planned.state is State.HEALTHY}
-    kept = _kept(pool) if pool.strategy is BALANCED else 0
+    # An empty group that cannot grow keeps the node that its owner insists on offering (PoolDraft.spoken_for).
+    insisted = sum(
+        max(0, planned.group.owner_min_max - before[name])
+        for planned in pool.groups
+        if planned.state is not State.FROZEN and takers.get(name := planned.group.key.name, 0) <= before[name]
+    )
+    kept = _kept(pool) + insisted if pool.strategy is BALANCED else 0
     for _ in range(wanted):
         open_ones = [name for name, most in takers.items() if sizes[name] < most]
         if not open_ones or sum(sizes.values()) >= pool.max - kept:

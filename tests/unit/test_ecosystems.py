@@ -258,10 +258,11 @@ class TestReaders:
             assert writers(item, "f:metadata", "f:annotations", f"f:{key}/{_SIZE.format('max')}") == {manager}
 
     def test_on_gardener_nobody_does_because_its_autoscaler_has_flags(self) -> None:
-        estate = Estate("gardener-plain", on_failure="move")
+        estate = Estate("gardener-plain", pools=[{"name": POOL, "min": 3, "max": 9}])
         (before,) = autoscaler_of(estate)
         estate.outage(9)
         assert published(estate) != estate.autoscalers == [(1, 4)] * 3
+        assert max(estate.replicas) == 4, "it has ordered as many as its flags let it"
         assert autoscaler_of(estate) == [before]
 
     @pytest.mark.parametrize("replicas", [(4, 4, 4), (6, 4, 2)])
