@@ -201,14 +201,14 @@ def hold(store: Store, control: ControlRecord) -> None:
 
 def registered_control(store: Store) -> ControlRecord | None:
     found = store.registered("demo")
-    return found[0] if found else None
+    return found.control if found else None
 
 
 def register_over(store: Store) -> None:
     """The record once more, over whatever stands there; what actions say is kept as far as it can be read."""
     found = store.registered("demo")
     assert found is not None
-    store.save_record(record(), *found)
+    store.save_record(record(), found.control, found.versions)
 
 
 PAUSED = ControlRecord(paused=True)

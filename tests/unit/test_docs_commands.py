@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.cli import acting, live
+from evenkeel.cli import asking, live
 from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
@@ -167,7 +167,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
-        monkeypatch.setattr(acting, "ask", stack.ask)
+        monkeypatch.setattr(asking, "ask", stack.ask)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])
             assert Path(words[0]).name == "evenkeel", command

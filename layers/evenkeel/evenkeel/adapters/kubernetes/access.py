@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ from evenkeel.adapters.kubernetes.transport import (
 )
 from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
-from evenkeel.application.ports import Clock, Cluster, Remaining
+from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.tokens import TokenVault
 from evenkeel.config import Access, AwsOidcAccess, ClusterRecord, EksAccess, KubeconfigAccess, ServiceAccountAccess
 from evenkeel.domain.model.servers import read_server
@@ -360,7 +360,7 @@ class RecordedClusters:
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
-    ) -> Cluster:
+    ) -> KubernetesCluster:
         """Raises AccessError."""
         access = record.access
         # A rotated secret brings a new certificate, authority or server along, not only a new token.
@@ -378,6 +378,15 @@ class RecordedClusters:
             api.credential.renew(api, remaining)
         most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
         return KubernetesCluster(api, record, remaining, consistent=consistent, most_bytes=most_bytes, kept=self._kept)
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        """One whole look, and a list of nodes."""
+        cluster = self.open(record, remaining)
+        cluster.observe()
+        return cluster.zone_ids()
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
+        return self.open(record, remaining).refused(writes=writes)
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.
