@@ -149,6 +149,15 @@ class TestApply:
         assert {name: fleet.store.text(name, "META") for name in ("blue", "green")} == before
         assert set(fleet.registered) == {"blue", "green"}
 
+    def test_what_differs_far_behind_or_in_its_order_alone_is_a_change_too(self, fleet: Fleet) -> None:
+        long = [f"name-{number}" for number in range(100)]
+        pools = [{"name": "a", "selector": {"x": "1"}}, {"name": "b", "selector": {"x": "1"}}]
+        fleet.apply(blue=given(names=long, pools=pools))
+        found = fleet.list("apply", records={"blue": given(names=[*long[:-1], "other"], pools=pools[::-1])})["blue"]
+        assert [change["field"] for change in found["changes"]] == ["pools (order)", "names"]
+        fleet.apply(blue=given(names=long, pools=pools[::-1]))
+        assert [entry.name for entry in fleet.store.load("blue").record.pool_entries] == ["b", "a"]
+
     def test_what_is_stored_is_looked_at_and_recorded_with_who_asked_and_why(self, fleet: Fleet) -> None:
         fleet.ask("apply", None, records={"blue": given()}, by="jane", reason="ticket 7")
         assert fleet.queue.clusters == ["blue"]

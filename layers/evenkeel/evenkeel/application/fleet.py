@@ -19,6 +19,8 @@ Json = dict[str, Any]
 # Their values say nothing to people, and one is a sealed token.
 _UNSHOWN = ("ca_data", "token")
 _MOST_INCLUDED = 1000
+_LONGEST_SHOWN = 100
+_ORDER = " (order)"
 
 
 class FleetFile(Strict):
@@ -57,22 +59,36 @@ def changes(before: ClusterRecord | None, after: ClusterRecord) -> list[Json]:
     old = {} if before is None else dict(_fields(record_json(before)))
     new = dict(_fields(record_json(after)))
     return [
-        {"field": field, "from": old.get(field), "to": new.get(field)}
+        {"field": field, "from": _shown(field, old), "to": _shown(field, new)}
         for field in dict.fromkeys((*old, *new))
-        if old.get(field) != new.get(field)
+        if old.get(field) != new.get(field) and not _is_told_otherwise(field, old, new)
     ]
 
 
-def _fields(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _fields(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in document.items():
         place = f"{path}.{name}" if path else name
-        named = _by_name(value)
-        if named:
+        if named := _by_name(value):
             yield from _fields(named, place)
-        elif name in _UNSHOWN:
-            yield place, f"not shown, {hashlib.sha256(str(value).encode()).hexdigest()[:8]}"
+            if isinstance(value, list):
+                yield f"{place}{_ORDER}", list(named)
         else:
-            yield place, value if isinstance(value, str) and len(value) <= 100 else json.dumps(value)[:200]
+            yield place, value
+
+
+def _is_told_otherwise(field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """The order of pools says who has a group; where some came or went, that is told."""
+    return field.endswith(_ORDER) and sorted(old.get(field, ())) != sorted(new.get(field, ()))
+
+
+def _shown(field: str, values: Mapping[str, Any]) -> str | None:
+    if field not in values:
+        return None
+    value = values[field]
+    text = value if isinstance(value, str) else json.dumps(value)
+    if field.rpartition(".")[2] in _UNSHOWN:
+        return f"not shown, {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _by_name(value: object) -> Mapping[str, Any]:
