@@ -251,6 +251,10 @@ class KubernetesAPI:
         """Allow `user` what the rules say, in addition to what it has."""
         self._rules[user].extend(rules)
 
+    def revoke(self, user: str) -> None:
+        """From now on `user` may do nothing."""
+        self._rules[user].clear()
+
     def expire_continue_tokens(self) -> None:
         """Make every running list's continue token too old (410 Expired)."""
         self.store.expire_continue_tokens()
