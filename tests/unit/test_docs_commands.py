@@ -91,8 +91,10 @@ class Stack:
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
         if self.house.queue.requests:
+            asked = dict.fromkeys(self.house.queue.clusters)
             self.house.queue.requests.clear()
-            self.house.rebalance(event["cluster"], str(event["action"]), plenty)
+            for cluster in asked:
+                self.house.rebalance(cluster, str(event["action"]), plenty)
         return answer
 
 
@@ -193,6 +195,8 @@ def test_a_command_that_is_named_in_a_sentence_exists_with_its_options(page: Pat
     known = get_command(cli.app)
     assert isinstance(known, TyperGroup)
     for name, rest in re.findall(r"`(?:\.venv/bin/)?evenkeel ([a-z][a-z-]*)([^`]*)`", text):
-        command = known.commands[name]
+        command: Any = known.commands[name]
+        if isinstance(command, TyperGroup):
+            command = command.commands[rest.split()[0]]
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= options, f"{page.name}: evenkeel {name}{rest}"

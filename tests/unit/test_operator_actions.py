@@ -783,7 +783,7 @@ class TestCommands:
         commands = get_command(app)
         assert isinstance(commands, TyperGroup)
         options = {parameter.name for parameter in commands.commands[name].params}
-        paged = {"after"}  # the command asks for page after page by itself
+        paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
 
     def test_what_an_option_is_not_given_is_left_to_the_function(self, monkeypatch: pytest.MonkeyPatch) -> None:
