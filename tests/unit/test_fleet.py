@@ -447,6 +447,36 @@ class TestSeveral:
             fleet.operate.read({"action": "pause", "all": True, "list": True}, plenty)
 
 
+class TestHistory:
+    def test_what_people_did_is_told_of_all_clusters_in_one_order_and_what_the_worker_decided_is_not(
+        self, laptop: "Laptop"
+    ) -> None:
+        fleet = laptop.fleet
+        fleet.labelled()
+        for minute, (cluster, action) in enumerate((("red", "pause"), ("blue", "pause"), ("red", "resume"))):
+            fleet.clock.at = NOW + (minute + 1) * MINUTE
+            fleet.ask(action, cluster, by="jane", reason="ticket 7")
+        fleet.run_there("green")
+        lines = laptop.run("history", "--since", "2026-01-15T12:00:30Z").stdout.splitlines()
+        assert [line.split(": ")[0] for line in lines] == [
+            "2026-01-15T12:01:00Z red pause by jane (ticket 7)",
+            "2026-01-15T12:02:00Z blue pause by jane (ticket 7)",
+            "2026-01-15T12:03:00Z red resume by jane (ticket 7)",
+        ]
+        assert len(fleet.ask("history", None, selector="env=prod")["clusters"]) == 2
+
+    def test_pages_are_followed_and_a_cluster_that_was_unregistered_keeps_its_history(self, fleet: Fleet) -> None:
+        fleet.store.page = 2
+        fleet.apply(blue=given(dry_run=True))
+        for _ in range(5):
+            fleet.clock.at += MINUTE
+            fleet.ask("pause", "blue")
+        fleet.ask("unregister", "blue", by="jane")
+        causes = [entry["cause"] for entry in fleet.ask("history", "blue")["actions"]]
+        assert causes == ["apply", *["pause"] * 5, "unregister"]
+        assert "not registered" in fleet.refused("history", cluster="bleu")
+
+
 class TestFiles:
     def read(self, **files: Any) -> dict[str, Any]:
         """Every file is read, whatever includes it."""

@@ -9,6 +9,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields, Right
 from evenkeel.application.actions.explain import ExplainFields, explain
 from evenkeel.application.actions.export import ExportFields, export, export_all
 from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone, fence_zone_touches
+from evenkeel.application.actions.history import HistoryFields, history
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.actions.pause import PauseFields, pause, pause_touches
 from evenkeel.application.actions.plan import PlanFields, plan
@@ -152,6 +153,14 @@ _ROWS = (
     Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up),
     Action(
         "scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE, scale_down
+    ),
+    Action(
+        "history",
+        "What people did to clusters, with who asked for it and why.",
+        HistoryFields,
+        Right.READ,
+        history,
+        of_all=True,
     ),
     Action("record", "The decisions of a cluster, the oldest first, as JSON.", RecordFields, Right.READ, record),
 )
