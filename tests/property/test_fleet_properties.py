@@ -4,9 +4,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from evenkeel.adapters.documents import read_document
-from evenkeel.application.fleet import changes, digest_of, read_fleet, record_json
+from evenkeel.application.fleet import changes, digest_of, fleet_schema, read_fleet, record_json, record_schema
 from evenkeel.cli.fleet import fleet_yaml
 from evenkeel.config import ClusterRecord
 
@@ -100,6 +101,21 @@ def test_a_diff_is_empty_and_a_digest_the_same_just_where_records_are(one: Clust
     assert changes(one, one) == []
     other = data.draw(_edited(one))
     assert (changes(one, other) == []) == (one == other) == (digest_of(one) == digest_of(other))
+
+
+_FLEET, _RECORD = Draft202012Validator(fleet_schema()), Draft202012Validator(record_schema())
+
+
+@given(_RECORDS)
+def test_editors_find_nothing_wrong_with_what_is_right_and_see_a_name_that_is_not(record: ClusterRecord) -> None:
+    written = record_json(record)
+    assert [error.message for error in _RECORD.iter_errors(written)] == []
+    assert [error.message for error in _FLEET.iter_errors({"clusters": [written]})] == []
+    rest = {name: value for name, value in written.items() if name != "id"}
+    assert [error.message for error in _FLEET.iter_errors({"defaults": rest, "clusters": [{"id": record.id}]})] == []
+    for wrong in ({"colour": 1}, {"flavours": ["gardner"]}, {"access": {"kind": "eks", "secret": "s"}}):
+        assert not _RECORD.is_valid({**written, **wrong})
+        assert not _FLEET.is_valid({"clusters": [{**written, **wrong}]})
 
 
 @given(_RECORDS)

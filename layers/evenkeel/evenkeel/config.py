@@ -24,6 +24,7 @@ from pydantic import (
     PlainSerializer,
     Tag,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -159,7 +160,7 @@ def _flavour(value: object) -> object:
     return value
 
 
-FlavourName = Annotated[str, BeforeValidator(_flavour)]
+FlavourName = Annotated[str, BeforeValidator(_flavour), WithJsonSchema({"type": "string", "enum": [*FLAVOURS]})]
 
 
 def _discovery(value: str) -> str:

@@ -237,7 +237,7 @@ def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
             if field in properties:
                 properties[field]["examples"] = examples
         for other, name in OTHER_NAMES.items():
-            if name in properties and part is schema:
+            if name in properties:
                 properties[other] = {**properties[name], "description": f"another name of {name}"}
     schema["required"] = list(required)
     return schema

@@ -53,13 +53,14 @@ def _register_command(
     record: Annotated[
         str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
     ],
+    reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
     try:
         fields = read_yaml(record)
     except ConfigError as error:
         fail(error.faults)
-    _act("register", stack, cluster, output, {"record": fields})
+    _act("register", stack, cluster, output, {"record": fields, "reason": reason})
 
 
 def _record_command(
