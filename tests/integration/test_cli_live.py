@@ -58,7 +58,7 @@ def test_clusters_of_a_management_cluster_are_found_by_label_and_nothing_is_writ
     world: World, tmp_path: Path
 ) -> None:
     cluster = world.clusters["cluster-api"]
-    there = {"name": "teal", "namespace": "prod", "labels": {"env": "prod"}}
+    there = {"name": "teal", "namespace": "default", "labels": {"env": "prod"}}
     owner = {"kind": "Cluster", "metadata": there, "spec": {}}
     cluster.store.create("clusters.cluster.x-k8s.io", owner, manager="test")
     cluster.api.requests.clear()
@@ -66,7 +66,7 @@ def test_clusters_of_a_management_cluster_are_found_by_label_and_nothing_is_writ
     found = run(tmp_path, cluster.api, "--secret", "evenkeel/m", "--selector", "env=prod", command=discover)
     assert found.exit_code == 0, found.output
     (record,) = read_document(found.stdout)["clusters"]
-    assert record["discovery"] == ["clusterapi:namespace=prod,clusterName=teal"]
+    assert record["discovery"] == ["clusterapi:namespace=default,clusterName=teal"]
     assert {request.method for request in cluster.api.requests} == {"GET"}
     assert run(tmp_path, cluster.api, "--selector", "env=nowhere", command=discover).exit_code == 2
 
