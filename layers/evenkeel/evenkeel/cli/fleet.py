@@ -55,8 +55,7 @@ def apply_command(  # noqa: PLR0913 (its options)
     missing = [id for id in _registered(stack, selector) if id not in records]
     removed = ask_of_all("unregister", stack, {"clusters": missing, "list": True})["clusters"] if missing else []
     to_store = [found["cluster"] for found in listed if found.get("change") in _MARKS]
-    faults = _show(listed, removed, prune=prune)
-    if faults:
+    if faults := _show(listed, removed, prune=prune):
         fail(faults)
     if diff or not (to_store or (removed and prune)):
         return
