@@ -164,19 +164,23 @@ class Table:
         return {}
 
     def transact_write_items(self, request: Request) -> Request:
-        puts = [entry["Put"] for entry in request["TransactItems"]]
+        writes = [write for entry in request["TransactItems"] for write in entry.values()]
         reasons = []
-        for put in puts:
+        for write in writes:
             try:
-                self._check(put, put["Item"])
+                self._check(write, write.get("Item") or write["Key"])
                 reasons.append({"Code": "None"})
             except RefusedError:
                 reasons.append({"Code": "ConditionalCheckFailed"})
         if any(reason["Code"] != "None" for reason in reasons):
             raise RefusedError("TransactionCanceledException", CancellationReasons=reasons)
-        for put in puts:
-            self._wrote(put["Item"], times=2)
-            self.put(put["Item"])
+        for write in writes:
+            if "Item" in write:
+                self._wrote(write["Item"], times=2)
+                self.put(write["Item"])
+            else:
+                self._wrote(self._found(write["Key"]), times=2)
+                self._items.get(write["Key"]["pk"]["S"], {}).pop(write["Key"]["sk"]["S"], None)
         return {}
 
     def query(self, request: Request) -> Request:

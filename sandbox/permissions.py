@@ -103,6 +103,10 @@ def requests_of(deployment: Deployment, service: str, operation: str, params: Ma
     """A call as policies see it: of a transaction each write by itself (DynamoDB Developer Guide, "Using IAM with
     DynamoDB transactions").
     """
+    if operation == "BatchGetItem":
+        asked = [(table, key) for table, entry in params["RequestItems"].items() for key in entry["Keys"]]
+        reads = [{"TableName": table, "Key": key} for table, key in asked]
+        return [request_of(deployment, service, operation, read) for read in reads]
     if operation != "TransactWriteItems":
         return [request_of(deployment, service, operation, params)]
     writes = [(name, write) for entry in params["TransactItems"] for name, write in entry.items()]
@@ -130,6 +134,8 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("events", f"event-bus/{bus}"))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
+        case "ec2" if operation == "DescribeAvailabilityZones":
+            return Request(action, "*")
         case "kms":
             context = params.get("EncryptionContext", {})
             return Request(

@@ -27,6 +27,7 @@ from evenkeel.application.ports import (
     Lease,
     MachineNode,
     Offerings,
+    Registered,
     Remaining,
     Remembered,
     SharedOffering,
@@ -188,7 +189,7 @@ class InMemoryStore:
             if META in items
         ]
 
-    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
+    def registered(self, cluster: str) -> Registered | None:
         self._asked("registered")
         return self._records.registered(cluster, self._items.get(cluster, {}))
 
@@ -199,6 +200,15 @@ class InMemoryStore:
         self._items[record.id][CONTROL] = Stored(text=controls.text, version=controls.next_version)
         self._due[record.id] = meta.text
         self._names |= {(name, record.id) for name in record.names}
+
+    def remove_record(self, cluster: str, versions: Versions) -> None:
+        self._write("remove")
+        items = self._items.get(cluster, {})
+        if META not in items or items[META].version != versions.get(META):
+            raise StateConflictError("the record has been written since it was read")
+        for sort_key in (META, CONTROL):
+            items.pop(sort_key, None)
+        self._due.pop(cluster, None)
 
     def save_group(self, cluster: str, key: GroupKey, state: GroupState, versions: Versions | None) -> None:
         self._write(f"GROUP#{key}")
@@ -368,6 +378,8 @@ class FakeCluster:
         self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
         self.looks = 0
         self.unreadable: Exception | None = None
+        self.ids: dict[str, str] = {}  # of zones
+        self.rights_missing: list[str] = []  # what whoever looks may not
         #: called before each write, with the patch; what it raises is what the API answers
         self.before_apply: Callable[[Patch], None] = lambda patch: None
         self._versions = dict.fromkeys(self.groups, 1)
@@ -494,6 +506,18 @@ class FakeClusters:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        found = self.open(record, remaining)
+        found.observe()
+        return found.ids
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
+        found = self.open(record, remaining)
+        found.journal.note(f"rights to {'write' if writes else 'look'}")
+        if found.unreadable is not None:
+            raise found.unreadable
+        return found.rights_missing
 
     def needs_run(self, record: ClusterRecord) -> bool:
         return record.id in self.to_renew

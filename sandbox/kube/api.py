@@ -27,6 +27,7 @@ from sandbox.kube.resources import Resource
 from sandbox.kube.schema import Json, Object, load_crds
 from sandbox.kube.store import Clock, Store
 
+_OWN_RIGHTS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _PARTIAL = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -255,6 +256,10 @@ class KubernetesAPI:
         """Allow `user` what the rules say, in addition to what it has."""
         self._rules[user].extend(rules)
 
+    def revoke(self, user: str) -> None:
+        """From now on `user` may do nothing."""
+        self._rules[user].clear()
+
     def expire_continue_tokens(self) -> None:
         """Make every running list's continue token too old (410 Expired)."""
         self.store.expire_continue_tokens()
@@ -331,6 +336,9 @@ class KubernetesAPI:
             raise ApiError(401, "Unauthorized")
         if request.method == "GET" and (document := self._discovery(path)) is not None:
             return _encode(200, document)
+        if request.method == "POST" and path == _OWN_RIGHTS:
+            request.body = _decode(raw, content_type, "create", "SelfSubjectAccessReview")
+            return _encode(201, {**request.body, "status": {"allowed": self._may(request)}})
         target = _parse_path(path)
         if target is None:
             return _Answer(code=404, body=b"404 page not found\n", content_type="text/plain; charset=utf-8")
@@ -452,6 +460,12 @@ class KubernetesAPI:
             if resource.full_name == full and any(version.name == target.version for version in resource.versions):
                 return resource
         return None
+
+    def _may(self, request: Request) -> bool:
+        """The answer to a SelfSubjectAccessReview."""
+        asked = request.body["spec"]["resourceAttributes"]
+        parts = [asked.get(part, "") for part in ("verb", "group", "resource", "namespace", "name")]
+        return any(rule.allows(*parts) for rule in self._rules[request.user])
 
     def _authorize(self, request: Request, target: _Target) -> None:
         verb = _verb(request, target) or request.method.lower()

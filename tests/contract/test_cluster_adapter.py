@@ -7,7 +7,7 @@ import itertools
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -1500,6 +1500,23 @@ class TestCredentials:
         stage.user = "nobody"
         with pytest.raises(ClusterUnavailableError, match=r"403 .*forbidden.*apply deploy/kubernetes/rbac\.yaml"):
             stage.observe()
+
+    def test_rights_that_are_missing_are_named_before_anything_is_read(self, stage: Stage) -> None:
+        def refused(*, writes: bool) -> Sequence[str]:
+            return stage.clusters.refused(stage.record, plenty, writes=writes)
+
+        assert refused(writes=True) == []
+        stage.user = "nobody"
+        stage.secrets.clear()
+        stage._cached.clear()
+        told = refused(writes=True)
+        assert f"it may not list machines.machine.openshift.io in namespace {stage.namespace}" in told
+        assert f"it may not patch machinedeployments.cluster.x-k8s.io in namespace {stage.namespace}" in told
+        assert [line for line in refused(writes=False) if "patch" in line] == []
+        stage.record = record(**{**stage.record.model_dump(), "namespaces": [], "autoscaler_status": "kube-system"})
+        told = refused(writes=False)
+        assert "it may not list machines.machine.openshift.io" in told
+        assert "it may not get configmaps in namespace kube-system" in told
 
     @pytest.mark.parametrize(("resource", "allowed", "verb"), RIGHTS)
     def test_the_manifest_grants_what_is_needed_and_no_more(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import bill, figures, load, overview, quiet_look, workload_view
+from bench import bill, figures, load, many, overview, quiet_look, workload_view
 from bench.growth_split import one_by_one
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
@@ -30,6 +30,14 @@ def test_status_of_all_is_three_queries_and_a_line_for_each_cluster_in_trouble()
     assert len(found["lines"]) == 40 + 2 + 1
     assert found["lines"][-1] == "78 others: 78 well"
     assert max(map(len, found["lines"])) <= 80
+
+
+def test_an_action_on_all_clusters_is_one_invocation_and_once_more_it_writes_nothing() -> None:
+    found = many.measure(30, milliseconds=1, dark=0)
+    assert {name: (one["invocations"], one["ok"], one["left"]) for name, one in found.items()} == dict.fromkeys(
+        found, (1, 30, 0)
+    )
+    assert found["apply, once more"]["asked"] == {"Query": 30}
 
 
 def test_clusters_are_scanned_looked_at_and_brought_through_an_outage(capsys: pytest.CaptureFixture[str]) -> None:

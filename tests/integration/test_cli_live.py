@@ -11,6 +11,7 @@ import pytest
 import trustme
 from typer.testing import CliRunner, Result
 
+from evenkeel.adapters.documents import read_document
 from evenkeel.cli.main import app
 from sandbox.kube.api import KubernetesAPI
 from sandbox.kube.world import World
@@ -25,13 +26,15 @@ def world() -> Iterator[World]:
         yield made
 
 
-def run(folder: Path, api: KubernetesAPI, *arguments: str, **change: Any) -> Result:
+def run(
+    folder: Path, api: KubernetesAPI, *arguments: str, command: tuple[str, ...] = ("plan",), **change: Any
+) -> Result:
     """The command with a kubeconfig for the cluster; `change` replaces fields of its cluster entry."""
     config = api.kubeconfig("evenkeel")
     config["clusters"][0]["cluster"] |= change
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config), encoding="utf-8")
-    result = CliRunner().invoke(app, ["plan", "--kubeconfig", str(path), *arguments])
+    result = CliRunner().invoke(app, [*command, "--kubeconfig", str(path), *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     assert "Traceback" not in result.output
     assert api.token("evenkeel") not in result.output
@@ -49,6 +52,23 @@ def test_a_cluster_is_planned_and_only_read(world: World, tmp_path: Path, flavou
     assert sum(group["max"]["to"] for group in pool["groups"]) == 12
     assert len(api.requests) > 0
     assert {request.method for request in api.requests} == {"GET"}
+
+
+def test_clusters_of_a_management_cluster_are_found_by_label_and_nothing_is_written(
+    world: World, tmp_path: Path
+) -> None:
+    cluster = world.clusters["cluster-api"]
+    there = {"name": "teal", "namespace": "default", "labels": {"env": "prod"}}
+    owner = {"kind": "Cluster", "metadata": there, "spec": {}}
+    cluster.store.create("clusters.cluster.x-k8s.io", owner, manager="test")
+    cluster.api.requests.clear()
+    discover = ("discover", "cluster-api")
+    found = run(tmp_path, cluster.api, "--secret", "evenkeel/m", "--selector", "env=prod", command=discover)
+    assert found.exit_code == 0, found.output
+    (record,) = read_document(found.stdout)["clusters"]
+    assert record["discovery"] == ["clusterapi:namespace=default,clusterName=teal"]
+    assert {request.method for request in cluster.api.requests} == {"GET"}
+    assert run(tmp_path, cluster.api, "--selector", "env=nowhere", command=discover).exit_code == 2
 
 
 def test_a_context_is_chosen_by_its_name(world: World, tmp_path: Path) -> None:

@@ -432,3 +432,63 @@ class TestErrors:
         before = len(shell.endpoint.invoked)
         shell.fault("scale-up", "--cluster", "blue", "--pool", "workers", "--nodes", "2", code=1)
         assert len(shell.endpoint.invoked) == before
+
+
+class TestFleet:
+    """Files on a laptop, a stack, and a cluster whose API server is asked before anything is stored."""
+
+    def write(self, laptop: Laptop, **fields: Any) -> str:
+        given = json.loads(laptop.record.read_text())
+        folder = laptop.folder / "fleet"
+        (folder / "prod").mkdir(parents=True, exist_ok=True)
+        common = {"defaults": {"flavours": ["cluster-api"], "dry_run": False}, "labels": {"env": "prod"}}
+        (folder / "prod" / "common.yaml").write_text(json.dumps(common))
+        clusters = [{"id": "blue", "access": given["access"], **fields}]
+        (folder / "prod" / "blue.yaml").write_text(json.dumps({"include": ["common.yaml"], "clusters": clusters}))
+        return str(folder)
+
+    def test_a_fleet_is_applied_fenced_exported_and_left_again(self, staged: Callable[..., Laptop]) -> None:
+        laptop = staged()
+        folder = self.write(laptop, zone_ids={"euc1-az2": "eu-central-1a"})
+        assert laptop.run("apply", "-f", folder, "--diff").stdout.startswith("+ blue\n")
+        assert laptop.run("apply", "-f", folder, "--yes", "--reason", "ticket 7").exit_code == 0
+        laptop.look()
+        assert laptop.patches() == 2
+        assert laptop.run("apply", "-f", folder, "--yes").stdout == "1 cluster as in the files\n"
+        fence = ("fence-zone", "--selector", "env=prod", "--zone-id", "euc1-az2", "--for", "2h", "--yes")
+        assert "zone eu-central-1a of blue is fenced until" in laptop.run(*fence).stdout
+        assert laptop.endpoint.invoked[-1]["clusters"] == ["blue"]
+
+        exported = laptop.run("export", "--out", str(laptop.folder / "all.yaml"))
+        assert exported.exit_code == 0, exported.output
+        same = laptop.run("apply", "-f", str(laptop.folder / "all.yaml"))
+        assert (same.exit_code, same.stdout) == (0, "1 cluster as in the files\n")
+
+        other = laptop.folder / "other.yaml"
+        other.write_text((laptop.folder / "all.yaml").read_text().replace("id: blue", "id: teal"))
+        pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")
+        assert pruned.exit_code == 1
+        assert "blue is not unregistered: bounds of ours stand in pool workers" in pruned.stderr
+        laptop.ask("restore")
+        for _ in range(3):
+            laptop.look()
+            laptop.clock.passed += timedelta(minutes=1)
+            laptop.triggers.tick(laptop.clock.now())
+        pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")
+        assert (pruned.exit_code, pruned.stderr) == (0, "")
+        known = json.loads(laptop.run("status", "-o", "json").stdout)
+        assert known["counts"]["clusters"] == 1
+        assert "did you mean" not in laptop.fault("status", "--cluster", "blue")
+
+    def test_what_the_api_server_would_refuse_is_said_before_anything_is_stored(
+        self, staged: Callable[..., Laptop]
+    ) -> None:
+        laptop = staged()
+        folder = self.write(laptop)
+        laptop.api.revoke("evenkeel")
+        failed = laptop.run("apply", "-f", folder, "--yes")
+        assert failed.exit_code == 2
+        assert "evenkeel: blue: it may not list machinedeployments.cluster.x-k8s.io" in failed.stderr
+        assert "evenkeel: blue: it may not patch machines.cluster.x-k8s.io" in failed.stderr
+        assert laptop.json("status", cluster="*")["counts"]["clusters"] == 0
+        assert laptop.run("apply", "-f", folder, "--yes", "--no-verify").exit_code == 0

@@ -19,7 +19,7 @@ from sandbox.kube.world import World
 from sandbox.permissions import Permissions, Recorded, Request, request_of
 from tests.fakes import FakeClock
 from tests.integration import staging
-from tests.integration.staging import EVENTS
+from tests.integration.staging import EVENTS, put_kubeconfig
 
 ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text()) if d["kind"] == "ClusterRole")
 ZONE = "eu-central-1a"
@@ -136,7 +136,18 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         answer = stage.operator(action, cluster, **fields)
         assert answer["ok"], answer
         stage.clock.sleep(1)
-    for action, fields in reads:
+    record = {
+        "records": {cluster: {"access": put_kubeconfig(stage.deployment, "again", stage.world.clusters[cluster])}}
+    }
+    record["records"][cluster] |= {"flavours": [cluster], "dry_run": False, "region": "eu-central-1"}
+    for fields in ({**record, "list": True}, record):
+        (told,) = stage.functions("OperatorFunction", {"action": "apply", **fields})["clusters"]
+        assert (told["ok"], told.get("faults", [])) == (True, []), told
+    fence: dict[str, Any] = {"zone_id": "euc1-az2", "for": "1h", "clusters": [cluster]}
+    for more in ({"list": True}, {}):
+        (told,) = stage.functions("OperatorFunction", {"action": "fence-zone", **fence, **more})["clusters"]
+        assert "zone eu-central-1" in told["message"], told
+    for action, fields in (*reads, ("export", {})):
         answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
     stage.functions("WidgetFunction", {"widgetContext": {}})
@@ -150,7 +161,9 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     stage.fail(cluster)
     stage.pass_minutes(2)
     assert stage.operator("restore", cluster)["ok"]
-    stage.pass_minutes(1)
+    stage.pass_minutes(2)
+    assert stage.operator("unregister", cluster)["ok"]
+    stage.triggers.drain()
     assert set(stage.functions.sent) == set(stage.deployment.template.functions())
     assert stage.functions.refused() == []
 
@@ -251,7 +264,16 @@ def test_the_worker_may_delete_only_on_the_version_of_what_events_lead_to(deploy
     assert not allowed(request_of(deployment, "dynamodb", "DeleteItem", by_record))
 
 
-@pytest.mark.parametrize("function", ["ScanFunction", "OperatorFunction", "WidgetFunction"])
+def test_an_operator_may_delete_what_a_cluster_has_and_nothing_that_clusters_share(deployment: Deployment) -> None:
+    allowed = Permissions(deployment, "OperatorFunction").allows
+    due = {"pk": {"S": "DUE#7"}, "sk": {"S": "CLUSTER#blue"}}
+    shared = [{"pk": {"S": pk}, "sk": {"S": "x"}} for pk in ("LOOKED", "OFFERING", "VERDICTS", "NAME#blue")]
+    for key, expected in ((META, True), (CONTROL, True), (due, True), *((key, False) for key in (ONCE, *shared))):
+        request = request_of(deployment, "dynamodb", "DeleteItem", {"TableName": deployment.table, "Key": key})
+        assert allowed(request) is expected, key
+
+
+@pytest.mark.parametrize("function", ["ScanFunction", "WidgetFunction"])
 def test_no_other_role_may_delete_anything(deployment: Deployment, function: str) -> None:
     for key in (META, GROUP, ONCE):
         request = request_of(deployment, "dynamodb", "DeleteItem", {"TableName": deployment.table, "Key": key})

@@ -201,14 +201,14 @@ def hold(store: Store, control: ControlRecord) -> None:
 
 def registered_control(store: Store) -> ControlRecord | None:
     found = store.registered("demo")
-    return found[0] if found else None
+    return found.control if found else None
 
 
 def register_over(store: Store) -> None:
     """The record once more, over whatever stands there; what actions say is kept as far as it can be read."""
     found = store.registered("demo")
     assert found is not None
-    store.save_record(record(), *found)
+    store.save_record(record(), found.control, found.versions)
 
 
 PAUSED = ControlRecord(paused=True)
@@ -231,6 +231,29 @@ def test_a_write_that_has_not_seen_the_last_one_changes_nothing(registered: Stor
         registered.save_pool("demo", POOL, PoolState(digest="third"), stale)
     found = registered.load("demo")
     assert (found.control.paused, found.state.groups[KEY], found.state.pools[POOL].digest) == (False, FAILED, "second")
+
+
+def test_a_record_that_is_removed_is_found_nowhere_and_what_is_remembered_beside_it_stays(registered: Store) -> None:
+    registered.save_pool("demo", POOL, PoolState(digest="first"), None)
+    hold(registered, PAUSED)
+    stale = registered.load("demo").versions
+    registered.save_record(record(), PAUSED, registered.load("demo").versions)
+    with pytest.raises(StateConflictError):
+        registered.remove_record("demo", stale)
+    lease = registered.take_lease("demo", "me", registered.load("demo").fencing_token, NOW, NOW + MINUTE)
+    registered.remove_record("demo", registered.load("demo").versions)
+    assert registered.registered("demo") is None
+    assert registered.registrations() == []
+    assert [page for shard in registered.shards for page in registered.due(shard).registrations] == []
+    with pytest.raises(UnknownClusterError):
+        registered.load("demo")
+    with pytest.raises(StateConflictError):
+        registered.remove_record("demo", stale)
+
+    register(registered)
+    found = registered.load("demo")
+    assert (found.control, found.state.pools[POOL].digest) == (ControlRecord(), "first")
+    assert found.fencing_token == lease.fencing_token
 
 
 def test_whoever_writes_twice_writes_on_top_of_what_it_wrote(registered: Store) -> None:
@@ -929,6 +952,7 @@ class TestTheTableItself:
             lambda: gone.save_settled("demo", SETTLED, Versions()),
             lambda: gone.at_rest(["demo"]),
             lambda: gone.registered("demo"),
+            lambda: gone.remove_record("demo", Versions()),
             lambda: register(gone),
             lambda: gone.save_group("demo", KEY, FAILED, None),
             lambda: gone.save_pool("demo", POOL, PoolState(), None),

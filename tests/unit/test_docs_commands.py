@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
-from evenkeel.cli import acting, live
+from evenkeel.cli import asking, live
 from evenkeel.cli import main as cli
 from evenkeel.config import ConfigError
 from evenkeel.domain.health.backoff import record_failure
@@ -91,8 +91,10 @@ class Stack:
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
         if self.house.queue.requests:
+            asked = dict.fromkeys(self.house.queue.clusters)
             self.house.queue.requests.clear()
-            self.house.rebalance(event["cluster"], str(event["action"]), plenty)
+            for cluster in asked:
+                self.house.rebalance(cluster, str(event["action"]), plenty)
         return answer
 
 
@@ -167,7 +169,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
             (folder / name).write_text(CliRunner().invoke(cli.app, made_by.split()).stdout)
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
-        monkeypatch.setattr(acting, "ask", stack.ask)
+        monkeypatch.setattr(asking, "ask", stack.ask)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])
             assert Path(words[0]).name == "evenkeel", command
@@ -193,6 +195,8 @@ def test_a_command_that_is_named_in_a_sentence_exists_with_its_options(page: Pat
     known = get_command(cli.app)
     assert isinstance(known, TyperGroup)
     for name, rest in re.findall(r"`(?:\.venv/bin/)?evenkeel ([a-z][a-z-]*)([^`]*)`", text):
-        command = known.commands[name]
+        command: Any = known.commands[name]
+        if isinstance(command, TyperGroup):
+            command = command.commands[rest.split()[0]]
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= options, f"{page.name}: evenkeel {name}{rest}"

@@ -22,7 +22,7 @@ from evenkeel.adapters.page.widget import theme_of
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.decisions import plan_json
 from evenkeel.application.words import rfc3339
-from evenkeel.cli import acting
+from evenkeel.cli import asking
 from evenkeel.cli.main import app
 from evenkeel.cli.remote import CannotAskError
 from evenkeel.config import ConfigError
@@ -345,7 +345,7 @@ def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkey
         asked.append((stack, event))
         return told_status()
 
-    monkeypatch.setattr(acting, "ask", ask)
+    monkeypatch.setattr(asking, "ask", ask)
     out = tmp_path / "report.html"
     assert run("--stack", "evenkeel", "-o", str(out)).exit_code == 0
     assert run("--stack", "evenkeel", "--cluster", "blue", "-o", str(out)).exit_code == 0
@@ -362,7 +362,7 @@ def test_a_stack_that_gives_no_answer_is_one_line_and_leaves_no_file(
     def ask(stack: str, event: dict[str, Any]) -> dict[str, Any]:
         raise CannotAskError("the AWS credentials have expired: renew them and ask again")
 
-    monkeypatch.setattr(acting, "ask", ask)
+    monkeypatch.setattr(asking, "ask", ask)
     out = tmp_path / "report.html"
     result = run("--stack", "evenkeel", "-o", str(out))
     assert result.exit_code == 1

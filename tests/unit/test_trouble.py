@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
-from evenkeel.cli import acting
+from evenkeel.cli import acting, asking
 from evenkeel.cli.answers import print_answer
 from evenkeel.cli.main import app
 from evenkeel.domain.health.backoff import record_failure
@@ -436,7 +436,7 @@ class TestTheCommand:
     """`evenkeel status`, with answers of the real use case."""
 
     def status(self, house: House, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-        monkeypatch.setattr(acting, "ask", lambda _, event: house.operate(event, plenty))
+        monkeypatch.setattr(asking, "ask", lambda _, event: house.operate(event, plenty))
         return CliRunner().invoke(app, ["status", "--stack", "evenkeel", *options])
 
     def test_it_ends_with_four_where_there_is_trouble_and_with_nought_where_all_is_well(

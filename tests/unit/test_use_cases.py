@@ -849,7 +849,7 @@ class TestOperate:
             ([], "event is no object"),
             (None, "event is no object"),
             ({}, "action is 'None'"),
-            ({"action": "explode", "cluster": "demo"}, "action is 'explode': choose one of"),
+            ({"action": "dance", "cluster": "demo"}, "action is 'dance': choose one of"),
             ({"action": "statsu", "cluster": "demo"}, "action is 'statsu'; did you mean status?: choose one of"),
             ({"action": {"a": 1}, "cluster": "demo"}, "action is "),
             ({"action": "x" * 300_000, "cluster": "demo"}, "choose one of"),

@@ -128,9 +128,11 @@ class Container:
     def _session(self) -> Session:
         return open_session()
 
-    def _client(self, service: str) -> Any:
+    def _client(self, service: str, region: str | None = None) -> Any:
+        """``region`` None: the function's own."""
+        config = _AWS if self._writes else _AWS_OF_LOOKS
         with MAKING:
-            return self._session.create_client(service, config=_AWS if self._writes else _AWS_OF_LOOKS)
+            return self._session.create_client(service, region_name=region, config=config)
 
     @cached_property
     def _dynamodb(self) -> Any:
@@ -237,6 +239,7 @@ class Container:
     @cached_property
     def operate(self) -> "Operate":
         """For functions/operator, and functions/widget, which only reads."""
+        from evenkeel.adapters.aws.zone_names import ZoneNames
         from evenkeel.application.operate import Operate
 
         return Operate(
@@ -246,6 +249,8 @@ class Container:
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
+            zone_names=ZoneNames(lambda region: self._client("ec2", region)),
+            together=side_by_side,
         )
 
 

@@ -25,6 +25,7 @@ from pydantic import (
     Tag,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -36,6 +37,7 @@ from evenkeel.domain.bounds.strategies import read_strategy
 from evenkeel.domain.membership.discovery import Discovery
 from evenkeel.domain.membership.pausing import lasts, still_paused
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
+from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PoolId
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
@@ -164,7 +166,7 @@ def _flavour(value: object) -> object:
     return value
 
 
-FlavourName = Annotated[str, BeforeValidator(_flavour)]
+FlavourName = Annotated[str, BeforeValidator(_flavour), WithJsonSchema({"type": "string", "enum": [*FLAVOURS]})]
 
 
 def _discovery(value: str) -> str:
@@ -198,6 +200,10 @@ LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253,
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
 Sharing = Literal[True, False, "anonymous"]
+ClusterLabels = Annotated[
+    dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
+    Field(max_length=64),
+]
 AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
@@ -380,7 +386,7 @@ class BackoffEntry(Strict):
 
 
 # As GEP-24 calls them ("Shoot Spec Enhancement"); stored is our name.
-_OTHER_NAMES = {
+OTHER_NAMES = {
     "nodeGroupSizingStrategy": "strategy",
     "sizingStrategy": "strategy",
     "sizing": "strategy",
@@ -393,7 +399,7 @@ def _in_our_words(data: object) -> object:
     if not isinstance(data, Mapping):
         return data
     renamed = dict(data)
-    for other, name in _OTHER_NAMES.items():
+    for other, name in OTHER_NAMES.items():
         if other not in renamed:
             continue
         value = renamed.pop(other)
@@ -636,10 +642,19 @@ class ClusterRecord(ClusterPolicy):
             raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
         return value
 
+    # What people call several clusters by, at once. None where there are none: as share_offerings.
+    labels: ClusterLabels | None = None
+
     @property
     def opens_trouble_after(self) -> timedelta:
         """How long a node may be missing, or the cluster silent, before that is trouble."""
         return TROUBLE_AFTER if self.trouble_after is None else timedelta(seconds=self.trouble_after)
+
+    @property
+    def is_of_this_account(self) -> bool:
+        """Whether the stack's own AWS account buys its machines, so that zones have the names that it has for them."""
+        other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
+        return bool(self.region) and self.account is None and not self.event_accounts and not other
 
     def is_dry(self, default: bool) -> bool:
         """Whether nothing is written to the cluster; ``default``: what the stack says."""
@@ -656,6 +671,11 @@ class ClusterRecord(ClusterPolicy):
         if value is not None and value.garden is None:
             raise ValueError("garden is missing: say how the garden cluster is reached, as access does for the seed")
         return value
+
+    @field_validator("labels")
+    @classmethod
+    def _none_where_empty(cls, value: dict[str, str] | None) -> dict[str, str] | None:
+        return value or None
 
     @field_validator("scan_interval")
     @classmethod
@@ -726,6 +746,7 @@ class ClusterFile(ClusterPolicy, _Controls):
     account: BuyingAccount | None = None
     trouble_after: TroubleAfter | None = None
     workload: dict[str, Any] | None = None
+    labels: ClusterLabels | None = None
 
 
 class ImpairedZone(Strict):

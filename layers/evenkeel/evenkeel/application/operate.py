@@ -1,12 +1,13 @@
 """What an operator asks for by hand: finds the action in the table, reads its fields, has it done, and records it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from evenkeel.application.actions.call import Answer, Call, Fields, Right
+from evenkeel.application.actions.call import Answer, Call, Fields, Right, read_selector
 from evenkeel.application.actions.table import ACTIONS, Action, writes
 from evenkeel.application.errors import (
     BadRequestError,
@@ -15,7 +16,7 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Store
+from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
@@ -23,6 +24,9 @@ from evenkeel.domain.model.values import near, shown
 
 _LONGEST_ID = 100  # as ClusterId; a longer one would only make the answer long
 _LONGEST_ASKER = 2048
+_LONGEST_REASON = 500
+_MOST_NAMED = 10_000  # clusters of one event, whose ids alone are then a megabyte
+_FAILURES_TOLD = 20
 _ACTIONS_KEPT = timedelta(days=30)  # as decisions
 # Of a look at all clusters: one that hangs must not use up the others' time, and Lambda answers with 6 MB at most.
 _SECONDS_PER_CLUSTER = 10
@@ -30,16 +34,22 @@ _LEAST_SECONDS = 3
 _LARGEST_ANSWER = 4_000_000
 
 
+def _nobody_says(_region: str) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operate:
     """The use case with its ports. Every answer has ``ok`` and a ``message`` for people."""
 
     store: Store
-    clusters: Clusters
+    clusters: AskedClusters
     queue: Queue
     clock: Clock
     random_bytes: Callable[[int], bytes]
     dry_run: bool
+    zone_names: Callable[[str], Mapping[str, str]] = _nobody_says
+    together: Together = in_turn  # how several clusters are asked
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
@@ -59,74 +69,106 @@ class Operate:
         action = _action_of(event)
         right = action.right_for(event)
         _refuse_unknown_fields(action, right, event)
-        cluster = event.get("cluster")
-        of_all = action.of_all and cluster in (None, "*")
-        if not of_all and (not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID):
-            raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
-        fields = read_model(
-            action.fields, {name: event[name] for name in action.fields.model_fields if name in event}, action.name
-        )
+        scope = _scope_of(action, event)
+        given = {name: event[name] for name in action.fields.names() if name in event}
+        fields = read_model(action.fields, given, action.name)
         call = Call(
             store=self.store,
             clusters=self.clusters,
             queue=self.queue,
             clock=self.clock,
+            zone_names=self.zone_names,
             stack_dry_run=self.dry_run,
-            cluster=str(cluster),
+            cluster=event["cluster"] if scope == "cluster" else "",
+            selector=read_selector(event["selector"]) if scope == "selector" else None,
             right=right,
-            by=_asker(event),
+            by=_text_of(event, "by", _LONGEST_ASKER, "name who asks, such as the ARN that STS calls the caller"),
+            reason=_text_of(event, "reason", _LONGEST_REASON, "say in a few words why"),
             now=self.clock.now(),
             remaining=remaining,
         )
-        if of_all and (overview := action.overview_for(event)) is not None:
-            return {"ok": True, "action": action.name, **overview(call)}
-        if of_all:
-            return {"ok": True, "action": action.name, **self._answer_of_all(action, call, fields)}
+        if scope == "cluster":
+            return {
+                "ok": True,
+                "action": action.name,
+                "cluster": call.cluster,
+                **self._answer_of_one(action, call, fields),
+            }
+        if scope in ("all", "selector") and (overview := action.overview_for(event)) is not None:
+            return {"ok": True, "action": action.name, **overview(call, fields)}
+        if scope == "records":
+            clusters = fields.clusters
+        else:
+            clusters = _named(event["clusters"]) if scope == "clusters" else [id for id, _ in call.registrations()]
+        lists = event.get("list") is True
+        return {"ok": True, "action": action.name, **self._answer_of_many(action, call, fields, clusters, lists=lists)}
+
+    def _answer_of_one(self, action: Action, call: Call, fields: Fields) -> Answer:
         try:
-            answer = self._carry_out(action, call, fields)
+            return self._carry_out(action, call, fields)
         except UnknownClusterError as error:
             registered = [id for id, _ in self.store.registrations()]
             raise UnknownClusterError(f"{error}{near(call.cluster, registered)}") from None
-        return {"ok": True, "action": action.name, "cluster": cluster, **answer}
 
     def _carry_out(self, action: Action, call: Call, fields: Fields) -> Answer:
         """Do it, and write down beside the decisions who asked for it."""
         answer = action.handler(call, fields)
-        if call.right is Right.READ:
+        if call.right is Right.READ or not answer.get("done", True):
             return answer
         now = self.clock.now()
         id = ulid(now, self.random_bytes(10))
         entry = {"id": id, "at": rfc3339(now), "cluster": call.cluster, "cause": action.name, "by": call.by}
+        entry |= {"reason": call.reason} if call.reason is not None else {}
         try:
             self.store.save_decision(call.cluster, id, {**entry, "what": answer["message"]}, now + _ACTIONS_KEPT)
         except StateUnavailableError as error:  # it is done, and must not be asked for a second time
             return {**answer, "message": f"{answer['message']}; who asked is not recorded: {error}"}
         return answer
 
-    def _answer_of_all(self, action: Action, call: Call, fields: Fields) -> Answer:
-        """One answer per registered cluster. What is wrong with one is said in its place, and the others go on."""
-        answers: list[dict[str, Any]] = []
-        size, end = 0, call.now + timedelta(seconds=call.remaining())
-        for cluster, record in self.store.registrations():
+    def _answer_of_many(
+        self, action: Action, call: Call, fields: Fields, clusters: Sequence[str], *, lists: bool
+    ) -> Answer:
+        """One answer per cluster. What is wrong with one is said in its place, and the others go on.
+
+        ``lists``: nothing is done, and those are told to which something would be. ``left``: those that there was no
+        time or no room for; whoever asks for them once more gets the rest.
+        """
+        answers: dict[str, Answer | None] = {}
+        left: dict[str, str] = {}
+        end = call.now + timedelta(seconds=call.remaining())
+        unread = {id: found for id, found in call.registrations() if isinstance(found, str)} if action.of_all else {}
+        size = [0]
+
+        def answer_of(cluster: str) -> None:
             seconds = self._share(end)
-            answer: dict[str, Any]
+            if size[0] > _LARGEST_ANSWER or seconds() < _LEAST_SECONDS:
+                left[cluster] = "answer is too large" if size[0] > _LARGEST_ANSWER else "time is over"
+                return
+            call_of_one = replace(call, cluster=cluster, now=self.clock.now(), remaining=seconds)
             try:
-                if isinstance(record, str):
-                    answer = {"ok": False, "message": record}
-                elif size > _LARGEST_ANSWER or seconds() < _LEAST_SECONDS:
-                    why = "answer is too large" if size > _LARGEST_ANSWER else "time is over"
-                    answer = {"ok": False, "message": f"{cluster}: the {why}: ask for this cluster alone"}
-                else:
-                    call_of_one = replace(call, cluster=cluster, now=self.clock.now(), remaining=seconds)
-                    answer = {"ok": True, **self._carry_out(action, call_of_one, fields)}
+                if cluster in unread:
+                    answers[cluster] = {"ok": False, "message": unread[cluster]}
+                    return
+                mine = fields.of(cluster)
+                found = action.listed(call_of_one, mine) if lists else self._carry_out(action, call_of_one, mine)
+                answers[cluster] = None if found is None else {"ok": True, **found}
             except (EvenkeelError, ConfigError) as error:
-                answer = answer_of_error(error)
-            size += len(json.dumps(answer))
-            answers.append({"cluster": cluster, **answer})
-        failed = [f"; {answer['cluster']}: {answer['message']}" for answer in answers if not answer["ok"]]
+                answers[cluster] = answer_of_error(error)
+            size[0] += len(json.dumps(answers[cluster]))
+
+        self.together([partial(answer_of, cluster) for cluster in clusters])
+        for cluster, why in left.items():
+            answers[cluster] = {"ok": False, "message": f"{cluster}: the {why}: ask for this cluster alone"}
+        told = [{"cluster": id, **found} for id in clusters if (found := answers[id]) is not None]
+        failed = [f"; {answer['cluster']}: {answer['message']}" for answer in told if not answer["ok"]]
+        more = f"; and {len(failed) - _FAILURES_TOLD} more" if len(failed) > _FAILURES_TOLD else ""
+        untouched = len(clusters) - len(told)
         return {
-            "clusters": answers,
-            "message": f"clusters: {len(answers)}, without an answer: {len(failed)}{''.join(failed)}",
+            "clusters": told,
+            "left": [cluster for cluster in clusters if cluster in left],
+            **({"untouched": untouched} if lists else {}),
+            "message": f"clusters: {len(told)}{f', left as they are: {untouched}' if untouched else ''}, "
+            f"without an answer: {len(failed)}{''.join(failed[:_FAILURES_TOLD])}{more}",
         }
 
     def _share(self, end: datetime) -> Remaining:
@@ -153,18 +195,52 @@ def _action_of(event: Mapping[str, Any]) -> Action:
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
     """An `until` with a typo would else be a pause without an end."""
-    names = ("action", "cluster", *action.fields.model_fields, *(("by",) if right is Right.WRITE else ()))
+    asker = ("by", "reason") if right is Right.WRITE else ()
+    names = ("action", *action.scopes, *action.fields.names(), *asker)
     for field in event:
         if field not in names:
             guess = near(str(field), names)
             raise BadRequestError(f"{shown(field)} is no field of {action.name}: it takes {', '.join(names)}{guess}")
 
 
-def _asker(event: Mapping[str, Any]) -> str | None:
-    """Who asks, as the event says it; None where it does not. Nobody can check it here."""
-    by = event.get("by")
-    if by is None:
+def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
+    """By which field of the event clusters are meant: `cluster`, `clusters`, `selector`, `all` or `records`."""
+    if action.of_records:
+        return "records"
+    cluster = event.get("cluster")
+    is_any = action.of_all and cluster in (None, "*")
+    several = [name for name in ("clusters", "selector", "all") if event.get(name) not in (None, False)]
+    if len(several) > 1 or (several and cluster is not None and not is_any):
+        named = several if len(several) > 1 else ["cluster", *several]
+        raise BadRequestError(f"{named[0]} and {named[1]} are there: name clusters by one of the two")
+    if several:
+        if several == ["all"] and event["all"] is not True:
+            raise BadRequestError(f"all is {shown(event['all'])}: neither true nor false")
+        return several[0]
+    if is_any:
+        return "all"
+    if not isinstance(cluster, str) or not 0 < len(cluster) <= _LONGEST_ID:
+        raise BadRequestError(f"cluster is {shown(cluster)}: name the cluster's id")
+    if event.get("list"):
+        raise BadRequestError("list goes with clusters, selector or all: leave it out")
+    return "cluster"
+
+
+def _named(clusters: object) -> list[str]:
+    ids = clusters if isinstance(clusters, list) and len(clusters) <= _MOST_NAMED else []
+    if ids and all(isinstance(id, str) and 0 < len(id) <= _LONGEST_ID for id in ids):
+        return list(dict.fromkeys(ids))
+    raise BadRequestError(f"clusters is {shown(clusters)}: list the clusters' ids, {_MOST_NAMED} at most")
+
+
+def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> str | None:
+    """Who asks or why, as the event says it; None where it does not. Nobody can check it here."""
+    text = event.get(name)
+    if text is None:
         return None
-    if not isinstance(by, str) or not 0 < len(by) <= _LONGEST_ASKER or not (by.isascii() and by.isprintable()):
-        raise BadRequestError(f"by is {shown(by)}: name who asks, such as the ARN that STS calls the caller")
-    return by
+    is_name = name == "by"
+    if not isinstance(text, str) or not 0 < len(text) <= longest or not text.isprintable():
+        raise BadRequestError(f"{name} is {shown(text)}: {advice}")
+    if is_name and not text.isascii():
+        raise BadRequestError(f"{name} is {shown(text)}: {advice}")
+    return text

@@ -102,6 +102,15 @@ class Remembered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Registered:
+    """What registering a cluster again has to go on from. ``record``: a string is what is wrong with it."""
+
+    record: ClusterRecord | str
+    control: ControlRecord
+    versions: Versions
+
+
+@dataclass(frozen=True, kw_only=True)
 class AtRest:
     """A cluster of which nothing is known to have happened since a look found nothing to be done."""
 
@@ -224,10 +233,13 @@ class Store(LookStore, DueStore, Protocol):
     def called(self, name: str) -> Sequence[str]:
         """Clusters whose record lists this name, or once did."""
 
-    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
-        """What registering a cluster again has to go on from, also where its record cannot be read.
+    def registered(self, cluster: str) -> Registered | None:
+        """Also of a cluster whose record cannot be read. None: it is not registered."""
 
-        None: it is not registered.
+    def remove_record(self, cluster: str, versions: Versions) -> None:
+        """What a person registered, and what actions have said; the cluster is not registered any more.
+
+        What is remembered of its groups and pools stays, for whoever registers it again. Raises StateConflictError.
         """
 
     def save_zone(self, cluster: str, region: str, zone: str, record: ZoneRecord, versions: Versions | None) -> None:
@@ -382,6 +394,22 @@ class LookedAtClusters(Clusters, Protocol):
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.
 
         Raises AccessError.
+        """
+
+
+class AskedClusters(Clusters, Protocol):
+    """The same for who asks about a cluster beyond what a look sees."""
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        """AWS's ids of zones to their names, as running nodes of its node groups say.
+
+        Raises AccessError, ClusterUnavailableError.
+        """
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
+        """What it would refuse of all that a look needs, or (``writes``) a run; each in words.
+
+        It is asked for each right, and nothing is read. Raises AccessError, ClusterUnavailableError.
         """
 
 

@@ -23,13 +23,14 @@ from evenkeel.application.errors import (
     EvenkeelError,
     StateConflictError,
     StateUnavailableError,
+    UnknownClusterError,
 )
 from evenkeel.application.looking import Eyes, is_settled
 from evenkeel.application.ports import Clusters, Found, Queue, Remaining, Remembered, RunPorts, Versions
 from evenkeel.application.run import Run
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import hearing, read_offerings
-from evenkeel.application.telling import keep_verdict, kind_of
+from evenkeel.application.telling import UNREGISTERED, keep_verdict, kind_of
 from evenkeel.application.words import rfc3339
 from evenkeel.config import TROUBLE_AFTER, ConfigError
 from evenkeel.domain.looks import Chunk, Settled, Silence, after_silence, next_timer
@@ -147,6 +148,10 @@ class _Rounds:
             self._unreadable(error)
             self._tell_bad_record(str(error))
             return None
+        except UnknownClusterError:
+            if not self._tell_gone():
+                raise
+            return None
         self.summary.dry_run = remembered.is_dry(self.ports.dry_run)
         if remembered.control.is_paused(clock.now()):
             self.summary.message = f"{cluster}: paused, nothing looked at"
@@ -232,6 +237,16 @@ class _Rounds:
         now = self.ports.clock.now()
         after_this = judge_unread(verdict, TroubleKind.INVALID_RECORD, why, now, now, TROUBLE_AFTER)
         self._keep_verdict(verdict, after_this, versions)
+
+    def _tell_gone(self) -> bool:
+        """Of a cluster that somebody has unregistered: what was told to begin ends. False: nothing is known of it."""
+        verdict, versions = self.ports.store.verdict(self.summary.cluster)
+        if not versions and self.why != UNREGISTERED:
+            return False
+        if verdict != Verdict():
+            self._keep_verdict(verdict, verdict.with_troubles(()), versions)
+        self.summary.message = f"{self.summary.cluster}: it is not registered any more"
+        return True
 
     def _keep_verdict(self, before: Verdict, verdict: Verdict, versions: Versions) -> None:
         try:

@@ -17,6 +17,8 @@ from evenkeel.application.words import command_line, problem_words, rfc3339, run
 from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.trouble import with_news
 
+# Why a run is asked for that finds no record any more.
+UNREGISTERED = "unregistered"
 _DETAIL_TYPES: Mapping[News, DetailType] = {
     News.OPENED: DetailType.TROUBLE_OPENED,
     News.CHANGED: DetailType.TROUBLE_CHANGED,

@@ -15,11 +15,13 @@ import typer
 from pydantic.fields import FieldInfo
 from rich.console import Console
 
+from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, Action
 from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, print_answer
+from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
+from evenkeel.cli.fleet import apply_command, export_command
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, fail, read_yaml
-from evenkeel.cli.remote import CannotAskError, ask
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 
@@ -27,6 +29,14 @@ _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
 _ClusterId = Annotated[str, typer.Option("--cluster", help="The cluster's id in its record.")]
 _ClusterIdOrAll = Annotated[str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")]
+_Selector = Annotated[
+    str | None,
+    typer.Option("--selector", help="Clusters by their labels: env=prod,tier!=test; in place of --cluster."),
+]
+_OneCluster = Annotated[str | None, typer.Option("--cluster", help="The cluster's id in its record.")]
+_All = Annotated[bool, typer.Option("--all", help="Every cluster that is registered, in place of --cluster.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+_Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept with what was done.")]
 _OutputForm = Annotated[Output, typer.Option("-o", "--output")]
 
 
@@ -43,13 +53,14 @@ def _register_command(
     record: Annotated[
         str, typer.Option("--record", help="The cluster's record, YAML or JSON; - reads standard input.")
     ],
+    reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
     try:
         fields = read_yaml(record)
     except ConfigError as error:
         fail(error.faults)
-    _act("register", stack, cluster, output, {"record": fields})
+    _act("register", stack, cluster, output, {"record": fields, "reason": reason})
 
 
 def _record_command(
@@ -82,8 +93,8 @@ def _record_command(
     say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {file}")
 
 
-def _print_status(stack: str, cluster: str, live: bool, output: Output) -> dict[str, Any]:
-    answer = ask_or_fail("status", stack, cluster, {"live": live or None})
+def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
+    answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
     _print(answer, answer, output)
     return answer
 
@@ -94,15 +105,16 @@ def _status_command(
     live: Annotated[
         bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
     ] = False,
+    selector: _Selector = None,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
     output: _OutputForm = Output.TABLE,
 ) -> None:
-    answer = _print_status(stack, cluster, live, output)
+    answer = _print_status(stack, cluster, selector, live, output)
     with suppress(KeyboardInterrupt):  # which is how one stops watching
         while watch:
             sleep(_WATCH_SECONDS)
             Console().clear()  # of a terminal; a pipe gets one after the other
-            answer = _print_status(stack, cluster, live, output)
+            answer = _print_status(stack, cluster, selector, live, output)
     answers = answer.get("clusters", [answer])
     if not all(each.get("ok") for each in answers):
         raise typer.Exit(CANNOT_READ)
@@ -114,6 +126,8 @@ _BY_HAND: Mapping[str, Callable[..., None]] = {
     "register": _register_command,
     "record": _record_command,
     "status": _status_command,
+    "apply": apply_command,
+    "export": export_command,
 }
 
 
@@ -128,14 +142,40 @@ def commands() -> dict[str, Callable[..., None]]:
 def _command(action: Action) -> Callable[..., None]:
     """A function with the parameters that typer makes options of."""
 
-    def command(stack: str, cluster: str, output: Output, **fields: Any) -> None:
-        _act(action.name, stack, cluster, output, fields)
+    def command(stack: str, cluster: str | None, output: Output, **fields: Any) -> None:
+        named = {given: fields[name] for given, name in action.fields.names().items()}
+        named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
+        everything, yes = fields.get("everything", False), fields.get("yes", False)
+        if action.touches is None or cluster is not None:
+            if everything or (action.touches is not None and fields.get("selector")):
+                fail(["--cluster goes alone: leave out --all and --selector"])
+            _act(action.name, stack, cluster, output, named)
+        elif everything or fields.get("selector"):
+            scope = {"all": True} if everything else {}
+            _act_on_several(action.name, stack, {**scope, **named}, output, yes=yes)
+        else:
+            fail(["say which clusters: --cluster ID, --selector env=prod, or --all"])
 
-    cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"} if action.of_all else {"annotation": _ClusterId}
+    several: list[Parameter] = []
+    if action.touches is not None:
+        cluster_option: dict[str, Any] = {"annotation": _OneCluster, "default": None}
+        several = [
+            _parameter("everything", annotation=_All, default=False),
+            _parameter("yes", annotation=_Yes, default=False),
+        ]
+    elif action.of_all:
+        cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"}
+    else:
+        cluster_option = {"annotation": _ClusterId}
+    if action.of_all or action.touches is not None:
+        several.append(_parameter("selector", annotation=_Selector, default=None))
+    if action.right is Right.WRITE:
+        several.append(_parameter("reason", annotation=_Reason, default=None))
     parameters = [
         _parameter("stack", annotation=_StackName),
         _parameter("cluster", **cluster_option),
-        *(_option(name, field) for name, field in action.fields.model_fields.items()),
+        *(_option(given, name, action.fields.model_fields[name]) for given, name in action.fields.names().items()),
+        *several,
         _parameter("output", annotation=_OutputForm, default=Output.TABLE),
     ]
     command.__annotations__ = {}
@@ -143,12 +183,12 @@ def _command(action: Action) -> Callable[..., None]:
     return command
 
 
-def _option(name: str, field: FieldInfo) -> Parameter:
-    """The option of a field. What a value may look like beyond its type, the function says."""
+def _option(given: str, name: str, field: FieldInfo) -> Parameter:
+    """The option of a field, as events call it. What a value may look like beyond its type, the function says."""
     forms: dict[Any, Any] = {bool: bool, int: int, tuple: list[str]}
     form = forms.get(get_origin(field.annotation) or field.annotation, str)
     # A flag without its opposite; of a list what one of its values stands for.
-    option = typer.Option(f"--{name}", help=field.description)
+    option = typer.Option(f"--{given.replace('_', '-')}", help=field.description)
     if field.is_required():
         return _parameter(name, annotation=Annotated[form, option])
     if form is bool:
@@ -160,9 +200,9 @@ def _parameter(name: str, **rest: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, **rest)
 
 
-def _act(action: str, stack: str, cluster: str, output: Output, fields: Mapping[str, Any]) -> None:
+def _act(action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any]) -> None:
     """Ask, print, and leave with the exit code that the answer stands for."""
-    answer = ask_or_fail(action, stack, cluster, fields)
+    answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
     if not all(answer.get("ok") for answer in answers):
@@ -171,16 +211,17 @@ def _act(action: str, stack: str, cluster: str, output: Output, fields: Mapping[
         _leave_for_invalid_pools(*answers)
 
 
-def ask_or_fail(action: str, stack: str, cluster: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The stack's answer; where there is none, or it says that something went wrong, the command ends here."""
-    values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
-    try:
-        answer = ask(stack, {"action": action, "cluster": cluster, **values})
-    except CannotAskError as error:
-        fail([str(error)], error.code)
-    if not answer.get("ok"):
-        fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
-    return answer
+def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
+    """What it touches is shown; what was shown and agreed to is done, and nothing else."""
+    listed = ask_of_all(action, stack, {**fields, "list": True})["clusters"]
+    for found in listed:
+        say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+    touched = [found["cluster"] for found in listed if found["ok"]]
+    if not touched:
+        fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
+    confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
+    of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
+    _act(action, stack, None, output, {**of_them, "clusters": touched})
 
 
 def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:

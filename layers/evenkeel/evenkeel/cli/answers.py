@@ -1,6 +1,6 @@
 """The operator function's answers for people: tables where there are pools, else the message."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
@@ -35,6 +35,9 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     action = answer["action"]
     if "counts" in answer:
         _overview(console, answer)
+        return
+    if action == "history":
+        _history(console, answer.get("clusters", [answer]))
         return
     for of_cluster in answer.get("clusters", [answer]):
         _line(console, of_cluster["message"] if action != "explain" else "")
@@ -81,7 +84,22 @@ def _status(console: Console, answer: _Json) -> None:
         _line(console, f"{rfc3339(decision.at)} ({age}) {decision.pool.name}: {changes} ({decision.cause})", "dim")
     for action in answer["actions"]:
         age, asker = ago(now - datetime.fromisoformat(action["at"])), action["by"] or "nobody named"
+        asker += f" ({action['reason']})" if action.get("reason") else ""
         _line(console, f"{action['at']} ({age}) {action['cause']} by {asker}: {action['what']}", "dim")
+
+
+def _history(console: Console, answers: Iterable[_Json]) -> None:
+    """Of all clusters in one order; of those without an answer why."""
+    entries = [entry for answer in answers for entry in answer.get("actions", ())]
+    for entry in sorted(entries, key=lambda entry: str(entry["id"])):
+        why = f" ({entry['reason']})" if entry.get("reason") else ""
+        asker = entry["by"] or "nobody named"
+        _line(console, f"{entry['at']} {entry['cluster']} {entry['cause']} by {asker}{why}: {entry['what']}")
+    for answer in answers:
+        if not answer.get("ok"):
+            _line(console, answer["message"], "red")
+    if not entries:
+        _line(console, "nobody did anything")
 
 
 def _came_of(decision: DecisionDocument) -> Iterator[str]:

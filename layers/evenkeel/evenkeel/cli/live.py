@@ -1,5 +1,6 @@
 """A cluster read with the caller's own kubeconfig: on a laptop, exec plug-ins and files are the caller's business."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from kubernetes.client import ApiClient, Configuration
@@ -8,8 +9,9 @@ from kubernetes.config.kube_config import ENV_KUBECONFIG_PATH_SEPARATOR, KUBE_CO
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
+from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
-from evenkeel.application.errors import AccessError
+from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import read_cluster, with_workload
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_yaml
@@ -49,6 +51,20 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
         return KubernetesWorkload(api, entry, remaining)
 
     return with_workload(name, stage, opened, cluster, observation)
+
+
+def list_objects(
+    kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
+) -> Sequence[Object]:
+    """All objects of a kind, by labels, in the version that the server prefers. Raises as :func:`observe`."""
+    where = kubeconfig or "kubeconfig"
+    clock = SystemClock()
+    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
+    api = KubernetesApi(context or where, ApiClient(_configuration(kubeconfig, context, where)), None, clock)
+    for version in api.served(group, remaining := lambda: deadline - clock.now().timestamp()):
+        if (found := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
+            return found.objects()
+    raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:

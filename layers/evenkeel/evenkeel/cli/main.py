@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from evenkeel.cli.acting import commands
+from evenkeel.cli.discovering import discover_app
 from evenkeel.cli.inputs import CANNOT_READ
 from evenkeel.cli.planning import plan_command
 from evenkeel.cli.reporting import report_command
@@ -49,6 +50,7 @@ def evenkeel(
 app.command("plan")(plan_command)
 for name, command in commands().items():
     app.command(name)(command)
+app.add_typer(discover_app, name="discover")
 app.command("simulate")(simulate_command)
 app.command("report")(report_command)
 

@@ -7,7 +7,7 @@ OperatorPolicy give just that). What happens then, the function does with its ow
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from botocore.config import Config
@@ -80,6 +80,22 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(payload, dict) or not isinstance(payload.get("message"), str):
         raise CannotAskError(f"{function} of stack {stack} answered {shown(payload)}: that is none of Evenkeel's")
     return payload
+
+
+def role_arns(stack: str, roles: Iterable[str]) -> dict[str, str]:
+    """The ARNs of a stack's roles, by their logical ids. Raises CannotAskError."""
+    import boto3
+
+    found = {}
+    try:
+        client = boto3.Session(region_name=os.environ.get("AWS_REGION")).client("cloudformation", config=_CONFIG)
+        for role in roles:
+            detail = client.describe_stack_resource(StackName=stack, LogicalResourceId=role)["StackResourceDetail"]
+            _, partition, _, _, account, _ = detail["StackId"].split(":", 5)
+            found[role] = f"arn:{partition}:iam::{account}:role/{detail['PhysicalResourceId']}"
+    except (ClientError, BotoCoreError, OSError, ValueError, KeyError) as error:
+        raise _why(error, stack, "role", "CloudFormation", "cloudformation:DescribeStackResource") from None
+    return found
 
 
 def _caller(session: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ import typer
 from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, page_of_status
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
-from evenkeel.cli.acting import ask_or_fail
+from evenkeel.cli.asking import ask_or_fail
 from evenkeel.cli.inputs import fail, read_text
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError

@@ -28,7 +28,7 @@ from evenkeel.adapters.stored import (
     read_stored,
 )
 from evenkeel.application.errors import UnknownClusterError
-from evenkeel.application.ports import AtRest, Remembered, SharedOffering, Versions
+from evenkeel.application.ports import AtRest, Registered, Remembered, SharedOffering, Versions
 from evenkeel.config import (
     ClusterRecord,
     ConfigError,
@@ -188,15 +188,16 @@ class Records:
     def settled(self, settled: Settled) -> str:
         return SettledRecord.of(settled).model_dump_json(exclude_defaults=True)
 
-    def registered(self, cluster: str, items: Mapping[str, Stored]) -> tuple[ControlRecord, Versions] | None:
+    def registered(self, cluster: str, items: Mapping[str, Stored]) -> Registered | None:
         """Of these, a cluster's own items, what can be read."""
         if META not in items:
             return None
-        registration = self.registration(cluster, items[META].text)
-        control = ControlRecord() if isinstance(registration, str) else registration.control()
+        found = self.registration(cluster, items[META].text)
+        control = ControlRecord() if isinstance(found, str) else found.control()
         with suppress(ConfigError):  # what stands in the record then says most of it
             control = self._control(cluster, items, control)
-        return control, _versions(items)
+        record = found if isinstance(found, str) else found.record
+        return Registered(record=record, control=control, versions=_versions(items))
 
     def record(self, record: ClusterRecord, control: ControlRecord, versions: Versions | None) -> tuple[Entry, Entry]:
         """A cluster's own items, which are written together and so have one version.

@@ -40,7 +40,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import LOOKED_AT, META, OFFERING, VERDICT, Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import CONTROL, LOOKED_AT, META, OFFERING, VERDICT, Entry, Records, Stored, moment
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
@@ -48,6 +48,7 @@ from evenkeel.application.ports import (
     DuePage,
     Lease,
     Offerings,
+    Registered,
     Remembered,
     SharedOffering,
     Versions,
@@ -193,7 +194,7 @@ class DynamoStore:
             registrations.append((cluster, self._records.registration(cluster, _text(item))))
         return registrations
 
-    def registered(self, cluster: str) -> tuple[ControlRecord, Versions] | None:
+    def registered(self, cluster: str) -> Registered | None:
         """One consistent query of the cluster's own items."""
         items = self._query(
             KeyConditionExpression="pk = :pk AND begins_with(sk, :meta)",
@@ -217,6 +218,17 @@ class DynamoStore:
         ]
         self._ask(lambda: self._client.transact_write_items(TransactItems=[{"Put": put} for put in puts]))
         meta.note(versions)
+
+    def remove_record(self, cluster: str, versions: Versions) -> None:
+        """One transaction. Its names stay listed: that does no harm."""
+        condition = {
+            "ConditionExpression": "version = :version",
+            "ExpressionAttributeValues": {":version": {"N": str(versions.get(META, 0))}},
+        }
+        keys = [(_pk(cluster), META), (_pk(cluster), CONTROL), (_due_pk(cluster), _pk(cluster))]
+        deletes = [{"TableName": self._table, "Key": {"pk": {"S": pk}, "sk": {"S": sk}}} for pk, sk in keys]
+        items = [{"Delete": {**deletes[0], **condition}}, *({"Delete": delete} for delete in deletes[1:])]
+        self._ask(lambda: self._client.transact_write_items(TransactItems=items))
 
     def _list_names(self, record: ClusterRecord) -> None:
         for name in record.names:

@@ -13,7 +13,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -44,7 +44,7 @@ from evenkeel.adapters.kubernetes.transport import (
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
-from evenkeel.application.ports import Clock, Cluster, Remaining, WorkloadCluster
+from evenkeel.application.ports import Clock, Remaining, WorkloadCluster
 from evenkeel.application.tokens import TokenVault
 from evenkeel.config import (
     Access,
@@ -374,7 +374,7 @@ class RecordedClusters:
 
     def open(
         self, record: ClusterRecord, remaining: Remaining, *, consistent: bool = True, alone: bool = True
-    ) -> Cluster:
+    ) -> KubernetesCluster:
         """Raises AccessError."""
         api = self._connected(record.id, record.access, remaining)
         most_bytes = MOST_BYTES if alone else MOST_BYTES_BESIDE_OTHERS
@@ -434,6 +434,15 @@ class RecordedClusters:
             opened = (access, text, self._api(name, access, text))
             self._workloads.put(record.id, opened)
         return KubernetesWorkload(opened[2], entry, remaining, alone=alone)
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        """One whole look, and a list of nodes."""
+        cluster = self.open(record, remaining)
+        cluster.observe()
+        return cluster.zone_ids()
+
+    def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
+        return self.open(record, remaining).refused(writes=writes)
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.

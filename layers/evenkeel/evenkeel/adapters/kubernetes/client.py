@@ -252,12 +252,29 @@ class KubernetesApi:
             raise ClusterUnavailableError(self._describe("POST", path, status, answer))
         return answer
 
+    def allows(self, right: Mapping[str, str], remaining: Remaining) -> bool:
+        """Whether whoever asks may: verb, group, resource, namespace (empty: all), maybe a name.
+
+        Kubernetes lets everybody who is known ask that. Raises AccessRefusedError, ClusterUnavailableError.
+        """
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": dict(right)},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        status, answer = self._ask("POST", path, remaining, review)
+        found = answer.get("status")
+        if status not in (200, 201) or not isinstance(found, dict):
+            raise self._unusable(path, status, answer, method="POST")
+        return found.get("allowed") is True
+
     def _unusable(
-        self, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS
+        self, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS, method: str = "GET"
     ) -> ClusterUnavailableError:
         """What to raise where something could not be read."""
         kind = AccessRefusedError if status in (401, 403) else ClusterUnavailableError
-        return kind(self._describe("GET", path, status, body, rights))
+        return kind(self._describe(method, path, status, body, rights))
 
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS) -> str:
         hint = ""

@@ -25,7 +25,7 @@ from evenkeel.adapters.kubernetes.node_templates import (
     template_of,
     with_offerings,
 )
-from evenkeel.adapters.kubernetes.objects import NODE, Kind, Object, get_path, mapping, name_of
+from evenkeel.adapters.kubernetes.objects import NODE, ZONE_LABEL, Kind, Object, get_path, mapping, name_of, string_map
 from evenkeel.adapters.kubernetes.owners.base import AppliedBounds
 from evenkeel.adapters.kubernetes.readers import GroupObjects, Listing, read_groups
 from evenkeel.adapters.kubernetes.transport import MOST_BYTES, Allowance
@@ -57,6 +57,8 @@ Lists = dict[str, list[ReceivedList]]
 _NAMES_PER_SELECTOR = 50
 # Events are for people; the patches of the pools to come need the last seconds of an invocation more.
 _SPARE_SECONDS = 30
+# AWS's cloud provider sets it (cloud-provider-aws pkg/providers/v1/zones.go).
+_ZONE_ID = "topology.k8s.aws/zone-id"
 _log = logging.getLogger("evenkeel.kubernetes")
 _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
@@ -378,6 +380,50 @@ class KubernetesCluster:
                     raise ClusterUnavailableError(f"{self._api.name} does not serve {flavour.machine.plural}")
                 machines += received.objects()
         return machines
+
+    def zone_ids(self) -> Mapping[str, str]:
+        """AWS's ids of zones to their names, as running nodes of the last look's groups say: others may be elsewhere.
+
+        One list of nodes and one of machines for each flavour.
+        """
+        found: dict[str, str] = {}
+        for name in self._policy.flavours:
+            members = [member for key, member in self._members.items() if key.flavour == name]
+            for node in self._running_nodes(FLAVOURS[name], members).values() if members else ():
+                labels = string_map(get_path(node, ("metadata", "labels")))
+                if _ZONE_ID in labels and ZONE_LABEL in labels:
+                    found[labels[_ZONE_ID]] = labels[ZONE_LABEL]
+        return found
+
+    def refused(self, *, writes: bool) -> Sequence[str]:
+        """What may not be done of all that a look needs, or (``writes``) a run; each in words.
+
+        A SelfSubjectAccessReview for each kind that is served, verb and namespace; nothing is read.
+        """
+        asked: list[dict[str, str]] = []
+        served = False
+        for flavour in (FLAVOURS[name] for name in self._policy.flavours):
+            if not self._api.served(flavour.group, self._remaining):
+                continue
+            served = True
+            needed = [kind for kind in (*flavour.kinds, flavour.machine) if not kind.may_be_refused]
+            for kind in dict.fromkeys(needed):
+                is_written = writes and kind in (*flavour.scalables, flavour.machine)
+                if self._api.served(kind.group, self._remaining):
+                    verbs = ("list", "patch") if is_written else ("list",)
+                    asked += [right for verb in verbs for right in self._rights(kind, verb)]
+        if not served:
+            names = ", ".join(self._policy.flavours)
+            return [f"it serves none of the machine APIs {names}: correct flavours"]
+        if (namespace := self._policy.autoscaler_status) is not None:
+            status = {"resource": "configmaps", "group": "", "name": "cluster-autoscaler-status"}
+            asked.append({**status, "verb": "get", "namespace": namespace})
+        return [_described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
+
+    def _rights(self, kind: Kind, verb: str) -> list[dict[str, str]]:
+        namespaces = (self._policy.namespaces if kind.namespaced else None) or ("",)
+        right = {"group": kind.group, "resource": kind.plural, "verb": verb}
+        return [{**right, "namespace": namespace} for namespace in namespaces]
 
     def object_of(self, key: GroupKey) -> str:
         """The owner of the bounds, which a Cluster's topology is for many groups; else the scalable."""
@@ -721,6 +767,12 @@ def _narrows(patch: Patch, bounds: Bounds) -> bool:
     """Whether an owner's max comes below what stands there, or may stand on the scalable; or replicas are set there."""
     group = patch.plan.group
     return patch.pins or group.bounds is None or bounds.max < max(group.bounds.max, group.requested)
+
+
+def _described_right(right: Mapping[str, str]) -> str:
+    resource = f"{right['resource']}.{right['group']}" if right["group"] else right["resource"]
+    where = f" in namespace {right['namespace']}" if right["namespace"] else ""
+    return f"it may not {right['verb']} {resource}{where}"
 
 
 def _refused(kind: Kind) -> Skipped:

@@ -1,21 +1,23 @@
 """What the handler of an action is given: the ports, the cluster, who asks, and the fields of the event."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.ports import Clock, Clusters, Queue, Remaining, Remembered, Store
+from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Remembered, Store
 from evenkeel.application.preview import Preview, preview_of
 from evenkeel.application.sharing import hearing, read_offerings
 from evenkeel.application.telling import kind_of
-from evenkeel.config import ClusterRecord, ControlRecord, read_model
+from evenkeel.application.words import rfc3339
+from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, read_model
+from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.troubles import Verdict
-from evenkeel.domain.model.values import shown
+from evenkeel.domain.model.values import BadValueError, shown
 from evenkeel.domain.trouble import judge, judge_unread
 
 _LONGEST_NAME = 600
@@ -37,6 +39,20 @@ class Fields(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
+    @classmethod
+    def names(cls) -> dict[str, str]:
+        """The fields as events and options call them, with our names for them."""
+        return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    @property
+    def clusters(self) -> list[str]:
+        """Whom these fields are about, where they say that themselves."""
+        return []
+
+    def of(self, _cluster: str) -> Self:
+        """What they say to one of several clusters."""
+        return self
+
 
 def _name(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
@@ -50,10 +66,40 @@ def _flag(value: object, info: ValidationInfo) -> object:
     return value
 
 
+def _length(value: object) -> object:
+    try:
+        return value if value is None else read_length(value)
+    except BadValueError as error:
+        raise BadRequestError(f"for is {shown(value)}: {error}") from None
+
+
+def read_selector(value: object) -> Selector:
+    """Raises BadRequestError."""
+    try:
+        return Selector.read(value if isinstance(value, str) else "")
+    except BadValueError as error:
+        raise BadRequestError(f"selector is {shown(value)}: {error}") from None
+
+
 Name = Annotated[str, BeforeValidator(_name)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 PoolName = Annotated[Name | None, Field(description="One pool, by name or id.")]
 GroupName = Annotated[Name | None, Field(description="One node group, by name or key.")]
+
+
+class Ending(Fields):
+    """What lasts until a moment, or for some time."""
+
+    until: Annotated[Moment | None, Field(description="A moment, RFC 3339.")] = None
+    lasting: Annotated[
+        timedelta | None, BeforeValidator(_length), Field(alias="for", description="How long: 2h, 90m, 1d.")
+    ] = None
+
+    def end(self, now: datetime) -> datetime | None:
+        """None: neither is said. Raises BadRequestError where both are."""
+        if self.until is not None and self.lasting is not None:
+            raise BadRequestError(f"until is '{rfc3339(self.until)}', and for is there too: name one of the two")
+        return self.until if self.lasting is None else now + self.lasting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,19 +117,30 @@ class Call:
     """One action, asked for one cluster."""
 
     store: Store
-    clusters: Clusters
+    clusters: AskedClusters
     queue: Queue
     clock: Clock
+    zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
     stack_dry_run: bool  # of clusters whose record does not say
-    cluster: str
+    cluster: str  # empty: all that are registered
+    selector: Selector | None  # of all, those that it selects
     right: Right  # what the event asks for, which may be more than its action needs at least
-    by: str | None  # who asks, as the event says it
+    by: str | None  # who asks, and
+    reason: str | None  # why; as the event says it
     now: datetime
     remaining: Remaining
 
     def load(self) -> Remembered:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
         return hearing(self.store.load(self.cluster), read_offerings(self.store))
+
+    def registrations(self) -> Sequence[tuple[str, Registration | str]]:
+        """All that are registered, or those that are selected. A record that cannot be read has no labels."""
+        found = self.store.registrations()
+        if self.selector is None:
+            return found
+        labels = ((id, one, {} if isinstance(one, str) else one.labels or {}) for id, one in found)
+        return [(id, one) for id, one, of_it in labels if self.selector.selects(of_it)]
 
     def preview(self, *, with_demand: bool = False) -> Preview:
         """Raises AccessError and ClusterUnavailableError too."""

@@ -1,35 +1,46 @@
 """No growth in one zone until a moment; one that is over lifts the fence."""
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
-from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.actions.call import Answer, Call, Ending
+from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.events import ZoneShift
-from evenkeel.application.observing import observe_cluster
+from evenkeel.application.observing import contained, observe_cluster
+from evenkeel.application.ports import Remembered
 from evenkeel.application.words import rfc3339
 from evenkeel.application.zones import OPERATOR, RecordZoneShift, check_zone
-from evenkeel.config import Moment
+from evenkeel.domain.model.values import shown
+
+_ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
-class FenceZoneFields(Fields):
-    """Both are needed: a fence without an end would be forgotten."""
+class FenceZoneFields(Ending):
+    """A zone and an end are needed: a fence without one would be forgotten."""
 
-    zone: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=63,
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-            description="The zone's name or id.",
-        ),
-    ]
-    until: Annotated[Moment, Field(description="A moment, RFC 3339; one that is over lifts the fence.")]
+    zone: Annotated[_ZoneName, Field(description="The zone's name or id, as the cluster has it.")] = None
+    zone_id: Annotated[
+        _ZoneName, Field(description="AWS's id of the zone, which is the same in every account; such as euc1-az2.")
+    ] = None
+
+
+def fence_zone_touches(call: Call, fields: FenceZoneFields) -> str | None:
+    """Nothing, where the cluster has no such zone."""
+    remembered = call.load()
+    try:
+        zone, doubt = _zone(call, fields, remembered)
+    except BadRequestError:
+        return None
+    return f"{call.cluster}: zone {zone}{doubt}"
 
 
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
-    zone, until, remembered = fields.zone, fields.until, call.load()
-    doubt = check_zone(remembered, zone, lambda: observe_cluster(call.clusters, remembered.record, call.remaining)[1])
+    until, remembered = fields.end(call.now), call.load()
+    if until is None:
+        raise BadRequestError("fence-zone: until is missing: say when the fence ends, or for how long it lasts")
+    zone, doubt = _zone(call, fields, remembered)
     impaired = until > call.now
     shift = ZoneShift(zone=zone, region="", impaired=impaired, at=call.now, until=until, by=OPERATOR, id="hand")
     zone_shifts = RecordZoneShift(store=call.store, queue=call.queue, clock=call.clock)
@@ -45,3 +56,41 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
             f"still impaired, says {', '.join(others)}"
         }
     return {"message": f"zone {zone} of {call.cluster} is no longer fenced (that moment is over)"}
+
+
+def _zone(call: Call, fields: FenceZoneFields, remembered: Remembered) -> tuple[str, str]:
+    """The zone that is meant, and what the answer must add where it could not be checked. Raises BadRequestError."""
+    if (fields.zone is None) == (fields.zone_id is None):
+        raise BadRequestError("fence-zone needs a zone or a zone_id: name one of them")
+    if fields.zone is not None:
+        observe = lambda: observe_cluster(call.clusters, remembered.record, call.remaining)[1]  # noqa: E731
+        return fields.zone, check_zone(remembered, fields.zone, observe)
+    return _zone_of_id(call, str(fields.zone_id), remembered), ""
+
+
+def _zone_of_id(call: Call, id: str, remembered: Remembered) -> str:
+    """What the cluster calls a zone: its record says, or AWS where this account buys the machines, or their nodes.
+
+    Never guessed: two accounts have the same names for different zones.
+    """
+    record = remembered.record
+    if id in record.zone_ids:
+        return record.zone_ids[id]
+    problems = []
+    if record.is_of_this_account:
+        try:
+            if (name := call.zone_names(record.region).get(id)) is not None:
+                return name
+        except EvenkeelError as error:
+            problems.append(str(error))
+    try:
+        ask = partial(call.clusters.zone_ids, record, call.remaining)
+        if (name := contained(record.id, "it was read", ask).get(id)) is not None:
+            return name
+    except EvenkeelError as error:
+        problems.append(str(error))
+    why = f" ({'; '.join(problems)})" if problems else ""
+    raise BadRequestError(
+        f"zone_id is {shown(id)}: neither the record of {record.id} nor its nodes name that zone{why}: "
+        "name it in its zone_ids, or fence it by its zone's name"
+    )

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from evenkeel.application.actions.call import Answer, Call
+from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
@@ -85,7 +85,7 @@ class _Known:
         }
 
 
-def overview(call: Call) -> Answer:
+def overview(call: Call, _fields: Fields) -> Answer:
     """Every cluster that is not known to be well, the worst first, and the names of all others by their state."""
     verdicts, looked_at = call.store.verdicts(), call.store.looked_at()
     known = [
@@ -97,7 +97,7 @@ def overview(call: Call) -> Answer:
             now=call.now,
             stack_dry_run=call.stack_dry_run,
         )
-        for cluster, registration in call.store.registrations()
+        for cluster, registration in call.registrations()
     ]
     by_state: dict[str, list[_Known]] = {"trouble": [], "unseen": [], "paused": [], "well": []}
     for each in known:

@@ -1,25 +1,25 @@
 """Leave a cluster alone, or one pool of it."""
 
-from typing import Annotated
-
-from pydantic import Field
-
-from evenkeel.application.actions.call import Answer, Call, Fields, PoolName
+from evenkeel.application.actions.call import Answer, Call, Ending, PoolName
 from evenkeel.application.errors import BadRequestError
 from evenkeel.application.preview import check_pool
 from evenkeel.application.words import rfc3339
-from evenkeel.config import Moment
 
 
-class PauseFields(Fields):
+class PauseFields(Ending):
     """A pause without an end lasts until it is resumed."""
 
     pool: PoolName = None
-    until: Annotated[Moment | None, Field(description="A moment, RFC 3339; left out: until resumed.")] = None
+
+
+def pause_touches(call: Call, _fields: PauseFields) -> str:
+    control = call.load().control
+    held = call.still_held(control).removeprefix("; ")
+    return f"{call.cluster}{': ' if held else ''}{held}"
 
 
 def pause(call: Call, fields: PauseFields) -> Answer:
-    remembered, pool, end = call.load(), fields.pool, fields.until
+    remembered, pool, end = call.load(), fields.pool, fields.end(call.now)
     if end is not None and end <= call.now:
         raise BadRequestError(f"until is '{rfc3339(end)}': that is over; name a moment to come, or leave it out")
     length = f"until {rfc3339(end)}" if end else "until resumed"

@@ -29,9 +29,9 @@ def register(call: Call, fields: RegisterFields) -> Answer:
     registration = read_model(Registration, {"id": call.cluster, **fields.record}, f"record of cluster {call.cluster}")
     if registration.id != call.cluster:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
-    before, versions = call.store.registered(call.cluster) or (None, None)
-    record, control = registration.record, registration.control(before)
-    call.store.save_record(record, control, versions)
+    before = call.store.registered(call.cluster)
+    record, control = registration.record, registration.control(before.control if before else None)
+    call.store.save_record(record, control, before.versions if before else None)
     call.request_look("registered")
     dry_run = call.is_dry(record)
     return {

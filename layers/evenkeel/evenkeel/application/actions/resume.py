@@ -11,6 +11,15 @@ class ResumeFields(Fields):
     pool: PoolName = None
 
 
+def resume_touches(call: Call, _fields: ResumeFields) -> str | None:
+    """Nothing, where nothing is held."""
+    remembered = call.load()
+    held = call.still_held(remembered.control).removeprefix("; ")
+    contested = sum(group.contested_since is not None for group in remembered.state.groups.values())
+    held = "; ".join(filter(None, (held, f"contested groups: {contested}" if contested else "")))
+    return f"{call.cluster}: {held}" if held else None
+
+
 def resume(call: Call, fields: ResumeFields) -> Answer:
     remembered, pool = call.load(), fields.pool
     if pool is None:

@@ -4,18 +4,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from evenkeel.application.actions.apply import ApplyFields, apply, apply_touches
 from evenkeel.application.actions.call import Answer, Call, Fields, Right
 from evenkeel.application.actions.explain import ExplainFields, explain
-from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone
+from evenkeel.application.actions.export import ExportFields, export, export_all
+from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone, fence_zone_touches
+from evenkeel.application.actions.history import HistoryFields, history
 from evenkeel.application.actions.overview import overview
-from evenkeel.application.actions.pause import PauseFields, pause
+from evenkeel.application.actions.pause import PauseFields, pause, pause_touches
 from evenkeel.application.actions.plan import PlanFields, plan
 from evenkeel.application.actions.record import RecordFields, record
 from evenkeel.application.actions.register import RegisterFields, register
 from evenkeel.application.actions.restore import RestoreFields, restore
-from evenkeel.application.actions.resume import ResumeFields, resume
+from evenkeel.application.actions.resume import ResumeFields, resume, resume_touches
 from evenkeel.application.actions.scale import ScaleFields, scale_down, scale_up
 from evenkeel.application.actions.status import StatusFields, status
+from evenkeel.application.actions.unregister import UnregisterFields, unregister, unregister_touches
 from evenkeel.application.actions.validate import ValidateFields, validate
 
 
@@ -29,11 +33,28 @@ class Action:
     right: Right
     handler: Callable[[Call, Any], Answer]
     of_all: bool = False  # without a cluster it answers for all that are registered
-    overview: Callable[[Call], Answer] | None = None  # which it does from what is remembered,
+    overview: Callable[[Call, Any], Answer] | None = None  # which it does from what is remembered,
     looks_with: str = ""  # unless this field asks to look at each of them
     writes_with: str = ""  # the field with which an action that reads asks to write
+    # What it would do to a cluster, and None where that is nothing. An action that has it may be asked for several
+    # clusters in one event, and (`list`) for what it would do.
+    touches: Callable[[Call, Any], Answer | str | None] | None = None
+    of_records: bool = False  # its clusters are those that its fields name
 
-    def overview_for(self, event: Mapping[str, Any]) -> Callable[[Call], Answer] | None:
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The fields of an event by which clusters are meant, and the one that only lists them."""
+        if self.of_records:
+            return ("list",)
+        several = ("clusters", "selector") if self.of_all or self.touches else ()
+        return ("cluster", *several, *(("all", "list") if self.touches else ()))
+
+    def listed(self, call: Call, fields: Fields) -> Answer | None:
+        """What it would do to a cluster; None: nothing."""
+        found = self.touches(call, fields) if self.touches else None
+        return {"message": found} if isinstance(found, str) else found
+
+    def overview_for(self, event: Mapping[str, Any]) -> Callable[[Call, Any], Answer] | None:
         """What answers this event about all clusters; None: each of them is asked."""
         return None if event.get(self.looks_with) is True else self.overview
 
@@ -72,8 +93,48 @@ _ROWS = (
         writes_with="apply",
     ),
     Action("register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.WRITE, register),
-    Action("pause", "Leave a cluster alone, or one pool of it.", PauseFields, Right.WRITE, pause),
-    Action("resume", "End a pause, or a restore that is still under way.", ResumeFields, Right.WRITE, resume),
+    Action(
+        "apply",
+        "Store the records of a fleet, as its files have them; what differs is shown first.",
+        ApplyFields,
+        Right.WRITE,
+        apply,
+        touches=apply_touches,
+        of_records=True,
+    ),
+    Action(
+        "unregister",
+        "Forget a cluster's record; refused while bounds of ours stand there.",
+        UnregisterFields,
+        Right.WRITE,
+        unregister,
+        touches=unregister_touches,
+    ),
+    Action(
+        "export",
+        "The records that are stored, as files that apply reads.",
+        ExportFields,
+        Right.READ,
+        export,
+        of_all=True,
+        overview=export_all,
+    ),
+    Action(
+        "pause",
+        "Leave a cluster alone, or one pool of it.",
+        PauseFields,
+        Right.WRITE,
+        pause,
+        touches=pause_touches,
+    ),
+    Action(
+        "resume",
+        "End a pause, or a restore that is still under way.",
+        ResumeFields,
+        Right.WRITE,
+        resume,
+        touches=resume_touches,
+    ),
     Action(
         "restore",
         "Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all.",
@@ -81,10 +142,25 @@ _ROWS = (
         Right.WRITE,
         restore,
     ),
-    Action("fence-zone", "No growth in one zone until a moment.", FenceZoneFields, Right.WRITE, fence_zone),
+    Action(
+        "fence-zone",
+        "No growth in one zone until a moment.",
+        FenceZoneFields,
+        Right.WRITE,
+        fence_zone,
+        touches=fence_zone_touches,
+    ),
     Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up),
     Action(
         "scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE, scale_down
+    ),
+    Action(
+        "history",
+        "What people did to clusters, with who asked for it and why.",
+        HistoryFields,
+        Right.READ,
+        history,
+        of_all=True,
     ),
     Action("record", "The decisions of a cluster, the oldest first, as JSON.", RecordFields, Right.READ, record),
 )

@@ -1,0 +1,81 @@
+"""A cluster is not looked at any more, and its record is gone."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag
+from evenkeel.application.errors import BadRequestError, UnknownClusterError
+from evenkeel.application.ports import Remembered
+from evenkeel.application.telling import UNREGISTERED
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.troubles import Verdict
+
+# Longer than it takes; should it be cut off, no run waits for longer.
+_LEASE = timedelta(seconds=15)
+
+
+class UnregisterFields(Fields):
+    """What stands in the cluster is not looked at."""
+
+    force: Annotated[Flag, Field(description="Also while bounds of ours stand, which nobody then puts back.")] = False
+
+
+def unregister_touches(call: Call, _fields: UnregisterFields) -> str:
+    try:
+        pools = _pools_with_our_bounds(call.load())
+    except ConfigError:
+        return f"{call.cluster}: its record cannot be read"
+    held = f": bounds of ours stand in pool {', '.join(pools)}" if pools else ""
+    return f"{call.cluster}{held}"
+
+
+def unregister(call: Call, fields: UnregisterFields) -> Answer:
+    """No run is under way meanwhile, so that none leaves bounds behind that were not there when this was decided."""
+    try:
+        remembered = call.load()
+    except UnknownClusterError:
+        if call.store.verdict(call.cluster)[0] == Verdict():
+            raise
+        # An earlier try was cut off before it asked for this.
+        call.request_look(UNREGISTERED)
+        return {"done": False, "message": f"{call.cluster} is not registered; its trouble is told to have ended"}
+    except ConfigError as error:
+        return _unregister_unread(call, fields, error)
+    lease = call.store.take_lease(
+        call.cluster, f"unregister-{call.now.timestamp()}", remembered.fencing_token, call.now, call.now + _LEASE
+    )
+    try:
+        pools = _pools_with_our_bounds(remembered)
+        if pools and not fields.force:
+            raise BadRequestError(
+                f"{call.cluster} is not unregistered: bounds of ours stand in pool {', '.join(pools)}: "
+                "restore it first, or leave them for good with force"
+            )
+        call.store.remove_record(call.cluster, remembered.versions)
+    finally:
+        call.store.give_back_lease(call.cluster, lease, call.clock.now())
+    call.request_look(UNREGISTERED)  # by which its trouble is told to have ended
+    left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
+    return {"message": f"{call.cluster} is not registered any more: nothing is read from it or written to it{left}"}
+
+
+def _unregister_unread(call: Call, fields: UnregisterFields, error: ConfigError) -> Answer:
+    """Nobody runs on a record that cannot be read, and nobody knows what stands."""
+    if not fields.force:
+        raise BadRequestError(
+            f"{call.cluster} is not unregistered: whether bounds of ours stand cannot be known: {error}: "
+            "mend its record, or unregister with force"
+        )
+    found = call.store.registered(call.cluster)
+    if found is not None:
+        call.store.remove_record(call.cluster, found.versions)
+    call.request_look(UNREGISTERED)
+    return {"message": f"{call.cluster} is not registered any more; what stands there is not known"}
+
+
+def _pools_with_our_bounds(remembered: Remembered) -> Sequence[str]:
+    """A pool's adopted bounds are remembered from before the first write until they are put back."""
+    return sorted(id.name for id, state in remembered.state.pools.items() if state.adopted)

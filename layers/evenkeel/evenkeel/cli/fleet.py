@@ -1,0 +1,173 @@
+"""`evenkeel apply` and `evenkeel export`: the records of a fleet as files."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from evenkeel.application.fleet import fleet_schema, read_fleet
+from evenkeel.application.words import counted
+from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm, in_parts
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_yaml
+from evenkeel.cli.terminal import say
+from evenkeel.config import ConfigError
+
+_ENDINGS = (".yaml", ".yml", ".json")
+SCHEMA = "fleet.schema.json"
+_HEADER = f"# yaml-language-server: $schema={SCHEMA}\n"
+_MARKS = {"added": "+", "changed": "~"}
+_Stack = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
+_Json = Mapping[str, Any]
+
+
+def apply_command(  # noqa: PLR0913 (its options)
+    stack: _Stack,
+    file: Annotated[str, typer.Option("--file", "-f", help="A file of a fleet, or a folder of such files.")],
+    prune: Annotated[bool, typer.Option("--prune", help="Unregister the clusters that no file names.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --prune: also clusters where bounds of ours stand.")
+    ] = False,
+    selector: Annotated[
+        str | None, typer.Option("--selector", help="With --prune: of the registered clusters only these.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Whether each cluster is tried before it is stored.")
+    ] = True,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what differs, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept with what was done.")] = None,
+) -> None:
+    try:
+        records = read_files(file)
+    except ConfigError as error:
+        fail(error.faults)
+    if not records:
+        fail([f"{file}: there is no cluster in it: nothing is done"])
+    listed = [
+        found
+        for part in in_parts(records)
+        for found in ask_of_all("apply", stack, {"records": part, "list": True, "verify": verify})["clusters"]
+    ]
+    missing = [id for id in _registered(stack, selector) if id not in records]
+    removed = ask_of_all("unregister", stack, {"clusters": missing, "list": True})["clusters"] if missing else []
+    to_store = [found["cluster"] for found in listed if found.get("change") in _MARKS]
+    if faults := _show(listed, removed, prune=prune):
+        fail(faults)
+    if diff or not (to_store or (removed and prune)):
+        return
+    unregistering = f", unregister {len(removed)}" if removed and prune else ""
+    confirm(f"store {counted(len(to_store), 'record')}{unregistering}", yes=yes)
+    before = {found["cluster"]: found["before"] for found in listed if found["cluster"] in to_store}
+    done: list[_Json] = []
+    for part in in_parts({id: records[id] for id in to_store}):
+        shown = {id: before[id] for id in part}
+        fields = {"records": part, "before": shown, "verify": verify, "reason": reason}
+        done += ask_of_all("apply", stack, fields)["clusters"]
+    if removed and prune:
+        fields = {"clusters": missing, "force": force, "reason": reason}
+        done += ask_of_all("unregister", stack, fields)["clusters"]
+    for found in done:
+        say(found["message"], err=not found["ok"])
+    if not all(found["ok"] for found in done):
+        raise typer.Exit(CANNOT_READ)
+
+
+def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> list[str]:
+    """What would be done. Returns what speaks against it."""
+    faults, same = [], 0
+    for found in listed:
+        if not found["ok"]:
+            faults.append(found["message"])
+            continue
+        faults += [f"{found['cluster']}: {fault}" for fault in found["faults"]]
+        if found["change"] not in _MARKS:
+            same += 1
+            continue
+        say(f"{_MARKS[found['change']]} {found['cluster']}")
+        for change in found["changes"]:
+            values = [value for value in (change["from"], change["to"]) if value is not None]
+            gone = " (taken out)" if change["to"] is None else ""
+            say(f"    {change['field']}: {' -> '.join(values)}{gone}")
+    for found in removed:
+        say(f"- {found['message']}" if prune else f"  {found['message']}: in no file; --prune unregisters it")
+    say(f"{counted(same, 'cluster')} as in the files")
+    return faults
+
+
+def read_files(place: str) -> dict[str, Any]:
+    """The records of a file or a folder by id. Raises ConfigError."""
+    path = Path(place)
+    found = [str(path)]
+    if path.is_dir():
+        found = sorted(str(file) for file in path.rglob("*") if _is_of_fleet(file.relative_to(path)) and file.is_file())
+    return read_fleet([os.path.normpath(file) for file in found], read_yaml, _included)
+
+
+def _is_of_fleet(file: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.parts)
+    return file.suffix in _ENDINGS and not hidden and not file.name.endswith(".schema.json")
+
+
+def _included(file: str, path: str) -> str:
+    return os.path.normpath(Path(file).parent / path)
+
+
+def _registered(stack: str, selector: str | None) -> list[str]:
+    return [
+        id for page in _pages(stack, "*", selector) for id in (*(one["id"] for one in page["records"]), *page["unread"])
+    ]
+
+
+def _pages(stack: str, cluster: str, selector: str | None) -> Iterable[_Json]:
+    after: str | None = None
+    while True:
+        page = ask_or_fail("export", stack, cluster, {"after": after, "selector": selector})
+        yield page
+        after = page["next"]
+        if after is None:
+            return
+
+
+def export_command(
+    stack: _Stack,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="The cluster's id; left out: all that are registered.")
+    ] = "*",
+    selector: Annotated[
+        str | None, typer.Option("--selector", help="Clusters by their labels, as env=prod,tier!=test.")
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", help="The file to write, with its schema beside it; - is standard output.")
+    ] = "-",
+) -> None:
+    pages = list(_pages(stack, cluster, selector))
+    unread = [line for page in pages for line in page["unread"].values()]
+    text = fleet_yaml([record for page in pages for record in page["records"]])
+    if out == "-":
+        say_lines(text)
+    else:
+        try:
+            Path(out).write_text(text, encoding="utf-8")
+            schema = json.dumps(fleet_schema(), indent=1) + "\n"
+            (Path(out).parent / SCHEMA).write_text(schema, encoding="utf-8")
+        except OSError as error:
+            fail([f"{out}: cannot be written: {error.strerror or error}"])
+        say(f"{counted(sum(len(page['records']) for page in pages), 'cluster')}: {out}")
+    if unread:
+        fail(unread, BAD_INPUT)
+
+
+def fleet_yaml(records: Iterable[_Json], comments: Iterable[str] = ()) -> str:
+    """A file of a fleet, which `apply` reads back as it is."""
+    lines = "".join(f"# {' '.join(line.split())}\n" for line in comments)
+    document = {"clusters": list(records)}
+    return _HEADER + lines + yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)
+
+
+def say_lines(text: str) -> None:
+    for line in text.splitlines():
+        say(line)

@@ -1,0 +1,710 @@
+"""A fleet as files, and what is done to many clusters at once: the real use cases, with the ports in memory."""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from evenkeel.adapters.documents import read_document
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, StateUnavailableError
+from evenkeel.application.fleet import fleet_schema, read_fleet, record_schema
+from evenkeel.application.operate import answer_of_error
+from evenkeel.cli import asking
+from evenkeel.cli.main import app
+from evenkeel.config import ClusterRecord, ConfigError
+from evenkeel.domain.model.fleet import Selector, read_length
+from evenkeel.domain.model.values import BadValueError
+from tests.builders import MINUTE, NOW, zones
+from tests.fakes import FakeCluster, plenty
+from tests.house import House
+from tests.unit.test_docs import ROOT
+
+ACCESS = {"kind": "kubeconfig", "secret": "evenkeel/one"}
+POOLS = [{"name": "workers", "min": 3, "max": 12}]
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """A record as a file has it."""
+    return {"flavours": ["cluster-api"], "access": ACCESS, "dry_run": False, "pools": POOLS, **fields}
+
+
+class Fleet(House):
+    """No cluster is registered yet; three can be reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store.remove_record("demo", self.store.load("demo").versions)
+        for name in ("blue", "green", "red"):
+            self.clusters.by_id[name] = FakeCluster(zones((2, 2, 2), bounds=[(1, 9)] * 3))
+
+    def apply(self, **records: Any) -> dict[str, dict[str, Any]]:
+        return self.of_each(self.ask("apply", None, records=records))
+
+    def list(self, action: str, **fields: Any) -> dict[str, dict[str, Any]]:
+        """What it would do."""
+        return self.of_each(self.ask(action, None, list=True, **fields))
+
+    @staticmethod
+    def of_each(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        return {found["cluster"]: found for found in answer["clusters"]}
+
+    @property
+    def registered(self) -> dict[str, Any]:
+        return dict(self.store.registrations())
+
+    def labelled(self) -> None:
+        self.apply(
+            blue=given(labels={"env": "prod"}, zone_ids={"euc1-az2": "eu-central-1a"}),
+            green=given(labels={"env": "prod"}, zone_ids={"euc1-az2": "eu-central-1b"}),
+            red=given(labels={"env": "test"}),
+        )
+        self.queue.requests.clear()
+
+    def run_there(self, cluster: str) -> None:
+        self.clock.at += MINUTE
+        self.rebalance(cluster, "a test", plenty)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+class TestSelectors:
+    @pytest.mark.parametrize(
+        ("text", "labels", "selects"),
+        [
+            ("env=prod", {"env": "prod"}, True),
+            ("env==prod", {"env": "test"}, False),
+            ("env!=prod", {"env": "test"}, True),
+            ("env!=prod", {}, True),
+            ("team", {"team": ""}, True),
+            ("team", {}, False),
+            ("!team", {}, True),
+            ("env=prod, !team", {"env": "prod", "team": "a"}, False),
+            ("example.com/tier=gold", {"example.com/tier": "gold"}, True),
+        ],
+    )
+    def test_every_term_must_hold(self, text: str, labels: dict[str, str], selects: bool) -> None:
+        assert Selector.read(text).selects(labels) is selects
+
+    @pytest.mark.parametrize("text", ["", ",", "=prod", "env=prod,", "env in (prod)", "a b", "env=prod=test", "!env=x"])
+    def test_what_is_no_selector_is_refused_and_selects_nothing(self, fleet: Fleet, text: str) -> None:
+        fleet.labelled()
+        assert fleet.refused("pause", cluster=None, selector=text).startswith("selector is ")
+        assert not any(record.paused for record in fleet.registered.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"), [("2h", 120), ("90m", 90), ("1d", 1440), ("1h30m", 90), ("1d2h", 1560), ("120s", 2)]
+)
+def test_lengths_of_time_are_read_as_people_write_them(text: str, minutes: int) -> None:
+    assert read_length(text) == minutes * MINUTE
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "0h", "-1h", "2h 5m", "1m1h", "367d", "999999s9", 7, None, "２h"])
+def test_other_lengths_are_refused(text: object) -> None:
+    with pytest.raises(BadValueError):
+        read_length(text)
+
+
+class TestLabels:
+    def test_a_record_without_labels_is_stored_as_releases_before_labels_know_it(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given(), green=given(labels={}), red=given(labels={"env": "prod"}))
+        assert [("labels" in fleet.store.text(name, "META")) for name in ("blue", "green", "red")] == [
+            False,
+            False,
+            True,
+        ]
+
+    @pytest.mark.parametrize(
+        "labels", [{"a b": "x"}, {"a": "x y"}, {"": "x"}, {"a": "x,b=y"}, {"a": 1}, {"a" * 64: "x"}]
+    )
+    def test_a_label_that_no_selector_could_name_is_refused(self, fleet: Fleet, labels: dict[str, Any]) -> None:
+        assert "labels" in fleet.apply(blue=given(labels=labels))["blue"]["message"]
+        assert fleet.registered == {}
+
+    def test_a_cluster_whose_record_cannot_be_read_has_none(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        fleet.store.plant("bare", "{}")
+        assert set(fleet.list("pause", selector="env=prod")) == {"blue", "green"}
+        assert fleet.ask("status", None, selector="env=test")["counts"]["clusters"] == 1
+
+
+class TestApply:
+    def test_what_is_new_changed_and_the_same_is_told_field_by_field_and_nothing_is_stored(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given(), green=given())
+        before = {name: fleet.store.text(name, "META") for name in ("blue", "green")}
+        changed = given(scan_interval=120, pools=[{"name": "workers", "min": 3, "max": 20}])
+        found = fleet.list("apply", records={"blue": given(), "green": changed, "red": given()})
+        assert [found[name]["change"] for name in ("blue", "green", "red")] == ["same", "changed", "added"]
+        assert found["green"]["changes"] == [
+            {"field": "pools.workers.max", "from": "12", "to": "20"},
+            {"field": "scan_interval", "from": None, "to": "120"},
+        ]
+        assert {name: fleet.store.text(name, "META") for name in ("blue", "green")} == before
+        assert set(fleet.registered) == {"blue", "green"}
+
+    def test_what_differs_far_behind_or_in_its_order_alone_is_a_change_too(self, fleet: Fleet) -> None:
+        long = [f"name-{number}" for number in range(100)]
+        pools = [{"name": "a", "selector": {"x": "1"}}, {"name": "b", "selector": {"x": "1"}}]
+        fleet.apply(blue=given(names=long, pools=pools))
+        found = fleet.list("apply", records={"blue": given(names=[*long[:-1], "other"], pools=pools[::-1])})["blue"]
+        assert [change["field"] for change in found["changes"]] == ["pools (order)", "names"]
+        fleet.apply(blue=given(names=long, pools=pools[::-1]))
+        assert [entry.name for entry in fleet.store.load("blue").record.pool_entries] == ["b", "a"]
+
+    def test_what_is_stored_is_looked_at_and_recorded_with_who_asked_and_why(self, fleet: Fleet) -> None:
+        fleet.ask("apply", None, records={"blue": given()}, by="jane", reason="ticket 7")
+        assert fleet.queue.clusters == ["blue"]
+        (told,) = fleet.ask("record", "blue")["decisions"]
+        assert (told["cause"], told["by"], told["reason"]) == ("apply", "jane", "ticket 7")
+
+    def test_applied_twice_it_is_stored_and_recorded_once(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        text = fleet.store.text("blue", "META")
+        fleet.queue.requests.clear()
+        assert fleet.apply(blue=given())["blue"]["change"] == "same"
+        assert fleet.store.text("blue", "META") == text
+        assert fleet.queue.clusters == []
+        assert len(fleet.ask("record", "blue")["decisions"]) == 1
+
+    def test_pauses_and_restores_stay_and_a_file_cannot_set_them(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        fleet.ask("pause", "blue", pool="workers")
+        fleet.ask("pause", "blue")
+        fleet.ask("restore", "blue", pool="workers")
+        control = fleet.store.load("blue").control
+        assert "still paused" in fleet.apply(blue=given(scan_interval=120))["blue"]["message"]
+        assert fleet.store.load("blue").control == control
+        assert "paused is not a field" in fleet.apply(blue=given(paused=False))["blue"]["message"]
+        assert fleet.store.load("blue").control == control
+
+    def test_a_record_that_is_not_as_it_was_shown_is_left(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        shown = fleet.list("apply", records={"blue": given(scan_interval=120)})["blue"]["before"]
+        fleet.ask("register", "blue", record=given(scan_interval=300))
+        fields = {"records": {"blue": given(scan_interval=120)}, "before": {"blue": shown}}
+        answer = fleet.of_each(fleet.ask("apply", None, **fields))["blue"]
+        assert (answer["ok"], answer["retry"]) == (False, True)
+        assert fleet.store.load("blue").record.scan_interval == 300
+        # A pause in between is no change of the record.
+        shown = fleet.list("apply", records={"blue": given()})["blue"]["before"]
+        fleet.ask("pause", "blue")
+        assert fleet.of_each(fleet.ask("apply", None, records={"blue": given()}, before={"blue": shown}))["blue"]["ok"]
+
+    def test_a_cluster_that_somebody_registers_meanwhile_is_not_overwritten(self, fleet: Fleet) -> None:
+        assert fleet.list("apply", records={"blue": given()})["blue"]["before"] is None
+        fleet.ask("register", "blue", record=given(scan_interval=300))
+        answer = fleet.of_each(fleet.ask("apply", None, records={"blue": given()}, before={"blue": None}))["blue"]
+        assert not answer["ok"]
+        assert fleet.store.load("blue").record.scan_interval == 300
+
+    @pytest.mark.parametrize(
+        ("closed", "says"),
+        [
+            (AccessError("secret evenkeel/one: there is none"), "there is none"),
+            (ClusterUnavailableError("blue does not answer"), "gives no answer: blue does not answer"),
+            (RuntimeError("token=abc"), "RuntimeError while its rights were asked for"),
+        ],
+    )
+    def test_a_cluster_that_cannot_be_reached_is_not_stored_and_the_others_are(
+        self, fleet: Fleet, closed: Exception, says: str
+    ) -> None:
+        fleet.clusters.by_id["blue"] = closed
+        listed = fleet.list("apply", records={"blue": given(), "green": given()})
+        assert says in listed["blue"]["faults"][0]
+        answers = fleet.apply(blue=given(), green=given())
+        assert says in answers["blue"]["message"]
+        assert "token=abc" not in json.dumps([listed, answers])
+        assert set(fleet.registered) == {"green"}
+        assert fleet.of_each(fleet.ask("apply", None, records={"blue": given()}, verify=False))["blue"]["ok"]
+
+    def test_rights_that_are_missing_are_named_and_a_writers_are_asked_for_where_the_same_one_writes(
+        self, fleet: Fleet
+    ) -> None:
+        cluster = fleet.clusters.by_id["blue"]
+        cluster.rights_missing = ["it may not patch machines.cluster.x-k8s.io"]
+        assert fleet.apply(blue=given())["blue"]["message"] == (
+            "blue is not stored: it may not patch machines.cluster.x-k8s.io"
+        )
+        cluster.rights_missing = []
+        fleet.apply(blue=given(dry_run=True))
+        eks = {"kind": "eks", "name": "one", "region": "eu-central-1"}
+        fleet.apply(blue=given(access=eks))
+        asked = [entry for entry in cluster.journal.entries if entry.startswith("rights")]
+        assert asked == ["rights to write", "rights to look", "rights to look"]
+
+    def test_what_changes_nothing_about_the_way_there_is_not_tried(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        fleet.clusters.by_id["blue"] = ClusterUnavailableError("dark")
+        assert fleet.apply(blue=given(scan_interval=120))["blue"]["ok"]
+
+    def test_a_record_that_nobody_can_read_is_replaced_and_the_diff_says_what_was_wrong(self, fleet: Fleet) -> None:
+        fleet.store.plant("blue", "{}")
+        found = fleet.list("apply", records={"blue": given()})["blue"]
+        assert found["change"] == "changed"
+        assert found["changes"][0]["field"] == "the whole"
+        fields = {"records": {"blue": given()}, "before": {"blue": found["before"]}}
+        assert fleet.of_each(fleet.ask("apply", None, **fields))["blue"]["ok"]
+        assert isinstance(fleet.registered["blue"].record, ClusterRecord)
+
+    def test_one_bad_record_is_told_in_its_place_and_the_others_are_stored(self, fleet: Fleet) -> None:
+        answers = fleet.apply(blue=given(colour=1), green=given(id="red"), red=given())
+        assert [answers[name]["ok"] for name in ("blue", "green", "red")] == [False, False, True]
+
+    def test_a_sealed_token_is_never_shown(self, fleet: Fleet) -> None:
+        sealed, ca = "QUJDREVGRw==", "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+        access = {"kind": "service-account", "endpoint": "https://blue.example.com", "ca_data": ca, "token": sealed}
+        found = fleet.list("apply", records={"blue": given(access=access)}, verify=False)["blue"]
+        assert sealed not in json.dumps(found)
+        assert "access.token" in [change["field"] for change in found["changes"]]
+
+    def test_killed_at_any_call_of_the_table_the_same_event_ends_as_if_it_had_not_been(self) -> None:
+        whole = Fleet()
+        whole.apply(blue=given(), green=given())
+        for calls in range(40):
+            fleet = Fleet()
+            fleet.store.away_from = fleet.store.calls + calls
+            with contextlib.suppress(StateUnavailableError):
+                fleet.apply(blue=given(), green=given())
+            fleet.store.away_from = None
+            answers = fleet.apply(blue=given(), green=given())
+            assert all(answer["ok"] for answer in answers.values())
+            for name in ("blue", "green"):
+                assert fleet.store.text(name, "META") == whole.store.text(name, "META")
+            assert set(fleet.queue.clusters) >= {"blue", "green"}, calls
+
+
+class TestUnregister:
+    def test_a_cluster_that_was_never_written_is_forgotten(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given(dry_run=True))
+        fleet.run_there("blue")
+        fleet.ask("unregister", "blue")
+        assert fleet.registered == {}
+        assert fleet.store.due("0").registrations == fleet.store.due("1").registrations == []
+
+    def test_it_is_refused_while_bounds_of_ours_stand_and_done_once_they_are_put_back(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        fleet.run_there("blue")
+        assert fleet.list("unregister", clusters=["blue"])["blue"]["message"] == (
+            "blue: bounds of ours stand in pool workers"
+        )
+        says = fleet.refused("unregister", cluster="blue")
+        assert says.startswith("blue is not unregistered: bounds of ours stand in pool workers: restore it first")
+        assert set(fleet.registered) == {"blue"}
+        fleet.ask("restore", "blue")
+        assert "restore it first" in fleet.refused("unregister", cluster="blue")
+        cluster = fleet.clusters.by_id["blue"]
+        for key in list(cluster.groups):  # it was written, and its annotations are gone
+            cluster.change(key, has_adopted=False, adopted=None, published=None, move=None)
+        fleet.run_there("blue")
+        fleet.ask("unregister", "blue")
+        assert fleet.registered == {}
+
+    def test_by_force_bounds_stay_and_who_registers_it_again_finds_what_was_adopted(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        fleet.run_there("blue")
+        adopted = {id: state.adopted for id, state in fleet.store.load("blue").state.pools.items()}
+        assert "bounds of ours stay in pool workers" in fleet.ask("unregister", "blue", force=True)["message"]
+        fleet.apply(blue=given())
+        assert {id: state.adopted for id, state in fleet.store.load("blue").state.pools.items()} == adopted
+
+    def test_a_run_that_is_under_way_is_waited_for(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given(dry_run=True))
+        remembered = fleet.store.load("blue")
+        fleet.store.take_lease("blue", "a run", remembered.fencing_token, NOW, NOW + MINUTE)
+        with pytest.raises(EvenkeelError) as caught:
+            fleet.ask("unregister", "blue")
+        assert answer_of_error(caught.value)["retry"] is True
+        assert set(fleet.registered) == {"blue"}
+
+    def test_a_run_that_planned_before_it_writes_nothing_after_it(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+
+        def unregister(_key: str) -> None:
+            fleet.ask("unregister", "blue")
+
+        fleet.store.before_write.append(unregister)  # the run takes its lease
+        with pytest.raises(EvenkeelError):
+            fleet.run_there("blue")
+        assert fleet.clusters.by_id["blue"].applied == []
+
+    def test_trouble_that_was_told_to_begin_is_told_to_end_also_where_the_first_try_was_cut_off(
+        self, fleet: Fleet
+    ) -> None:
+        fleet.apply(blue=given())
+        fleet.clusters.by_id["blue"] = AccessError("closed")
+        fleet.run_there("blue")
+        assert fleet.bus.types == ["Trouble Opened"]
+        fleet.queue.requests.clear()
+        fleet.queue.broken = StateUnavailableError("cut off")
+        with pytest.raises(StateUnavailableError):
+            fleet.ask("unregister", "blue")
+        fleet.queue.broken = None
+        fleet.ask("unregister", "blue")
+        fleet.carry_out()
+        fleet.carry_out()
+        assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+
+    def test_an_unknown_cluster_is_unknown(self, fleet: Fleet) -> None:
+        fleet.apply(blue=given())
+        assert "did you mean blue?" in fleet.refused("unregister", cluster="bleu")
+
+    def test_a_record_that_cannot_be_read_is_forgotten_by_force_alone(self, fleet: Fleet) -> None:
+        fleet.store.plant("bare", "{}")
+        assert "cannot be known" in fleet.refused("unregister", cluster="bare")
+        fleet.ask("unregister", "bare", force=True)
+        assert fleet.registered == {}
+
+
+class TestSeveral:
+    def test_those_that_a_selector_names_are_paused_by_one_event_and_the_others_are_not(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        answers = fleet.of_each(fleet.ask("pause", None, selector="env=prod", **{"for": "2h"}, reason="az out"))
+        assert set(answers) == {"blue", "green"}
+        ends = {name: record.paused_until for name, record in fleet.registered.items()}
+        assert ends == {"blue": NOW + 120 * MINUTE, "green": NOW + 120 * MINUTE, "red": None}
+        assert fleet.ask("status", "blue")["actions"][0]["reason"] == "az out"
+
+    def test_a_list_does_nothing_and_leaves_out_those_that_it_would_not_touch(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        fleet.ask("pause", "red")
+        listed = fleet.ask("resume", None, all=True, list=True)
+        assert [found["message"] for found in listed["clusters"]] == ["red: it is still paused"]
+        assert listed["untouched"] == 2
+        assert fleet.registered["red"].paused is True
+
+    def test_a_zone_is_fenced_by_its_id_under_the_name_that_each_cluster_has_for_it(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        listed = fleet.list("fence-zone", all=True, zone_id="euc1-az2", **{"for": "2h"})
+        assert [found["message"] for found in listed.values()] == [
+            "blue: zone eu-central-1a",
+            "green: zone eu-central-1b",
+        ]
+        fleet.ask("fence-zone", None, clusters=list(listed), zone_id="euc1-az2", **{"for": "2h"})
+        fenced = {name: dict(fleet.store.load(name).state.zones) for name in fleet.registered}
+        end = NOW + 120 * MINUTE
+        assert fenced == {"blue": {"eu-central-1a": end}, "green": {"eu-central-1b": end}, "red": {}}
+
+    def test_a_zones_name_comes_from_aws_only_where_this_account_buys_and_else_from_nodes(self, fleet: Fleet) -> None:
+        fleet.apply(
+            blue=given(region="eu-central-1"),
+            green=given(region="eu-central-1", account="210987654321"),
+            red=given(region="eu-central-1", event_accounts=["210987654321"]),
+        )
+        fleet.operate = type(fleet.operate)(
+            **{**vars(fleet.operate), "zone_names": lambda region: {"euc1-az2": f"{region}a"}}
+        )
+        fleet.clusters.by_id["green"].ids = {"euc1-az2": "eu-central-1c"}
+        listed = fleet.list("fence-zone", all=True, zone_id="euc1-az2", **{"for": "2h"})
+        assert [found["message"] for found in listed.values()] == [
+            "blue: zone eu-central-1a",
+            "green: zone eu-central-1c",
+        ]
+        assert "name it in its zone_ids" in fleet.refused(
+            "fence-zone", cluster="red", zone_id="euc1-az2", **{"for": "1h"}
+        )
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"selector": "env=prod", "cluster": "blue"}, "name clusters by one of the two"),
+            ({"selector": "env=prod", "all": True}, "name clusters by one of the two"),
+            ({"all": "yes"}, "neither true nor false"),
+            ({"clusters": "blue"}, "list the clusters' ids"),
+            ({"clusters": []}, "list the clusters' ids"),
+            ({"clusters": [7]}, "list the clusters' ids"),
+            ({"cluster": "blue", "list": True}, "list goes with"),
+            ({}, "name the cluster's id"),
+            ({"cluster": "*"}, "is not registered"),
+            ({"cluster": "blue", "for": "soon"}, "for is 'soon'"),
+            ({"cluster": "blue", "for": "1h", "until": "2030-01-01T00:00:00Z"}, "name one of the two"),
+            ({"cluster": "blue", "lasting": "1h"}, "'lasting' is no field"),
+            ({"cluster": "blue", "reason": "a\nb"}, "reason is "),
+        ],
+    )
+    def test_what_is_meant_must_be_clear(self, fleet: Fleet, fields: dict[str, Any], says: str) -> None:
+        fleet.labelled()
+        assert says in fleet.refused("pause", **{"cluster": None, **fields})
+        assert not any(record.paused for record in fleet.registered.values())
+
+    def test_those_that_there_is_no_time_for_are_left_and_named(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        event = {"action": "pause", "all": True}
+        answer = fleet.operate(event, lambda: 0.5)
+        assert answer["left"] == ["blue", "green", "red"]
+        assert not any(record.paused for record in fleet.registered.values())
+
+    def test_reading_takes_no_reason_and_a_list_of_all_is_no_right_to_read(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        assert "'reason' is no field" in fleet.refused("status", cluster="blue", reason="x")
+        with pytest.raises(EvenkeelError):
+            fleet.operate.read({"action": "pause", "all": True, "list": True}, plenty)
+
+
+class TestHistory:
+    def test_what_people_did_is_told_of_all_clusters_in_one_order_and_what_the_worker_decided_is_not(
+        self, laptop: "Laptop"
+    ) -> None:
+        fleet = laptop.fleet
+        fleet.labelled()
+        for minute, (cluster, action) in enumerate((("red", "pause"), ("blue", "pause"), ("red", "resume"))):
+            fleet.clock.at = NOW + (minute + 1) * MINUTE
+            fleet.ask(action, cluster, by="jane", reason="ticket 7")
+        fleet.run_there("green")
+        lines = laptop.run("history", "--since", "2026-01-15T12:00:30Z").stdout.splitlines()
+        assert [line.split(": ")[0] for line in lines] == [
+            "2026-01-15T12:01:00Z red pause by jane (ticket 7)",
+            "2026-01-15T12:02:00Z blue pause by jane (ticket 7)",
+            "2026-01-15T12:03:00Z red resume by jane (ticket 7)",
+        ]
+        assert len(fleet.ask("history", None, selector="env=prod")["clusters"]) == 2
+
+    def test_pages_are_followed_and_a_cluster_that_was_unregistered_keeps_its_history(self, fleet: Fleet) -> None:
+        fleet.store.page = 2
+        fleet.apply(blue=given(dry_run=True))
+        for _ in range(5):
+            fleet.clock.at += MINUTE
+            fleet.ask("pause", "blue")
+        fleet.ask("unregister", "blue", by="jane")
+        causes = [entry["cause"] for entry in fleet.ask("history", "blue")["actions"]]
+        assert causes == ["apply", *["pause"] * 5, "unregister"]
+        assert "not registered" in fleet.refused("history", cluster="bleu")
+
+
+class TestFiles:
+    def read(self, **files: Any) -> dict[str, Any]:
+        """Every file is read, whatever includes it."""
+        return read_fleet(list(files), lambda name: files[name], lambda _, path: path)
+
+    def test_a_cluster_goes_before_labels_and_defaults_and_those_before_what_is_included(self) -> None:
+        found = self.read(
+            common={"defaults": {"flavours": ["gardener"], "scan_interval": 120, "labels": {"by": "common", "a": "1"}}},
+            prod={
+                "include": ["common"],
+                "labels": {"env": "prod"},
+                "defaults": {"access": {"kind": "kubeconfig", "secret": "s"}, "labels": {"a": "2"}},
+                "clusters": [{"id": "blue", "labels": {"a": "3"}}, {"id": "green", "scan_interval": None}],
+            },
+        )
+        assert found["blue"]["labels"] == {"by": "common", "a": "3", "env": "prod"}
+        assert found["green"]["labels"] == {"by": "common", "a": "2", "env": "prod"}
+        assert (found["blue"]["scan_interval"], "scan_interval" in found["green"]) == (120, False)
+
+    def test_an_access_of_another_kind_replaces_the_default_and_one_of_the_same_completes_it(self) -> None:
+        defaults = {"flavours": ["cluster-api"], "access": {"kind": "eks", "region": "eu-central-1"}}
+        found = self.read(
+            one={
+                "defaults": defaults,
+                "clusters": [{"id": "a", "access": {"name": "a"}}, {"id": "b", "access": ACCESS}],
+            }
+        )
+        assert found["a"]["access"] == {"kind": "eks", "region": "eu-central-1", "name": "a"}
+        assert found["b"]["access"] == ACCESS
+
+    def test_a_proposals_name_of_a_field_replaces_ours_and_ours_replaces_it(self) -> None:
+        base = {"flavours": ["gardener"], "access": ACCESS}
+        for below, above in (("strategy", "sizing"), ("sizing", "strategy"), ("sizing", "sizingStrategy")):
+            found = self.read(
+                one={"defaults": {**base, below: "Adaptive"}, "clusters": [{"id": "a", above: "Lax-Greedy"}]}
+            )
+            assert found["a"]["strategy"] == "Lax-Greedy"
+
+    def test_every_fault_is_told_with_its_file_and_nothing_is_used(self) -> None:
+        with pytest.raises(ConfigError) as caught:
+            self.read(
+                one={"clusters": [{"id": "a", **given()}, {"id": "a", **given()}, {"id": "b"}, {**given()}]},
+                two={"clusters": [{"id": "a", **given()}], "colour": 1},
+                three={"include": ["four"]},
+                four={"include": ["three"]},
+                five={"defaults": {"id": "x"}},
+            )
+        faults = caught.value.faults
+        assert "one: cluster a is in one too: keep one of the two" in faults
+        assert "one: cluster b: flavours is missing" in faults
+        assert "one: cluster 4: id is missing" in faults
+        assert any(fault.startswith("two: colour is not a field") for fault in faults)
+        assert any("it includes itself" in fault for fault in faults)
+        assert any(fault.startswith("five: defaults.id") for fault in faults)
+
+    def test_includes_in_a_diamond_are_read_once(self) -> None:
+        read: list[str] = []
+        files: dict[str, Any] = {f"f{n}": {"include": [f"f{n + 1}", f"f{n + 1}"]} for n in range(60)}
+        files["f60"] = {"clusters": [{"id": "a", **given()}]}
+
+        def of(name: str) -> Any:
+            read.append(name)
+            return files[name]
+
+        assert set(read_fleet(["f0"], of, lambda _, path: path)) == {"a"}
+        assert len(read) == len(files)
+
+
+class Laptop:
+    """The command line in front of the fleet's use cases."""
+
+    def __init__(self, fleet: Fleet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fleet, self.folder = fleet, folder
+        self.events: list[dict[str, Any]] = []
+        monkeypatch.setattr(asking, "ask", self.answer)
+
+    def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        self.events.append(json.loads(json.dumps(event)))
+        try:
+            return self.fleet.operate(event, plenty)
+        except (EvenkeelError, ConfigError) as error:
+            return answer_of_error(error)
+
+    def write(self, name: str, **clusters: Any) -> None:
+        listed = [{"id": id, **record} for id, record in clusters.items()]
+        (self.folder / name).write_text(json.dumps({"clusters": listed}), encoding="utf-8")
+
+    def run(self, *arguments: str, stdin: str = "") -> Result:
+        result = CliRunner().invoke(app, [arguments[0], "--stack", "evenkeel", *arguments[1:]], input=stdin)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return result
+
+    def asked(self, action: str, *, lists: bool = False) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["action"] == action and event.get("list", False) is lists]
+
+
+@pytest.fixture
+def laptop(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laptop:
+    return Laptop(fleet, tmp_path, monkeypatch)
+
+
+class TestCommands:
+    def test_a_folder_is_applied_after_the_diff_was_agreed_to_and_then_there_is_nothing_more_to_do(
+        self, laptop: Laptop
+    ) -> None:
+        laptop.write("a.json", blue=given())
+        laptop.write("b.yaml", green=given())
+        folder = str(laptop.folder)
+        refused = laptop.run("apply", "-f", folder)
+        assert (refused.exit_code, laptop.fleet.registered) == (2, {})
+        assert "say --yes" in refused.stderr
+        assert laptop.run("apply", "-f", folder, stdin="n\n").exit_code == 2
+        done = laptop.run("apply", "-f", folder, stdin="y\n")
+        assert (done.exit_code, set(laptop.fleet.registered)) == (0, {"blue", "green"})
+        assert "+ blue\n    id: blue\n" in done.stdout
+        again = laptop.run("apply", "-f", folder)
+        assert (again.exit_code, again.stdout) == (0, "2 clusters as in the files\n")
+
+    def test_only_prune_removes_what_no_file_names_and_never_because_there_is_no_file(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(), green=given(), red=given(labels={"team": "b"}))
+        laptop.write("one.yaml", blue=given())
+        folder = str(laptop.folder)
+        shown = laptop.run("apply", "-f", folder, "--yes")
+        assert "green: in no file; --prune unregisters it" in shown.stdout
+        assert len(laptop.fleet.registered) == 3
+        laptop.run("apply", "-f", folder, "--prune", "--selector", "!team", "--yes")
+        assert set(laptop.fleet.registered) == {"blue", "red"}
+        laptop.run("apply", "-f", folder, "--prune", "--diff")
+        assert set(laptop.fleet.registered) == {"blue", "red"}
+        (laptop.folder / "one.yaml").write_text("clusters: []\n", encoding="utf-8")
+        assert laptop.run("apply", "-f", folder, "--prune", "--yes").exit_code == 2
+        assert set(laptop.fleet.registered) == {"blue", "red"}
+
+    def test_pruning_leaves_clusters_where_bounds_of_ours_stand(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(), green=given())
+        laptop.fleet.run_there("green")
+        laptop.write("one.yaml", blue=given())
+        done = laptop.run("apply", "-f", str(laptop.folder), "--prune", "--yes")
+        assert (done.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green"})
+        assert "restore it first" in done.stderr
+        laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
+        assert set(laptop.fleet.registered) == {"blue"}
+
+    def test_one_fault_and_nothing_is_stored(self, laptop: Laptop) -> None:
+        laptop.fleet.clusters.by_id["green"] = AccessError("closed")
+        laptop.write("one.yaml", blue=given(), green=given())
+        failed = laptop.run("apply", "-f", str(laptop.folder), "--yes")
+        assert (failed.exit_code, failed.stderr) == (2, "evenkeel: green: closed\n")
+        assert laptop.fleet.registered == {}
+        assert laptop.run("apply", "-f", str(laptop.folder), "--yes", "--no-verify").exit_code == 0
+
+    def test_records_go_in_as_few_events_as_hold_them(self, laptop: Laptop) -> None:
+        names = [f"c{number:03}" for number in range(300)]
+        for name in names:
+            laptop.fleet.clusters.by_id[name] = FakeCluster([])
+        long = ["n" * 200 for _ in range(8)]
+        laptop.write("one.yaml", **{name: given(names=long) for name in names})
+        assert laptop.run("apply", "-f", str(laptop.folder), "--yes").exit_code == 0
+        sizes = [len(json.dumps(event["records"])) for event in laptop.asked("apply")]
+        assert 1 < len(sizes) < 6
+        assert max(sizes) <= 210_000
+        assert set(laptop.fleet.registered) == set(names)
+
+    def test_what_is_exported_is_applied_as_it_is_and_has_its_schema_beside_it(self, laptop: Laptop) -> None:
+        laptop.fleet.labelled()
+        out = laptop.folder / "all.yaml"
+        assert laptop.run("export", "--out", str(out)).exit_code == 0
+        assert out.read_text().startswith("# yaml-language-server: $schema=fleet.schema.json\n")
+        assert json.loads((laptop.folder / "fleet.schema.json").read_text()) == fleet_schema()
+        again = laptop.run("apply", "-f", str(laptop.folder))
+        assert (again.exit_code, again.stdout) == (0, "3 clusters as in the files\n")
+
+    def test_a_record_that_cannot_be_read_is_named_beside_the_others(self, laptop: Laptop) -> None:
+        laptop.fleet.labelled()
+        laptop.fleet.store.plant("bare", "{}")
+        found = laptop.run("export", "--selector", "env=prod")
+        assert (found.exit_code, len(read_document(found.stdout)["clusters"])) == (0, 2)
+        found = laptop.run("export")
+        assert found.exit_code == 2
+        assert "record of cluster bare" in found.stderr
+        assert len(read_document(found.stdout)["clusters"]) == 3
+
+    def test_what_was_listed_and_agreed_to_is_done_and_nothing_else(self, laptop: Laptop) -> None:
+        laptop.fleet.labelled()
+        asked = laptop.run("fence-zone", "--all", "--zone-id", "euc1-az2", "--for", "2h", stdin="y\n")
+        assert asked.exit_code == 0
+        assert "blue: zone eu-central-1a\ngreen: zone eu-central-1b\n" in asked.stdout
+        (event,) = laptop.asked("fence-zone")
+        assert event == {"action": "fence-zone", "clusters": ["blue", "green"], "zone_id": "euc1-az2", "for": "2h"}
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [
+            (["pause"], 2),
+            (["pause", "--all", "--cluster", "blue"], 2),
+            (["pause", "--selector", "env=prod", "--cluster", "blue"], 2),
+            (["pause", "--selector", "env=nowhere", "--yes"], 2),
+            (["pause", "--all"], 2),
+        ],
+    )
+    def test_without_a_clear_word_nothing_is_done(self, laptop: Laptop, arguments: list[str], code: int) -> None:
+        laptop.fleet.labelled()
+        assert laptop.run(*arguments).exit_code == code
+        assert laptop.asked("pause") == []
+
+    def test_what_there_was_no_time_for_is_asked_for_again_until_nothing_more_is_done(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        laptop.fleet.labelled()
+        whole: Callable[..., dict[str, Any]] = laptop.answer
+
+        def one_at_a_time(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+            answer = whole(stack, event)
+            if event["action"] != "pause" or event.get("list"):
+                return answer
+            late = [{"cluster": id, "ok": False, "message": "late"} for id in event["clusters"][1:]]
+            return {**answer, "clusters": [*answer["clusters"][:1], *late], "left": event["clusters"][1:]}
+
+        monkeypatch.setattr(asking, "ask", one_at_a_time)
+        assert laptop.run("pause", "--all", "--yes").exit_code == 0
+        assert [event["clusters"] for event in laptop.asked("pause")] == [
+            ["blue", "green", "red"],
+            ["green", "red"],
+            ["red"],
+        ]
+
+
+@pytest.mark.parametrize(("name", "schema"), [("record", record_schema), ("fleet", fleet_schema)])
+def test_the_schema_in_the_docs_is_that_of_the_models(name: str, schema: Callable[[], dict[str, Any]]) -> None:
+    found = (ROOT / "docs" / f"{name}.schema.json").read_text(encoding="utf-8")
+    assert found == json.dumps(schema(), indent=1) + "\n", "write it again from evenkeel.application.fleet"
