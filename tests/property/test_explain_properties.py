@@ -52,7 +52,11 @@ def numbers_of(pool: PoolPlan, plan: GroupPlan | None) -> set[int]:
     known: set[int | None] = {pool.min, pool.max, pool.headroom, requested}
     known |= {requested - pool.max} if pool.max is not None else set()
     known |= {sum(max(0, one.bounds.max - one.requested) for one in pool.groups if one.bounds)}
-    if plan is not None:
+    adopted = [pool.adopted.get(str(one.group.key)) for one in pool.groups]
+    if plan is None:  # where nobody owns the numbers, the members' own stand behind them
+        known |= {number for bounds in adopted if bounds for number in (bounds.min, bounds.max)}
+        known |= {n for one in pool.groups if one.group.bounds for n in (one.group.bounds.min, one.group.bounds.max)}
+    else:
         group, top = plan.group, plan.bounds.max if plan.bounds else 0
         top = min(top, group.worker_range.max) if group.worker_range else top
         known |= {group.requested, plan.requested, group.running, group.zone_max, top - plan.requested}
