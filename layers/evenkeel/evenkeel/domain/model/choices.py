@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.values import BadValueError
 
 if TYPE_CHECKING:
     from evenkeel.domain.model.drafts import PoolDraft
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class Size(NamedTuple):
@@ -39,6 +41,15 @@ class Strategy:
         return self.name
 
 
+def _word(kind: type[_Word], value: object, what: str) -> _Word:
+    if value is False:  # YAML's reading of off
+        return kind("off")
+    try:
+        return kind(str(value).lower())
+    except ValueError:
+        raise BadValueError(f"no such {what}", [member.value for member in kind]) from None
+
+
 class Level(StrEnum):
     """What is done so that a pool is level again after an outage."""
 
@@ -49,12 +60,7 @@ class Level(StrEnum):
     @classmethod
     def read(cls, value: object) -> Self:
         """Raises BadValueError for a word that is none of them."""
-        if value is False:  # YAML's reading of off
-            return cls("off")
-        try:
-            return cls(str(value).lower())
-        except ValueError:
-            raise BadValueError("no such levelling", [member.value for member in cls]) from None
+        return _word(cls, value, "levelling")
 
 
 class DemandStage(StrEnum):
@@ -68,12 +74,7 @@ class DemandStage(StrEnum):
     @classmethod
     def read(cls, value: object) -> Self:
         """Raises BadValueError for a word that is none of them."""
-        if value is False:  # YAML's reading of off
-            return cls("off")
-        try:
-            return cls(str(value).lower())
-        except ValueError:
-            raise BadValueError("no such stage of demand", [member.value for member in cls]) from None
+        return _word(cls, value, "stage of demand")
 
     @property
     def orders(self) -> bool:
