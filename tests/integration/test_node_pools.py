@@ -14,7 +14,9 @@ from sandbox.admission import FILE, AdmissionWatch
 from sandbox.kube.access import Rule
 from sandbox.kube.controllers.node_pools import NODE_POOLS
 from sandbox.kube.schema import Object
+from sandbox.kube.world import ZONES
 from tests.crashing import BUSY, DEAD, FROZEN, IDLE, How, Life, Scene, dying_at_every_step, steps_of
+from tests.ecosystems import CAPI_DEPLOYMENTS, Estate
 
 FOLDER = FILE.parent / "hypershift"
 ROLES = {"no right": FILE.parent / "rbac.yaml", "the right": FOLDER / "rbac.yaml"}
@@ -116,6 +118,20 @@ class TestRace:
                 wrong[f"{at} {step}"] = problems
         assert wrong == {}
         assert ordered > 0
+
+
+class TestZone:
+    """On AWS a NodePool names a subnet, so its zone is that of its machines."""
+
+    def test_a_group_that_is_emptied_stays_in_the_zone_of_its_last_machines(self) -> None:
+        estate = Estate("hypershift", replicas=(1, 1, 1), minimum=0, maximum=6, autoscaler=False)
+        estate.live(2)
+        emptied = estate.all(CAPI_DEPLOYMENTS)[0]
+        estate.patch(CAPI_DEPLOYMENTS, emptied, {"spec": {"replicas": 0}}, manager="cluster-autoscaler")
+        estate.live(3)
+        found = estate.pool()
+        assert (estate.replicas, found.problems) == ([0, 1, 1], ())
+        assert {plan.group.zone for plan in found.groups} == set(ZONES)
 
 
 class TestRights:

@@ -379,6 +379,24 @@ def test_restore_takes_it_back_and_ends() -> None:
     assert scene.taken == []
 
 
+def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:
+    scene = Scene(scale_down=True).relieved()
+    scene.world.set_demand(KIND, POOL, 3)
+    scene.live(40)
+    remembered = scene.memory.load("demo")
+    control = remembered.control.model_copy(update={"restoring": True})
+    scene.memory.save_record(remembered.record, control, remembered.versions)
+    scene.run()
+    assert (scene.maximum, scene.flags) == (9, ["4", "4", "4"]), "written back, and not carried out yet"
+    scene.world.set_demand(KIND, POOL, 9)
+    scene.live(20)
+    assert scene.taken == []
+    scene.world.set_demand(KIND, POOL, 3)
+    scene.live(60)
+    assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
+    assert scene.taken == []
+
+
 def test_switched_off_it_goes_back() -> None:
     scene = Scene(scale_down=True).relieved()
     scene.world.set_demand(KIND, POOL, 3)

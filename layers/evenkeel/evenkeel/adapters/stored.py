@@ -251,6 +251,7 @@ class PoolRecord(Strict):
     published: PublicationRecord | None = None
     in_trouble: tuple[str, ...] = ()
     held_until: Moment | None = None
+    zones: dict[str, str] = {}
     relief: ReliefRecord | None = None
 
     def state(self) -> PoolState:
@@ -263,6 +264,7 @@ class PoolRecord(Strict):
             published=Publication(**dict(self.published)) if self.published else None,
             in_trouble=self.in_trouble,
             held_until=self.held_until,
+            zones=self.zones,
             relief=self.relief.relief() if self.relief else None,
         )
 

@@ -115,8 +115,8 @@ def refused(step: ReliefStep, said: str, now: datetime) -> Relief:
 
 
 def holds_relief(pool: PoolState) -> bool:
-    """Whether the pool's Shoot may still hold a number of ours."""
-    return pool.relief is not None and pool.relief.is_left
+    """Whether the pool's Shoot may still hold a number of ours, or get one again: until its Worker has followed."""
+    return pool.relief is not None and pool.relief.begun
 
 
 def _id_of(shoot: Shoot, worker: ShootWorker) -> str:

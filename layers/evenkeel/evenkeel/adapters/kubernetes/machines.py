@@ -105,11 +105,13 @@ def with_machines(group: NodeGroup, machines: Iterable[Machine]) -> NodeGroup:
     if group.launched is not None and not listed:
         return group  # of a pool of instances, machines are listed only where its provider makes some
     running = sum(machine.has_node and not machine.deleting for machine in listed)
+    common = _common_zone(listed)
     return replace(
         group,
         machines=listed,
         running=max(running, min(group.running, group.requested)),
-        zone=group.zone or _common_zone(listed),
+        zone=group.zone or common,
+        zone_of_machines=group.zone is None and common is not None,
     )
 
 

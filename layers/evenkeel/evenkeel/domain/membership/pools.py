@@ -50,15 +50,32 @@ def find_pools(
         members |= alike
     pools: list[AnyPool] = []
     remembered = _states_of(members, states)
-    for id, member_groups in sorted(members.items()):
-        planned = _pool(
-            _Candidate(id, _by_zone(member_groups), policy, *remembered.get(id, (PoolState(), None))), groups
-        )
+    for id, found in sorted(members.items()):
+        state, known_as = remembered.get(id, (PoolState(), None))
+        member_groups, state = _in_known_zones(found, state)
+        planned = _pool(_Candidate(id, _by_zone(member_groups), policy, state, known_as), groups)
         if isinstance(planned, Reason):
             skipped += [_skipped(group, planned) for group in member_groups]
         else:
             pools.append(planned)
     return pools, skipped
+
+
+def _in_known_zones(groups: Sequence[NodeGroup], state: PoolState) -> tuple[Sequence[NodeGroup], PoolState]:
+    """The groups, those that have lost the machines which alone say their zone in the zone of the last; and that kept.
+
+    Else a group that an autoscaler empties would make its pool invalid, and leave every zone of it as it is.
+    """
+    zones: dict[str, str] = {}
+    placed = []
+    for group in groups:
+        key = str(group.key)
+        if group.zone is None and not any(machine.zone for machine in group.machines or ()):
+            group = replace(group, zone=state.zones.get(key), zone_of_machines=True)
+        if group.zone_of_machines and group.zone is not None:
+            zones[key] = group.zone
+        placed.append(group)
+    return placed, state if zones == state.zones else replace(state, zones=zones)
 
 
 def _states_of(

@@ -252,6 +252,7 @@ class NodeGroup:
     pool_label: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
+    zone_of_machines: bool = False  # nobody else says it: without machines it would not be known
     zone_index: int | None = None  # N-1 of a name that ends in -z<N>
     requested: int = 0
     running: int = 0

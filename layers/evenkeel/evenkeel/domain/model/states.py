@@ -132,6 +132,7 @@ class PoolState:
     published: Publication | None = None  # under Balanced
     held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
+    zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
 
     @property
