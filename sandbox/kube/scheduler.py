@@ -62,7 +62,7 @@ def requests_of(pod: Object) -> Counter[str]:
             sidecars = asked
         peak = _most(peak, asked)
     running = sidecars
-    for container in spec["containers"]:
+    for container in spec.get("containers") or ():
         running = _sum(running, _asked(container))
     whole = {
         name: amount
@@ -90,7 +90,7 @@ def ports_of(pod: Object) -> list[tuple[str, str, int]]:
     sidecars = [item for item in pod["spec"].get("initContainers") or () if item.get("restartPolicy") == "Always"]
     return [
         (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])
-        for container in (*pod["spec"]["containers"], *sidecars)
+        for container in (*(pod["spec"].get("containers") or ()), *sidecars)
         for port in container.get("ports") or ()
         if port.get("hostPort")
     ]

@@ -1,7 +1,7 @@
 """Two who were written apart from one set of rules: whether a pod fits, by what Evenkeel computes and by the sandbox.
 
 Where they may differ is left out here, and is a decision of Evenkeel's: a claim that two pods share counts twice
-against a driver's limit (172), and two claims may count on one free volume (173). Who stands has all its volumes.
+against a driver's limit (172), and two claims may count on one free volume (173).
 """
 
 from collections import Counter
@@ -223,10 +223,10 @@ def volumes(draw: st.DrawFn, pod: Object, world: dict[str, list[Object]], *, wai
         "status": {"phase": "Pending"},
     }
     if ephemeral:
-        owner = metadata["name"] if not waits or draw(st.integers(0, 4)) else "another"
+        owner = metadata["name"] if draw(st.integers(0, 4)) else "another"
         claim["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": owner, "uid": "u", "controller": True}]
     state = draw(st.sampled_from(["bound"] * 3 + ["unbound"] * 4 + ["missing", "lost", "going", "selected"]))
-    if not waits:
+    if not waits and state in ("unbound", "selected"):
         state = "bound"
     if state == "missing":
         return
@@ -234,11 +234,11 @@ def volumes(draw: st.DrawFn, pod: Object, world: dict[str, list[Object]], *, wai
         claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if state == "selected":
         claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n0"
-    if state in ("bound", "lost"):
+    if state in ("bound", "lost") or not waits:
         claim["spec"]["volumeName"] = f"pv-{name}"
         claim["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
-        claim["status"]["phase"] = "Bound" if state == "bound" else "Lost"
-        if state == "bound" and (not waits or draw(st.integers(0, 9))):
+        claim["status"]["phase"] = "Lost" if state == "lost" else "Bound"
+        if state != "lost" and draw(st.integers(0, 9)):
             world["persistentvolumes"].append(draw(persistent(f"pv-{name}", storage, claim)))
     if state == "unbound" and draw(st.booleans()):
         world["persistentvolumes"].append(draw(persistent(f"free-{name}", storage, None)))
