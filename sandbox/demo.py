@@ -40,7 +40,7 @@ from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
-SPEED = 20  # simulated seconds in a second
+SPEED = 21  # simulated seconds in a second
 SECONDS = 48  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
