@@ -1,10 +1,10 @@
-"""`make demo`: three kinds of clusters in one outage, the real functions, and a table of what happens.
+"""`make demo`: four kinds of clusters in one outage, the real functions, and a table of what happens.
 
 Nothing is played to the audience: the handlers are those of functions/, called through the queues, schedules and rules
 of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that the
 ecosystems' folders below deploy/kubernetes describe. Two of the clusters are as their own tools make them, with nothing
-of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. Only time runs
-faster.
+of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. The last has
+pods and no autoscaler: Evenkeel reads what waits there, and says what it would order. Only time runs faster.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
-SPEED = 20  # simulated seconds in a second
-SECONDS = 50  # how long the audience sits
+SPEED = 21  # simulated seconds in a second
+SECONDS = 48  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
@@ -77,6 +77,11 @@ KINDS = {
         folder="cluster-api",
         says="plain Cluster API: MachineDeployments, with a pool's label and numbers on them",
         record={},
+    ),
+    "self-managed": Kind(
+        folder="cluster-api",
+        says="a Cluster API cluster that manages itself, with pods of its own and without any autoscaler",
+        record={"autoscaler": "none", "demand": "advise", "workload": {"access": {"kind": "same"}}},
     ),
 }
 
@@ -262,12 +267,36 @@ def _reconcile_shoot(demo: Demo) -> None:
     store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], asked, manager="kubectl")
 
 
+def _deploy(demo: Demo) -> None:
+    """A Deployment of pods in the cluster without an autoscaler: three fill a node."""
+    labels = {"app": _APP}
+    container = {"name": _APP, "image": "registry.example/web", "resources": {"requests": {"cpu": "1200m"}}}
+    spread = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": labels},
+    }
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "topologySpreadConstraints": [spread]},
+    }
+    spec = {"replicas": _PODS_AT_FIRST, "selector": {"matchLabels": labels}, "template": template}
+    store = demo.world.clusters["self-managed"].store
+    store.create("deployments.apps", {"metadata": {"name": _APP}, "spec": spec}, manager="kubectl-client-side-apply")
+
+
+def _grow(demo: Demo) -> None:
+    demo.world.clusters["self-managed"].store.scale("deployments.apps", "default", _APP, _PODS, manager="kubectl")
+
+
+_APP, _PODS_AT_FIRST, _PODS = "web", 6, 15
 ACTS = (
     Act(
         0,
-        f"Three clusters, each with {_SHARE} nodes at most in a zone: by a Worker, by NodePools, by annotations. The "
-        "first two know nothing of Evenkeel, which has just been switched on.",
-        lambda _: None,
+        f"Four clusters, each with {_SHARE} nodes at most in a zone: by a Worker, by NodePools, by annotations. The "
+        "first two know nothing of Evenkeel, which has just been switched on. The last has no autoscaler, but pods.",
+        _deploy,
     ),
     Act(
         1,
@@ -281,8 +310,14 @@ ACTS = (
         lambda d: d.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER),
     ),
     Act(
+        3.5,
+        f"self-managed: its Deployment grows from {_PODS_AT_FIRST} pods to {_PODS}, for which three nodes are too few. "
+        "Evenkeel may only advise there: what it would order is told at the end.",
+        _grow,
+    ),
+    Act(
         4.5,
-        f"Zone {_ZONE[-1]} runs out of machines for all three clusters, just as load rises in cluster-api, which fails "
+        f"Zone {_ZONE[-1]} runs out of machines for all of them, just as load rises in cluster-api, which fails "
         "there. The others buy the same, and hear of it.",
         _outage,
     ),
@@ -400,6 +435,9 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
         yield f"numbers     {pool['min']} to {pool['max']} nodes; max is {maximum['says']}"
     written = Counter(place for request in cluster.api.requests if _is_ours(request) for place in _places(request))
     yield f"written     {', '.join(f'{times} x {place}' for place, times in sorted(written.items())) or 'nothing'}"
+    if cluster.workloads is not None:
+        yield from _advice(demo, name)
+        return
     owners = [owner["kind"] for origin in origins.values() for owner in origin.get("owners") or ()]
     yield f"read by     {READERS[owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
     for note in pool.get("notes") or ():
@@ -414,6 +452,18 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
         f"came of it  {nodes} nodes in the zones, {wanted - waiting} of {wanted} pods have one, "
         f"{fought or 'nothing'} fought over"
     )
+
+
+def _advice(demo: Demo, name: str) -> Iterator[str]:
+    """Which pods run and wait, in the scheduler's words, and what Evenkeel says of those that wait."""
+    pods = demo.world.clusters[name].store.list("pods")
+    waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+    yield f"pods        {len(pods) - len(waiting)} run, {len(waiting)} wait"
+    for said, number in Counter(pod["status"]["conditions"][0]["message"] for pod in waiting).items():
+        yield f"            {number} x {said}"
+    status = demo.operator("status", name)
+    for pool in status["pools"]:
+        yield from (f"advice      {sentence}" for sentence in pool["demand"]["says"])
 
 
 def _is_ours(request: Request) -> bool:
@@ -458,8 +508,15 @@ def _told(group: dict[str, Any]) -> str:
 
 def _rights(kind: Kind) -> list[Rule]:
     """What Evenkeel may do in a cluster of this kind."""
-    manifest = yaml.safe_load_all((_DEPLOY / kind.folder / "rbac.yaml").read_text())
-    return Rule.of_role(next(document for document in manifest if document["kind"] == "ClusterRole"))
+    files = [_DEPLOY / kind.folder / "rbac.yaml"] + (
+        [_DEPLOY / "rbac-workload.yaml"] if "workload" in kind.record else []
+    )
+    roles = [next(_roles(file.read_text())) for file in files]
+    return [rule for role in roles for rule in Rule.of_role(role)]
+
+
+def _roles(manifest: str) -> Iterator[dict[str, Any]]:
+    return (document for document in yaml.safe_load_all(manifest) if document["kind"] == "ClusterRole")
 
 
 def main() -> int:

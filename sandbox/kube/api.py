@@ -408,11 +408,14 @@ class KubernetesAPI:
                     target.name,
                     version=target.version,
                     preconditions=given.get("preconditions"),
+                    grace=_grace(request, given),
                     dry_run=write["dry_run"],
                 ),
             )
         if request.body is None:
             raise ApiError(400, "unexpected end of JSON input")
+        if target.subresource == "eviction":
+            return self._evict(request, target, dry_run=write["dry_run"])
         if verb == "create":
             return _encode(201, store.create(name, request.body, namespace=target.namespace, **write))
         write |= {"subresource": target.subresource}
@@ -421,6 +424,20 @@ class KubernetesAPI:
         else:
             changed = store.patch(name, target.namespace, target.name, request.body, **write)
         return _encode(200, changed)
+
+    def _evict(self, request: Request, target: _Target, *, dry_run: bool) -> _Answer:
+        given = cast("Object", request.body)
+        if (given.get("metadata") or {}).get("name", "") != target.name:
+            raise ApiError(400, "name in URL does not match name in Eviction object")
+        how = given.get("deleteOptions") or {}
+        self.store.evict(
+            target.namespace,
+            target.name,
+            preconditions=how.get("preconditions"),
+            grace=how.get("gracePeriodSeconds"),
+            dry_run=dry_run or bool(how.get("dryRun")),
+        )
+        return _encode(201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
     def _list(self, request: Request, target: _Target, resource: Resource) -> _Answer:
         query = request.query
@@ -529,6 +546,9 @@ class KubernetesAPI:
             subresource = {"singularName": "", "verbs": ["get", "patch", "update"]}
             if version.status:
                 entries.append({"name": f"{resource.plural}/status", **base, **subresource})
+            if resource.full_name == "pods":
+                eviction = {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
+                entries.append({"name": "pods/eviction", **base, "singularName": "", **eviction})
             if version.scale:
                 scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
                 entries.append({"name": f"{resource.plural}/scale", **base, **subresource, **scale})
@@ -575,13 +595,22 @@ def _parse_path(path: str) -> _Target | None:
 def _verb(request: Request, target: _Target) -> str | None:
     if not target.name:
         return {"GET": "list", "POST": "create"}.get(request.method)
+    if target.subresource == "eviction":
+        return {"POST": "create"}.get(request.method)
     verbs = {"GET": "get", "PUT": "update", "PATCH": "patch"}
     return (verbs if target.subresource else verbs | {"DELETE": "delete"}).get(request.method)
 
 
 def _has(resource: Resource, target: _Target) -> bool:
     version = resource.version(target.version)
-    return {"status": version.status, "scale": version.scale is not None}.get(target.subresource, False)
+    has = {"status": version.status, "scale": version.scale is not None, "eviction": resource.full_name == "pods"}
+    return has.get(target.subresource, False)
+
+
+def _grace(request: Request, given: Object) -> int | None:
+    """The seconds that a deleted pod gets: of the address or of the body, None where neither says."""
+    text = request.query.get("gracePeriodSeconds", given.get("gracePeriodSeconds"))
+    return None if text is None else int(text)
 
 
 def _metadata_only(answer: _Answer) -> _Answer:

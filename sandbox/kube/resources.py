@@ -28,6 +28,8 @@ class Resource:
     namespaced: bool
     versions: tuple[Version, ...]
     storage: str
+    #: by which fields a list may be selected, besides name and namespace
+    selectable: frozenset[str] = frozenset()
 
     @property
     def full_name(self) -> str:
@@ -72,7 +74,14 @@ def _version_rank(name: str) -> tuple[int, int, int]:
 
 
 def _native(
-    plural: str, kind: str, *, namespaced: bool, status: bool = False, group: str = "", scale: bool = False
+    plural: str,
+    kind: str,
+    *,
+    namespaced: bool,
+    status: bool = False,
+    group: str = "",
+    scale: bool = False,
+    selectable: tuple[str, ...] = (),
 ) -> Resource:
     paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     return Resource(
@@ -82,17 +91,28 @@ def _native(
         namespaced=namespaced,
         versions=(Version(name="v1", status=status, scale=paths if scale else None),),
         storage="v1",
+        selectable=frozenset(selectable),
     )
 
 
+_OF_EVENTS = (
+    *(f"involvedObject.{key}" for key in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")),
+    *("reason", "reportingComponent", "source", "type"),
+)
+_OF_PODS = (
+    *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+    *("status.phase", "status.podIP", "status.nominatedNodeName"),
+)
 NATIVE = (
     _native("deployments", "Deployment", namespaced=True, status=True, group="apps", scale=True),
+    _native("replicasets", "ReplicaSet", namespaced=True, status=True, group="apps", scale=True),
+    _native("daemonsets", "DaemonSet", namespaced=True, status=True, group="apps"),
     _native("configmaps", "ConfigMap", namespaced=True),
-    _native("events", "Event", namespaced=True),
-    _native("namespaces", "Namespace", namespaced=False, status=True),
-    _native("nodes", "Node", namespaced=False, status=True),
-    _native("secrets", "Secret", namespaced=True),
-    _native("pods", "Pod", namespaced=True, status=True),
+    _native("events", "Event", namespaced=True, selectable=_OF_EVENTS),
+    _native("namespaces", "Namespace", namespaced=False, status=True, selectable=("status.phase",)),
+    _native("nodes", "Node", namespaced=False, status=True, selectable=("spec.unschedulable",)),
+    _native("secrets", "Secret", namespaced=True, selectable=("type",)),
+    _native("pods", "Pod", namespaced=True, status=True, selectable=_OF_PODS),
     _native("persistentvolumes", "PersistentVolume", namespaced=False, status=True),
     _native("persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, status=True),
     _native("storageclasses", "StorageClass", namespaced=False, group="storage.k8s.io"),

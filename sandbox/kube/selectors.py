@@ -1,12 +1,12 @@
-"""Label and field selectors of list requests."""
+"""Label and field selectors of list requests, and the selectors that stand in objects."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sandbox.kube.errors import ApiError
-from sandbox.kube.schema import Json
+from sandbox.kube.schema import Json, Object
 
 Labels = Mapping[str, str]
 
@@ -41,15 +41,39 @@ def _label_term(term: str) -> Callable[[Labels], bool]:
     raise ApiError(400, f"unable to parse requirement: {term!r} is no label requirement")
 
 
-def parse_field_selector(text: str, *, any_field: bool) -> Callable[[Json], bool]:
-    """A predicate over objects. Custom resources know metadata.name and metadata.namespace only (`any_field` False)."""
+def selects(selector: Object | None, labels: Labels) -> bool:
+    """A label selector; none matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    equal = (labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    return all(equal) and all(holds(item, labels) for item in selector.get("matchExpressions") or ())
+
+
+def holds(requirement: Object, labels: Labels) -> bool:
+    """One expression of a selector."""
+    key, operator, values = requirement["key"], requirement["operator"], requirement.get("values") or []
+    if operator in ("NotIn", "DoesNotExist"):
+        return key not in labels or (operator == "NotIn" and labels[key] not in values)
+    if key not in labels or operator == "Exists":
+        return key in labels
+    if operator == "In":
+        return labels[key] in values
+    try:
+        ours, theirs = int(labels[key]), int(values[0])
+    except ValueError:
+        return False
+    return ours > theirs if operator == "Gt" else ours < theirs
+
+
+def parse_field_selector(text: str, selectable: Collection[str]) -> Callable[[Json], bool]:
+    """A predicate over objects. Every kind knows metadata.name and metadata.namespace; few know more (`selectable`)."""
     checks: list[Callable[[Json], bool]] = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         match = re.match(r"^([A-Za-z0-9_.\[\]-]+)(!=|==|=)(.*)$", term)
         if match is None:
             raise ApiError(400, f"invalid selector: '{term}'; can't understand '{term}'")
         path, negated, value = match[1], match[2] == "!=", match[3]
-        if not any_field and path not in ("metadata.name", "metadata.namespace"):
+        if path not in ("metadata.name", "metadata.namespace", *selectable):
             raise ApiError(400, f"field label not supported: {path}")
         checks.append(_field_check(path.split("."), negated, value))
     return lambda item: all(check(item) for check in checks)
@@ -59,6 +83,7 @@ def _field_check(path: list[str], negated: bool, value: str) -> Callable[[Json],
     def check(item: Json) -> bool:
         for part in path:
             item = item.get(part, "") if isinstance(item, dict) else ""
-        return (str(item) == value) != negated
+        found = str(item).lower() if isinstance(item, bool) else str(item)
+        return (found == value) != negated
 
     return check

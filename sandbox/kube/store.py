@@ -15,10 +15,11 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import cast
 
+from sandbox.kube.disruption import UNSUPPORTED, grace_of, is_free_to_go, new_pod, protects, spend
 from sandbox.kube.errors import ApiError, apply_conflict, conflict, details_of, expired, invalid, not_found
 from sandbox.kube.managed_fields import Applied, Owner, attribute, managed_json
 from sandbox.kube.patches import clone, merge_patch
@@ -211,7 +212,7 @@ class Store:
 
     def _matching(self, kind: Resource, namespace: str, labels: str, fields: str) -> Found:
         by_label = parse_label_selector(labels)
-        by_field = parse_field_selector(fields, any_field=not kind.group)
+        by_field = parse_field_selector(fields, kind.selectable)
         found = []
         for key in sorted(self._records[kind.full_name]):
             record = self._records[kind.full_name][key]
@@ -281,6 +282,8 @@ class Store:
             if kind.version(version).status and kind.group:
                 new.pop("status", None)
             new = cleaned(kind, version, new)
+            if kind.full_name == "pods":
+                new = new_pod(new)
             check(kind, version, new)
             self._admit(kind, None, new)
             if (namespace, name) in self._records[kind.full_name]:
@@ -452,9 +455,13 @@ class Store:
         *,
         version: str | None = None,
         preconditions: dict[str, str] | None = None,
+        grace: int | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete an object, or mark it as being deleted while finalizers hold it. Returns the Status or the object."""
+        """Delete an object, or mark it as being deleted while finalizers or its kubelet hold it.
+
+        `grace`: seconds that a pod gets, in place of those that it asks for. Returns the Status or the object.
+        """
         kind = self.resource(resource)
         with self._lock:
             record = self._find(kind, namespace, name)
@@ -472,10 +479,16 @@ class Store:
                         f"the {label} in the precondition ({wanted}) does not match the {label} in record "
                         f"({metadata[key]}). The object might have been {hint}",
                     )
-            if metadata.get("finalizers"):
-                if "deletionTimestamp" not in metadata and not dry_run:
+            given = grace_of(record.body, grace) if kind.full_name == "pods" else 0
+            if metadata.get("finalizers") or given:
+                known = metadata.get("deletionGracePeriodSeconds")
+                if (known is None or given < known) and not dry_run:
                     body = clone(record.body)
-                    body["metadata"] |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
+                    since = parse_moment(metadata.get("deletionTimestamp"), self.clock()) - timedelta(
+                        seconds=known or 0
+                    )
+                    until = rfc3339(since + timedelta(seconds=given))
+                    body["metadata"] |= {"deletionTimestamp": until, "deletionGracePeriodSeconds": given}
                     if "generation" in body["metadata"]:
                         body["metadata"]["generation"] += 1
                     self._replace(kind, record, body)
@@ -489,6 +502,30 @@ class Store:
                 "status": "Success",
                 "details": details_of(kind.group, kind.plural, name) | {"uid": metadata["uid"]},
             }
+
+    def evict(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        preconditions: dict[str, str] | None = None,
+        grace: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete a pod if its disruption budget allows it; ApiError 429 if not now (registry/core/pod/storage)."""
+        with self._lock:
+            pod = self._find(self.resource("pods"), namespace, name).body
+            if not is_free_to_go(pod):
+                budgets = [item for item in self.list("poddisruptionbudgets.policy", namespace) if protects(item, pod)]
+                if len(budgets) > 1:
+                    raise ApiError(500, f"This pod has more than one {budgets[0]['kind']}, {UNSUPPORTED}")
+                for budget in budgets:
+                    if spent := spend(budget, pod, self._now()):
+                        where = ("poddisruptionbudgets.policy", namespace, budget["metadata"]["name"])
+                        self.patch(
+                            *where, {"status": spent}, subresource="status", manager="kube-apiserver", dry_run=dry_run
+                        )
+            self.delete("pods", namespace, name, preconditions=preconditions, grace=grace, dry_run=dry_run)
 
     def scale_of(self, resource: str, namespace: str, name: str, *, version: str | None = None) -> Object:
         """The `autoscaling/v1` Scale of an object; ApiError 500 when it has no replicas field, as the server says."""
@@ -540,7 +577,8 @@ class Store:
             if dry_run:
                 return self._answer(kind, _Record(body=new, managed=managed), version, subresource)
             record = self._replace(kind, record, new, managed)
-            if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
+            held = new["metadata"].get("finalizers") or new["metadata"].get("deletionGracePeriodSeconds")
+            if "deletionTimestamp" in new["metadata"] and not held:
                 self._drop(kind, record)
             return self._answer(kind, record, version, subresource)
 
@@ -573,6 +611,10 @@ class Store:
 def rfc3339(moment: datetime) -> str:
     """A moment as Kubernetes writes it: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_moment(text: str | None, otherwise: datetime) -> datetime:
+    return otherwise if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _content(body: Object) -> Object:

@@ -26,6 +26,7 @@ from sandbox.kube.controllers.life import MachineControllers, Timing
 from sandbox.kube.controllers.shoots import distribute, machine_class, machine_deployment
 from sandbox.kube.schema import Object, load_crds
 from sandbox.kube.store import Clock
+from sandbox.kube.workloads import Workloads
 
 REGION = "eu-central-1"
 ZONES = tuple(f"{REGION}{letter}" for letter in "abc")
@@ -96,7 +97,8 @@ class Cluster:
         controllers = ecosystem.controllers or CONTROLLERS[flavour]
         self.controllers: MachineControllers = controllers(self.store, self.cloud, timing=timing, seed=seed)
         self.autoscaler: ClusterAutoscaler | None = None
-        if settings is not None:
+        self.workloads = Workloads(self.store, control_plane=self.namespace) if ecosystem.runs_pods else None
+        if settings is not None and not ecosystem.runs_pods:
             self.autoscaler = ClusterAutoscaler(
                 store=self.store, controllers=self.controllers, flags=settings, seed=seed
             )
@@ -113,9 +115,11 @@ class Cluster:
             self.autoscaler.set_demand(pool, pods, zone)
 
     def step(self, now: datetime) -> None:
-        """One loop of the autoscaler, then what the controllers make of it."""
+        """One loop of the autoscaler, what pods make of their nodes, then what the controllers make of both."""
         if self.autoscaler is not None:
             self.autoscaler.step(now)
+        if self.workloads is not None:
+            self.workloads.step(now)
         self.controllers.step(now)
 
     def settle(self, now: datetime) -> None:
@@ -319,12 +323,15 @@ class Ecosystem:
     namespace: str
     build: Callable[[Cluster], None]
     controllers: Callable[..., MachineControllers] | None = None
+    #: its API is that of its own nodes and pods, and nobody in it orders machines for them
+    runs_pods: bool = False
 
 
-#: The first three have annotations of ours that say what a pool is, the others no word of ours: plain.py.
+#: The first four have annotations of ours that say what a pool is, the others no word of ours: plain.py.
 ECOSYSTEMS = {
     "gardener": Ecosystem(flavour="gardener", namespace="shoot--demo--main", build=_build_gardener),
     "cluster-api": Ecosystem(flavour="cluster-api", namespace="demo", build=_build_cluster_api),
+    "self-managed": Ecosystem(flavour="cluster-api", namespace="demo", build=_build_cluster_api, runs_pods=True),
     "openshift": Ecosystem(flavour="openshift", namespace="openshift-machine-api", build=_build_openshift),
     "gardener-plain": Ecosystem(flavour="gardener", namespace="shoot--demo--main", build=plain.build_gardener),
     "cluster-class": Ecosystem(flavour="cluster-api", namespace="demo", build=plain.build_cluster_class),

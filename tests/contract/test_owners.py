@@ -21,7 +21,7 @@ NODE_POOLS = ("hypershift.openshift.io", "v1beta1", "nodepools")
 SHOOTS = ("core.gardener.cloud", "v1beta1", "shoots")
 CLUSTERS = ("cluster.x-k8s.io", "v1beta2", "clusters")
 DEPLOYMENTS = ("cluster.x-k8s.io", "v1beta2", "machinedeployments")
-PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift")]
+PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift", "self-managed")]
 APPLY = "application/apply-patch+yaml"
 _runs = itertools.count()
 

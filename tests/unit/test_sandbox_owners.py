@@ -64,7 +64,7 @@ def words_of_ours(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and "evenkeel" in value else []
 
 
-PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift")]
+PLAIN = [name for name in ECOSYSTEMS if name not in ("gardener", "cluster-api", "openshift", "self-managed")]
 
 
 class TestClustersStraightFromTheirInstallers:

@@ -70,7 +70,7 @@ def test_what_is_no_label_selector_is_400(text: str) -> None:
 
 def test_core_objects_select_by_any_field_and_custom_ones_by_name_only() -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Machine"}}
-    assert parse_field_selector("involvedObject.kind=Machine,metadata.name!=x", any_field=True)(event)
-    assert not parse_field_selector("involvedObject.kind!=Machine", any_field=True)(event)
+    assert parse_field_selector("involvedObject.kind=Machine,metadata.name!=x", ["involvedObject.kind"])(event)
+    assert not parse_field_selector("involvedObject.kind!=Machine", ["involvedObject.kind"])(event)
     with pytest.raises(ApiError, match="field label not supported"):
-        parse_field_selector("spec.replicas=1", any_field=False)
+        parse_field_selector("spec.replicas=1", [])

@@ -325,6 +325,18 @@ def test_a_driver_attaches_no_more_volumes_than_its_limit() -> None:
     )
 
 
+@pytest.mark.parametrize("since", [{"deleting": True}, {"lost": True}])
+def test_the_volume_of_a_pod_that_runs_is_attached_whatever_has_become_of_its_claim_since(
+    since: dict[str, bool],
+) -> None:
+    other = replace(BOUND, name="other", volume="pv-other", **since)  # type: ignore[arg-type]
+    running = pod("there", node="n", volumes=(PodVolume(name="v", kind="persistentVolumeClaim", claim="other"),))
+    volumes = (Volume(name="pv", driver=EBS), Volume(name="pv-other", driver=EBS))
+    parts: dict[str, Any] = {"claims": (BOUND, other), "volumes": volumes, "standing": (running,)}
+    assert why_not(claiming(), node(attach_limits={EBS: 2}), **parts) is None
+    assert why_not(claiming(), node(attach_limits={EBS: 1}), **parts) is not None
+
+
 def test_a_claim_for_one_pod_is_used_by_one_pod_wherever_that_is() -> None:
     alone = replace(BOUND, access_modes=frozenset({"ReadWriteOncePod"}))
     parts = {"claims": (alone,), "volumes": (Volume(name="pv"),)}

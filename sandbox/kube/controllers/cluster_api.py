@@ -31,6 +31,7 @@ from sandbox.kube.errors import ApiError
 from sandbox.kube.schema import Object
 
 UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
+_NODES = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 PENDING_HOOKS = "runtime.cluster.x-k8s.io/pending-hooks"
 
 
@@ -173,6 +174,10 @@ class ClusterAPIControllers(DeploymentControllers):
                 "infrastructureRef": reference,
             },
         }
+
+    def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        """Of a machine's labels, those that Cluster API takes care of on nodes (machine_types.go)."""
+        return {key: text for key, text in labels_of(machine).items() if key.split("/")[0].endswith(_NODES)}, []
 
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
         spec = machine_set["spec"]

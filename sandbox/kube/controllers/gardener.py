@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sandbox.kube.cloud import Instance, LaunchError
@@ -17,6 +17,7 @@ from sandbox.kube.controllers.objects import (
     arguments_of,
     controller_reference,
     is_deleting,
+    labels_of,
     parse_time,
     positive,
     provider_id,
@@ -107,6 +108,7 @@ class GardenerControllers(DeploymentControllers):
     group = "machine.sapcloud.io"
     manager = "machine-controller-manager"
     finalizer = "machine.sapcloud.io/machine-controller-manager"
+    drain_timeout = timedelta(hours=2)  # machine-controller-manager's --machine-drain-timeout
     revision = "deployment.kubernetes.io/revision"
 
     def __init__(
@@ -272,6 +274,13 @@ class GardenerControllers(DeploymentControllers):
     def zone_of(self, spec: Object) -> str:
         labels = ((spec.get("nodeTemplate") or {}).get("metadata") or {}).get("labels") or {}
         return str(labels.get(ZONE_LABEL, ""))
+
+    def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        template = machine["spec"].get("nodeTemplate") or {}
+        return labels_of(template), (template.get("spec") or {}).get("taints") or []
+
+    def skips_drain(self, machine: Object) -> bool:
+        return labels_of(machine).get("force-deletion") == "True"
 
     def must_go(self, machine_set: Object, machine: Object, now: datetime) -> bool:
         if _mcm_phase(machine) == "Failed":

@@ -20,6 +20,7 @@ from typing import ClassVar
 from sandbox.kube.cloud import Cloud, Instance, LaunchError
 from sandbox.kube.controllers.objects import (
     ZONE_LABEL,
+    annotations_of,
     controller_reference,
     is_deleting,
     parse_time,
@@ -71,6 +72,8 @@ class MachineControllers(ABC):
     finalizer: ClassVar[str]
     #: Cluster API goes on counting machines that are being deleted, the others do not
     counts_deleting: ClassVar[bool] = False
+    #: until pods are deleted that nothing could evict; None: they hold their machine for ever
+    drain_timeout: ClassVar[timedelta | None] = None
 
     def __init__(self, store: Store, cloud: Cloud, *, timing: Timing | None = None, seed: int = 0) -> None:
         self.store = store
@@ -153,6 +156,14 @@ class MachineControllers(ABC):
         """The machine is being deleted."""
         if status_of(machine).get("phase") != "Deleting":
             self.write_status(machine, {**status_of(machine), "phase": "Deleting"})
+
+    def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        """Labels and taints that the node of a machine gets from it."""
+        return {}, []
+
+    def skips_drain(self, machine: Object) -> bool:
+        """Whether somebody said that the pods of its node do not matter."""
+        return f"machine.{self.group.removeprefix('machine.')}/exclude-node-draining" in annotations_of(machine)
 
     def on_waiting_for_retry(self, machine: Object, now: datetime) -> None:
         """A refused launch waits for its next try."""
@@ -246,22 +257,47 @@ class MachineControllers(ABC):
         self.on_deleting(machine, now)
         if now < parse_time(machine["metadata"]["deletionTimestamp"]) + self.timing.deletion:
             return
+        nodes = self.store.list("nodes", labels=f"sandbox.evenkeel.dev/machine={machine['metadata']['name']}")
+        if not self.skips_drain(machine) and not all(self._drain(machine, node, now) for node in nodes):
+            return
         if launch.instance is not None:
             self.cloud.terminate(launch.instance.id)
-        for node in self.store.list("nodes", labels=f"sandbox.evenkeel.dev/machine={machine['metadata']['name']}"):
+        for node in nodes:
             self.store.delete("nodes", "", node["metadata"]["name"])
         self.on_deleted(machine)
         self.patch("machines", machine, {"metadata": {"finalizers": None}})
         self._launches.pop(machine["metadata"]["uid"], None)
 
+    def _drain(self, machine: Object, node: Object, now: datetime) -> bool:
+        """Cordon a node and evict its pods; whether all are gone. What DaemonSets and kubelets run stays."""
+        name = node["metadata"]["name"]
+        if not node["spec"].get("unschedulable"):
+            self.store.patch("nodes", "", name, {"spec": {"unschedulable": True}}, manager=self.manager)
+        pods = [pod for pod in self.store.list("pods", fields=f"spec.nodeName={name}") if _is_evicted(pod)]
+        asked = parse_time(machine["metadata"]["deletionTimestamp"])
+        forced = self.drain_timeout is not None and now >= asked + self.drain_timeout
+        for pod in pods:
+            where = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if forced:
+                self.store.delete("pods", *where, grace=0)
+            elif not is_deleting(pod):
+                try:
+                    self.store.evict(*where)
+                except ApiError as error:
+                    if error.code not in (404, 429, 500):  # gone, or a budget holds it: the next step tries again
+                        raise
+        return forced or not pods
+
     def _create_node(self, machine: Object, instance: Instance) -> Object:
         name = f"ip-{instance.id[-8:]}.{instance.zone[:-1]}.compute.internal"
+        labels, taints = self.node_template(machine)
         return self.store.create(
             "nodes",
             {
                 "metadata": {
                     "name": name,
                     "labels": {
+                        **labels,
                         ZONE_LABEL: instance.zone,
                         "topology.kubernetes.io/region": instance.zone[:-1],
                         "node.kubernetes.io/instance-type": self.cloud.machine_type,
@@ -269,10 +305,12 @@ class MachineControllers(ABC):
                         "sandbox.evenkeel.dev/machine": machine["metadata"]["name"],
                     },
                 },
-                "spec": {"providerID": provider_id(instance)},
+                "spec": {"providerID": provider_id(instance), **({"taints": taints} if taints else {})},
                 "status": {
                     "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
                     "capacity": {"cpu": str(self.cloud.vcpus), "memory": "16Gi", "pods": "110"},
+                    # what the kubelet keeps for itself and for the system
+                    "allocatable": {"cpu": f"{self.cloud.vcpus * 1000 - 80}m", "memory": "15Gi", "pods": "110"},
                 },
             },
             manager="kubelet",
@@ -342,3 +380,9 @@ class MachineControllers(ABC):
         else:
             patch = {"count": known["count"] + 1, "lastTimestamp": stamp, "message": message}
             self.store.patch("events", namespace, name, patch, manager=self.manager)
+
+
+def _is_evicted(pod: Object) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    stays = any(owner["kind"] == "DaemonSet" and owner.get("controller") for owner in owners)
+    return not stays and "kubernetes.io/config.mirror" not in annotations_of(pod)

@@ -109,6 +109,9 @@ class OpenShiftControllers(MachineControllers):
             "spec": template.get("spec") or {},
         }
 
+    def node_template(self, machine: Object) -> tuple[dict[str, str], list[Object]]:
+        return labels_of(machine["spec"]), machine["spec"].get("taints") or []
+
     def deletion_order(self, machine_set: Object, machines: Sequence[Object], now: datetime) -> list[Object]:
         return openshift_deletion_order(
             machines, machine_set["spec"].get("deletePolicy", "Random"), now, seed=self._seed

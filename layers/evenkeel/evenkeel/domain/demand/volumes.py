@@ -91,33 +91,49 @@ class Volumes:
         claims = [volume for volume in pod.needs.volumes if volume.kind in OF_CLAIMS]
         if not claims:
             return NONE
+        obstacle: Reason | None = None
         reaches: list[Reach] = []
         drivers: dict[str, int] = defaultdict(int)
         exclusive: set[str] = set()
         for volume in claims:
             claim = self._claims.get((pod.namespace, volume.claim))
             if claim is None:
-                return _never(because(Rule.CLAIM_MISSING, claim=f"{pod.namespace}/{volume.claim}"))
-            foreign = volume.kind == "ephemeral" and claim.for_pod != pod.name
-            found = because(Rule.CLAIM_OF_ANOTHER, claim=str(claim)) if foreign else self._reach(claim)
-            if isinstance(found, Reason):
-                return _never(found)
-            reach, driver = found
-            reaches.append(reach)
-            if driver:
+                obstacle = obstacle or because(Rule.CLAIM_MISSING, claim=f"{pod.namespace}/{volume.claim}")
+                continue
+            if volume.kind == "ephemeral" and claim.for_pod != pod.name:
+                obstacle = obstacle or because(Rule.CLAIM_OF_ANOTHER, claim=str(claim))
+                continue
+            found = self._reach(claim)
+            if isinstance(found, Reach):
+                reaches.append(found)
+            else:
+                obstacle = obstacle or found
+            # Whoever runs has its volumes attached, whatever has become of the claims since.
+            if driver := self._driver(claim):
                 drivers[driver] += 1
             if _EXCLUSIVE in claim.access_modes:
                 exclusive.add(str(claim))
-        alike = tuple(sorted(((reach.terms, reach.labels, reach.node) for reach in reaches), key=repr))
+        attached = tuple(sorted(drivers.items()))
+        alike: object = tuple(sorted(((reach.terms, reach.labels, reach.node) for reach in reaches), key=repr))
+        if obstacle is not None:
+            alike = (obstacle.rule, tuple(sorted(obstacle.facts.items(), key=repr)))
         return VolumeNeeds(
-            reaches=tuple(reaches),
-            drivers=tuple(sorted(drivers.items())),
+            obstacle=obstacle,
+            reaches=() if obstacle else tuple(reaches),
+            drivers=attached,
             exclusive=frozenset(exclusive),
-            alike=(alike, tuple(sorted(drivers.items())), frozenset(exclusive)),
+            alike=(alike, attached, frozenset(exclusive)),
         )
 
-    def _reach(self, claim: Claim) -> tuple[Reach, str] | Reason:
-        """From where a claim's volume can be reached, and by which driver; or why from nowhere."""
+    def _driver(self, claim: Claim) -> str:
+        """Who attaches a claim's volume: the one that made it, or, where there is none, the one that would."""
+        if volume := self._volumes.get(claim.volume):
+            return volume.driver
+        storage = self._classes.get(claim.storage_class)
+        return storage.provisioner if storage else ""
+
+    def _reach(self, claim: Claim) -> Reach | Reason:
+        """From where a claim's volume can be reached; or why from nowhere."""
         if claim.deleting:
             return because(Rule.CLAIM_GOING, claim=str(claim))
         if claim.lost:
@@ -126,10 +142,10 @@ class Volumes:
             volume = self._volumes.get(claim.volume)
             if volume is None:
                 return because(Rule.VOLUME_MISSING, claim=str(claim), volume=claim.volume)
-            return Reach(str(claim), volume.terms, tuple(_zones(volume))), volume.driver
+            return Reach(str(claim), volume.terms, tuple(_zones(volume)))
         return self._unbound(claim)
 
-    def _unbound(self, claim: Claim) -> tuple[Reach, str] | Reason:
+    def _unbound(self, claim: Claim) -> Reach | Reason:
         """A claim that waits for its first pod: wherever a free volume or a new one can be reached.
 
         Two pods may count on the same free volume: that orders no node too many, and none too few, since a node that
@@ -139,18 +155,14 @@ class Volumes:
         if storage is None or not storage.waits:
             return because(Rule.CLAIM_UNBOUND, claim=str(claim), storage_class=claim.storage_class)
         if claim.selected_node:
-            return Reach(str(claim), node=claim.selected_node), storage.provisioner
+            return Reach(str(claim), node=claim.selected_node)
         ways = [volume.terms for volume in self._free[storage.name] if _serves(volume, claim)]
         if storage.provisioner != NO_PROVISIONER:
             entries = tuple(NodeTerm(expressions=entry) for entry in storage.allowed_topologies)
             ways.append(entries or None)
         if any(terms is None for terms in ways):
-            return Reach(str(claim)), storage.provisioner
-        return Reach(str(claim), tuple(term for terms in ways for term in terms or ())), storage.provisioner
-
-
-def _never(obstacle: Reason) -> VolumeNeeds:
-    return VolumeNeeds(obstacle=obstacle, alike=(obstacle.rule, tuple(sorted(obstacle.facts.items(), key=repr))))
+            return Reach(str(claim))
+        return Reach(str(claim), tuple(term for terms in ways for term in terms or ()))
 
 
 def _zones(volume: Volume) -> Iterator[tuple[str, frozenset[str]]]:

@@ -1,0 +1,240 @@
+"""Pods, their evictions and their selectors: the simulated API against a real kube-apiserver.
+
+The real one has no controllers here, so that what a budget can spare is written into its status by hand.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+Json = dict[str, Any]
+
+
+class Pods:
+    """Pods and disruption budgets of one namespace, as an administrator."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self.api, self.namespace = api, namespace
+        self.core, self.custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
+        groups = {group.name: group for group in client.ApisApi(api).get_api_versions().groups}
+        served = {entry.version for entry in groups["policy"].versions}
+        self.version = "v1" if "v1" in served else "v1beta1"  # stable since Kubernetes 1.21
+        self.budgets = ("policy", self.version, namespace, "poddisruptionbudgets")
+
+    def make(self, name: str, *, phase: str = "", ready: bool = True, **spec: Any) -> Json:
+        whole = {
+            "containers": [{"name": "c", "image": "i"}],
+            "automountServiceAccountToken": False,
+            **spec,
+        }
+        made = self.call("POST", "pods", {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": whole})
+        if phase:
+            conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+            status = {"status": {"phase": phase, "conditions": conditions}}
+            self.core.patch_namespaced_pod_status(name, self.namespace, status)
+        return made
+
+    def runs(self, name: str, **spec: Any) -> Json:
+        return self.make(name, phase="Running", nodeName="node-of-nobody", **spec)
+
+    def get(self, name: str) -> Json:
+        return self.call("GET", f"pods/{name}")
+
+    def names(self, **how: str) -> set[str]:
+        found = self.core.list_namespaced_pod(self.namespace, **how).items
+        return {item.metadata.name for item in found}
+
+    def delete(self, name: str, **how: Any) -> None:
+        self.call("DELETE", f"pods/{name}", how)
+
+    def budget(self, name: str, allowed: int, *, counted: bool = True, **status: int) -> None:
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+        body = {"apiVersion": f"policy/{self.version}", "kind": "PodDisruptionBudget", "spec": spec}
+        made = self.custom.create_namespaced_custom_object(*self.budgets, {**body, "metadata": {"name": name}})
+        if counted:
+            known = {"desiredHealthy": 1, "currentHealthy": 1 + allowed, "expectedPods": 1 + allowed, **status}
+            whole = {"observedGeneration": made["metadata"]["generation"], "disruptionsAllowed": allowed, **known}
+            self.custom.patch_namespaced_custom_object_status(*self.budgets, name, {"status": whole})
+
+    def spare(self, name: str) -> int:
+        return int(self.custom.get_namespaced_custom_object(*self.budgets, name)["status"]["disruptionsAllowed"])
+
+    def evict(self, name: str, *, named: str | None = None, **how: Any) -> Json:
+        kind = {"apiVersion": f"policy/{self.version}", "kind": "Eviction"}
+        metadata = {"name": name if named is None else named, "namespace": self.namespace}
+        return self.call("POST", f"pods/{name}/eviction", {**kind, "metadata": metadata, **how})
+
+    def call(self, method: str, path: str, body: Json | None = None) -> Json:
+        sent = self.api.param_serialize(
+            method=method,
+            resource_path=f"/api/v1/namespaces/{self.namespace}/{path}",
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = self.api.call_api(*sent)
+        text = answer.read()
+        if answer.status >= 400:
+            raise ApiException(http_resp=answer, body=text.decode(), data=None)
+        return dict(json.loads(text))
+
+
+@pytest.fixture
+def pods(connect: Callable[..., client.ApiClient], namespace: str) -> Iterator[Pods]:
+    made = Pods(connect(), namespace)
+    yield made
+    for name in made.names():
+        made.delete(name, gracePeriodSeconds=0)
+
+
+class TestPods:
+    def test_a_new_one_is_pending_and_has_what_a_scheduler_and_a_kubelet_read(self, pods: Pods) -> None:
+        made = pods.make("new")
+        assert made["status"]["phase"] == "Pending"
+        assert made["spec"]["schedulerName"] == "default-scheduler"
+        assert made["spec"]["terminationGracePeriodSeconds"] == 30
+        assert made["spec"]["restartPolicy"] == "Always"
+        assert "nodeName" not in made["spec"]
+
+    def test_one_without_a_node_is_gone_at_once_and_one_with_a_node_has_its_grace(self, pods: Pods) -> None:
+        pods.make("waits")
+        pods.runs("runs", terminationGracePeriodSeconds=60)
+        pods.delete("waits")
+        pods.delete("runs")
+        assert pods.names() == {"runs"}
+        metadata = pods.get("runs")["metadata"]
+        assert (metadata["deletionGracePeriodSeconds"], "deletionTimestamp" in metadata) == (60, True)
+
+    def test_a_shorter_grace_counts_a_longer_one_does_not_and_none_ends_it(self, pods: Pods) -> None:
+        pods.runs("runs")
+        pods.delete("runs", gracePeriodSeconds=20)
+        pods.delete("runs", gracePeriodSeconds=25)
+        assert pods.get("runs")["metadata"]["deletionGracePeriodSeconds"] == 20
+        pods.delete("runs", gracePeriodSeconds=5)
+        assert pods.get("runs")["metadata"]["deletionGracePeriodSeconds"] == 5
+        pods.delete("runs", gracePeriodSeconds=0)
+        assert pods.names() == set()
+
+    def test_while_it_goes_its_status_can_be_written_and_it_stays(self, pods: Pods) -> None:
+        pods.runs("runs")
+        pods.delete("runs")
+        pods.core.patch_namespaced_pod_status("runs", pods.namespace, {"status": {"message": "ending"}})
+        assert pods.get("runs")["status"]["message"] == "ending"
+
+    @pytest.mark.parametrize(
+        ("selector", "expected"),
+        [
+            ("spec.nodeName=", {"waits"}),
+            ("spec.nodeName!=", {"runs", "ended"}),
+            ("spec.nodeName=node-of-nobody", {"runs", "ended"}),
+            ("status.phase=Running", {"runs"}),
+            ("status.phase!=Succeeded,status.phase!=Failed", {"runs", "waits"}),
+            ("spec.schedulerName=default-scheduler,metadata.name!=runs", {"waits", "ended"}),
+        ],
+    )
+    def test_field_selectors_choose(self, pods: Pods, selector: str, expected: set[str]) -> None:
+        pods.make("waits")
+        pods.runs("runs")
+        pods.make("ended", phase="Succeeded", nodeName="node-of-nobody")
+        assert pods.names(field_selector=selector) == expected
+
+    @pytest.mark.parametrize("field", ["spec.priority", "metadata.labels", "spec.unschedulable"])
+    def test_other_fields_are_refused(self, pods: Pods, field: str) -> None:
+        with pytest.raises(ApiException) as refused:
+            pods.names(field_selector=f"{field}=1")
+        assert refused.value.status == 400
+        assert f"field label not supported: {field}" in str(refused.value.body)
+
+    def test_nodes_are_chosen_by_whether_they_are_cordoned(self, pods: Pods) -> None:
+        for name, cordoned in (("open", False), ("closed", True)):
+            body = {"metadata": {"name": f"{pods.namespace}-{name}"}, "spec": {"unschedulable": cordoned}}
+            pods.core.create_node(body)
+        try:
+            found = pods.core.list_node(field_selector="spec.unschedulable=true").items
+            assert {item.metadata.name for item in found} & {f"{pods.namespace}-open", f"{pods.namespace}-closed"} == {
+                f"{pods.namespace}-closed"
+            }
+        finally:
+            for name in ("open", "closed"):
+                pods.core.delete_node(f"{pods.namespace}-{name}", _preload_content=False)
+
+
+class TestEviction:
+    def test_without_a_budget_the_pod_goes_with_its_grace(self, pods: Pods) -> None:
+        pods.runs("a")
+        assert pods.evict("a")["status"] == "Success"
+        assert "deletionTimestamp" in pods.get("a")["metadata"]
+
+    def test_what_the_delete_options_say_holds(self, pods: Pods) -> None:
+        pods.runs("a")
+        pods.evict("a", deleteOptions={"gracePeriodSeconds": 0})
+        assert pods.names() == set()
+
+    def test_each_eviction_costs_the_budget_one_until_it_has_none(self, pods: Pods) -> None:
+        for name in "abc":
+            pods.runs(name)
+        pods.budget("web", 2)
+        pods.evict("a")
+        assert pods.spare("web") == 1
+        pods.evict("b")
+        assert pods.spare("web") == 0
+        with pytest.raises(ApiException) as refused:
+            pods.evict("c")
+        assert refused.value.status == 429
+        answer = json.loads(str(refused.value.body))
+        assert answer["reason"] == "TooManyRequests"
+        assert answer["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
+        (cause,) = answer["details"]["causes"]
+        assert cause["reason"] == "DisruptionBudget"
+        assert cause["message"].startswith("The disruption budget web needs 1 healthy pods and has 3 currently")
+        assert "deletionTimestamp" not in pods.get("c")["metadata"]
+
+    def test_one_that_goes_already_costs_nothing_more(self, pods: Pods) -> None:
+        pods.runs("a")
+        pods.runs("b")
+        pods.budget("web", 1)
+        pods.evict("a")
+        pods.evict("a")
+        assert pods.spare("web") == 0
+
+    def test_a_budget_that_nobody_has_counted_lets_nobody_go_yet(self, pods: Pods) -> None:
+        pods.runs("a")
+        pods.budget("web", 1, counted=False)
+        with pytest.raises(ApiException) as refused:
+            pods.evict("a")
+        assert refused.value.status == 429
+        (cause,) = json.loads(str(refused.value.body))["details"]["causes"]
+        assert cause["message"] == "The disruption budget web is still being processed by the server."
+
+    def test_who_does_not_run_yet_goes_without_asking_the_budget(self, pods: Pods) -> None:
+        pods.make("waits")
+        pods.budget("web", 0)
+        pods.evict("waits")
+        assert pods.names() == set()
+
+    def test_a_dry_run_takes_nothing(self, pods: Pods) -> None:
+        pods.runs("a")
+        pods.budget("web", 1)
+        pods.evict("a", deleteOptions={"dryRun": ["All"]})
+        assert "deletionTimestamp" not in pods.get("a")["metadata"]
+        assert pods.spare("web") == 1
+
+    def test_two_budgets_for_one_pod_are_an_error(self, pods: Pods) -> None:
+        pods.runs("a")
+        pods.budget("one", 1)
+        pods.budget("two", 1)
+        with pytest.raises(ApiException) as refused:
+            pods.evict("a")
+        assert refused.value.status == 500
+        assert "more than one PodDisruptionBudget" in str(refused.value.body)
+
+    def test_another_name_in_the_body_is_400_and_a_pod_that_is_not_there_404(self, pods: Pods) -> None:
+        pods.runs("a")
+        for asked, named, code in (("a", "b", 400), ("c", "c", 404)):
+            with pytest.raises(ApiException) as refused:
+                pods.evict(asked, named=named)
+            assert refused.value.status == code
