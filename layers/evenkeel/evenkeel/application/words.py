@@ -12,6 +12,7 @@ from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
+from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -55,7 +56,8 @@ def counted(number: int, noun: str = "node") -> str:
 def _request(facts: Facts) -> str:
     """A request for nodes, or for giving some back."""
     nodes = int(str(facts["nodes"]))
-    return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} (request {facts['request']})"
+    whose = f"for {FOR_PODS}" if facts["request"] == FOR_PODS else f"request {facts['request']}"
+    return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} ({whose})"
 
 
 def _of_request(template: str) -> Words:

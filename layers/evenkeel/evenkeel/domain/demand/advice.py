@@ -1,9 +1,9 @@
 """What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool. Nothing follows."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.demand.shrinking import unneeded
@@ -23,6 +23,9 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
 from evenkeel.domain.model.workload import Workload
 
+# How soon pods are looked at again that wait for a node that is on its way.
+WHILE_PODS_WAIT = timedelta(seconds=15)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Advised:
@@ -30,6 +33,7 @@ class Advised:
 
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
+    look_at: datetime | None = None  # where orders follow from it: when the pods are worth another look
 
 
 def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, now: datetime) -> Advised:
@@ -53,12 +57,21 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
     # While all that waits is too young, nobody has been asked.
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
     return Advised(
+        look_at=found.look_again or (now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None),
         cluster=advice,
         pools={
             id: PoolAdvice(asked=each, nodes=tuple(nodes.get(id, ())), not_counted=found.not_counted)
             for id, each in asked.items()
         },
     )
+
+
+def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
+    """Whether a node is on its way that was ordered before this look: each comes, or fails, within its timeout.
+
+    What this very plan orders is looked at again because it was written; where it cannot be, nothing is awaited.
+    """
+    return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
 def _unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
@@ -106,17 +119,23 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
 def _offer(draft: Draft, room: int) -> GroupOffer:
     why = _in_its_state(draft)
     published = 0 if draft.bounds is None else draft.bounds.min
+    may_have = draft.room_for_pods
     return GroupOffer(
         group=draft.group.key,
         zone=draft.group.zone or "",
         requested=draft.requested,
         coming=_coming(draft),
-        room=min(room, draft.room),
+        ordered=max(0, draft.requested - draft.group.requested),
+        room=min(room, may_have),
         min=max(published, draft.owner_min),
         template=draft.group.template,
-        closed=why or (None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)),
+        closed=None if may_have and draft.state is State.PROBING else why or _unknown(draft),
         held=why if draft.state is State.FROZEN else None,
     )
+
+
+def _unknown(draft: Draft) -> Reason | None:
+    return None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)
 
 
 def _in_its_state(draft: Draft) -> Reason | None:
@@ -128,14 +147,16 @@ def _in_its_state(draft: Draft) -> Reason | None:
 
 
 def _coming(draft: Draft) -> int:
-    """Machines that are on their way, replicas that a healthy group has no machine for yet, and what this plan adds."""
+    """Machines that are on their way, replicas that a group may yet get a machine for, and what this plan adds."""
     group = draft.group
     listed = [
         machine
         for machine in group.machines or ()
         if not machine.has_node and not machine.deleting and not machine.preserved
     ]
-    unmade = max(0, group.waiting - len(listed)) if draft.state is State.HEALTHY and group.launched is None else 0
+    # A zone that is tried has one machine of ours on its way, and its object is made within seconds.
+    may_be_made = draft.state in (State.HEALTHY, State.PROBING) and group.launched is None
+    unmade = max(0, group.waiting - len(listed)) if may_be_made else 0
     return draft.coming + unmade + max(0, draft.requested - group.requested)
 
 

@@ -39,6 +39,7 @@ class GroupOffer:
     zone: str
     requested: int = 0
     coming: int = 0  # of those requested, how many have no node object yet and may still get one
+    ordered: int = 0  # of those coming, how many this very plan adds
     room: int = 0  # how many more it may have
     min: int = 0
     template: NodeTemplate | None = None
