@@ -1,6 +1,7 @@
 """The stage "advise" of a stack: who is told of pods that wait, what it costs, and that nothing follows."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -13,8 +14,9 @@ from evenkeel.cli.answers import print_answer
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.troubles import TroubleKind
 from evenkeel.domain.model.workload import Workload
-from tests.builders import NOW, group, key
+from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
 from tests.house import House
 from tests.workloads import node, pod, pods, template
@@ -184,6 +186,29 @@ class TestOrders:
         made.ask("pause", pool="workers")
         made.runs(2)
         assert sum(each.requested for each in made.cluster.groups.values()) == 6
+
+    def test_beside_another_autoscaler_nothing_is_ordered_and_that_is_trouble_until_it_has_gone(self) -> None:
+        def seen(minutes: int | None, *, sought: bool = True) -> Workload:
+            at = None if minutes is None else made.clock.now() - minutes * MINUTE
+            return replace(self.FULL, autoscaler_sought=sought, autoscaler_at=at)
+
+        made = house(self.FULL, demand="scale-up", autoscaler="none")
+        view = made.clusters.workloads["demo"]
+        for found, kinds in [
+            (seen(0), [TroubleKind.TWO_AUTOSCALERS]),
+            (Workload(), [TroubleKind.TWO_AUTOSCALERS]),  # nobody waits, and nobody has looked
+        ]:
+            view.found = found
+            made.looks()
+            made.carry_out()
+            assert [trouble.kind for trouble in made.store.load("demo").verdict.troubles] == kinds
+        assert sum(each.requested for each in made.cluster.groups.values()) == 6
+        view.found = seen(0)
+        assert "a cluster-autoscaler was at work in it" in made.ask("plan")["plan"]["demand"]["unread"]
+        view.found = seen(10)
+        made.run()
+        assert made.store.load("demo").verdict.troubles == ()
+        assert sum(each.requested for each in made.cluster.groups.values()) == 10
 
     def test_a_decision_says_for_whom_the_nodes_were_ordered(self) -> None:
         made = house(self.FULL, demand="scale-up", autoscaler="none")

@@ -348,6 +348,8 @@ WORDS: dict[Rule, Words] = {
     Rule.WORKLOAD_UNREAD: "what runs in the workload cluster is not known, so nothing follows from it: {error}",
     Rule.WORKLOADS_MIXED: "the node groups are of more than one workload cluster, {clusters}: let the record's "
     "namespaces or discovery name one, since pods of one cluster need nodes of that one",
+    Rule.TWO_AUTOSCALERS: "a cluster-autoscaler was at work in it at {at}, so no node is ordered here: take it away, "
+    "or set demand to off and autoscaler to cluster-autoscaler in the record",
     Rule.CLAIM_MISSING: "its claim {claim} is not there",
     Rule.CLAIM_OF_ANOTHER: "claim {claim} has the name of its ephemeral volume and belongs to something else",
     Rule.CLAIM_GOING: "its claim {claim} is being deleted",
@@ -665,6 +667,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.INVALID: "Correct the numbers or labels that the words name: until then nothing of the pool is written",
     TroubleKind.REFUSED: "Let Evenkeel write what the words name: rights, admission policies, webhooks",
     TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
+    TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
+    "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
 }
 _TRY_IT = ("plan",)
@@ -674,6 +678,7 @@ _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
     TroubleKind.TOO_LARGE: ("register", "--record", "FILE"),
     TroubleKind.INVALID_RECORD: ("register", "--record", "FILE"),
     TroubleKind.STOPPED: ("status",),
+    TroubleKind.TWO_AUTOSCALERS: ("register", "--record", "FILE"),
     TroubleKind.INVALID: ("validate", "--fix"),
     TroubleKind.REFUSED: _TRY_IT,
     TroubleKind.CONTESTED: ("resume",),
@@ -686,6 +691,7 @@ _UNREAD: dict[TroubleKind, str] = {
     TroubleKind.TOO_LARGE: "too large",
     TroubleKind.INVALID_RECORD: "invalid record",
     TroubleKind.STOPPED: "not looked at",
+    TroubleKind.TWO_AUTOSCALERS: "two autoscalers",
 }
 
 

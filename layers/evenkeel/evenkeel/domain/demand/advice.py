@@ -25,6 +25,8 @@ from evenkeel.domain.model.workload import Workload
 
 # How soon pods are looked at again that wait for a node that is on its way.
 WHILE_PODS_WAIT = timedelta(seconds=15)
+# Cluster Autoscaler renews its lease every two seconds and its status every loop. What is older was left behind.
+AT_WORK = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +43,13 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
 
     Nothing, with one sentence why, where they could not be read, or where nobody can say whose pods they are.
     """
-    unread = _unread(observation, pools)
-    if unread is not None:
-        return Advised(cluster=Advice(unread=unread), pools={})
     workload, policy = observation.workload or Workload(), DemandPolicy()
+    beside_another = _is_beside_another(workload, now) if stage.orders else None
+    unread = _unread(observation, pools)
+    if unread is None and beside_another and workload.autoscaler_at is not None:
+        unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
+    if unread is not None:
+        return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
     nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
@@ -53,6 +58,7 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
         not_counted=found.not_counted,
         fit_already=len(found.fits_already),
         look_again=found.look_again,
+        beside_another=beside_another,
     )
     # While all that waits is too young, nobody has been asked.
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
@@ -64,6 +70,12 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
             for id, each in asked.items()
         },
     )
+
+
+def _is_beside_another(workload: Workload, now: datetime) -> bool | None:
+    if not workload.autoscaler_sought:
+        return None
+    return workload.autoscaler_at is not None and abs(now - workload.autoscaler_at) < AT_WORK
 
 
 def _is_awaited(offers: Iterable[PoolOffer]) -> bool:

@@ -137,6 +137,7 @@ class Advice:
     """What demand says of a whole cluster, besides its pools."""
 
     unread: Reason | None = None  # why nothing else is known
+    beside_another: bool | None = None  # another autoscaler orders nodes there; None: nobody has looked
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
     fit_already: int = 0  # pods that wait and have room on nodes that are there or on their way
