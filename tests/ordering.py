@@ -36,15 +36,26 @@ LOOK = timedelta(seconds=15)
 class Town:
     """One pool of so many zones, whose machines become nodes so many looks after they were asked for.
 
-    Its nodes at the beginning are full. ``dead`` zones give no machines. Further fields are the record's.
+    Its nodes at the beginning are full. ``dead`` zones give no machines. ``instances``: its groups are pools of
+    instances, of which one is launched when its node comes. Further fields are the record's.
     """
 
     def __init__(
-        self, pods: Sequence[Pod], *, nodes: Sequence[int] = (1, 1, 1), maximum: int = 30, takes: int = 2, **fields: Any
+        self,
+        pods: Sequence[Pod],
+        *,
+        nodes: Sequence[int] = (1, 1, 1),
+        maximum: int = 30,
+        takes: int = 2,
+        instances: bool = False,
+        **fields: Any,
     ) -> None:
         self.clock, self.queue, self.bus, self.store = FakeClock(), FakeQueue(), FakeBus(), InMemoryStore()
         self.maximum, self.takes, self.dead = maximum, takes, set[str]()
-        groups = [group("abcdefgh"[i], count, template=template()) for i, count in enumerate(nodes)]
+        groups = [
+            group("abcdefgh"[i], count, template=template(), launched=count if instances else None)
+            for i, count in enumerate(nodes)
+        ]
         self.cluster = FakeCluster(groups)
         pools = [{"name": "workers", "min": 0, "max": maximum}]
         register(self.store, **{**SCALE_UP, "pools": pools, **fields})
@@ -110,7 +121,9 @@ class Town:
             name = f"new-{made.name[-1]}-{len(self.nodes)}"
             self.nodes[name] = self._node(name, made)
             self.standing[name] = []
-            self.cluster.change(made, running=self.cluster.groups[made].running + 1)
+            there = self.cluster.groups[made].running + 1
+            launched = None if self.cluster.groups[made].launched is None else there
+            self.cluster.change(made, running=there, launched=launched)
         self.bind()
 
     def bind(self) -> None:

@@ -15,7 +15,7 @@ from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.demand import Demand, DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.workload import ZONE, Pod, Workload
-from tests.builders import NOW
+from tests.builders import NOW, key
 from tests.crashing import How, Life
 from tests.ordering import LOOK, Town
 from tests.property.test_advice_properties import looked_at, planned
@@ -129,13 +129,15 @@ def test_demand_that_healthy_zones_can_serve_is_met_in_a_bounded_number_of_looks
 
 @settings(max_examples=40)
 @given(
-    waiting(5), st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3)
+    waiting(5),
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([How.BEFORE, How.AFTER, How.LOST])), max_size=3),
+    st.booleans(),
 )
 def test_whatever_runs_die_at_the_same_pods_get_the_same_nodes(
-    pods: tuple[Pod, ...], deaths: list[tuple[int, How]]
+    pods: tuple[Pod, ...], deaths: list[tuple[int, How]], instances: bool
 ) -> None:
     """Machines take longer than all of it, so that nothing else than orders changes."""
-    undisturbed, town = Town(pods, takes=1000), Town(pods, takes=1000)
+    undisturbed, town = (Town(pods, takes=1000, instances=instances) for _ in range(2))
     undisturbed.run()
     for at, how in deaths:
         town.run(Life(at=at, how=how))
@@ -145,6 +147,18 @@ def test_whatever_runs_die_at_the_same_pods_get_the_same_nodes(
     assert town.faults == []
     assert town.ordered == undisturbed.ordered
     assert all(pool.move is None for pool in town.store.load("demo").state.pools.values())
+
+
+def test_a_node_that_goes_takes_no_place_of_the_one_that_comes_for_it() -> None:
+    """Its replica is replaced: of three requested two are there, one is on its way, and the fourth is drained."""
+    town = Town((pod("p", cpu="3"),))
+    town.cluster.change(key("a"), running=0)
+    town.nodes["old-a-0"] = replace(town.nodes["old-a-0"], deleting=True)
+    town.standing["old-a-0"] = []
+    for _ in range(3):
+        town.run()
+        town.pass_time(timedelta(seconds=1))
+    assert town.ordered == {}
 
 
 def test_a_worker_may_die_at_every_step_of_an_order() -> None:

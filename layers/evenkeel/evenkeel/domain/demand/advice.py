@@ -166,9 +166,11 @@ def _coming(draft: Draft) -> int:
         for machine in group.machines or ()
         if not machine.has_node and not machine.deleting and not machine.preserved
     ]
-    # A zone that is tried has one machine of ours on its way, and its object is made within seconds.
-    may_be_made = draft.state in (State.HEALTHY, State.PROBING) and group.launched is None
-    unmade = max(0, group.waiting - len(listed)) if may_be_made else 0
+    # Ordered a moment ago, also in a zone that is tried: what makes machines has not come to it yet. Where it never
+    # does, the provision timeout fences the group.
+    may_be_made = draft.state in (State.HEALTHY, State.PROBING)
+    made = len(listed) if group.launched is None else draft.coming
+    unmade = max(0, group.waiting - made) if may_be_made else 0
     return draft.coming + unmade + max(0, draft.requested - group.requested)
 
 
@@ -185,9 +187,12 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
 def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
     """The pools, with no more on their way than their nodes that are there leave to come.
 
-    A node registers before its machine says so: counted as both, its room would be there twice.
+    A node registers before its machine says so: counted as both, its room would be there twice. One that is going is
+    not among those requested: what comes in its place is on its way.
     """
-    there: Counter[GroupKey] = Counter(node.group for node in workload.nodes if node.group is not None)
+    there: Counter[GroupKey] = Counter(
+        node.group for node in workload.nodes if node.group is not None and not node.deleting
+    )
     return tuple(
         replace(
             pool,
