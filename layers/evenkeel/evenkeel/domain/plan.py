@@ -74,26 +74,14 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     requests, refusals = _requests(pools, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
-
-    def planned_with(pool: AnyPool, request: ScaleRequest | None) -> _Planned:
-        pool_plan, moments, offer = _plan_pool(pool, request, remembered, now)
-        restored = is_restored(pool.id, policy)
-        pool_plan = restore_pool(pool_plan, observation) if restored else restore_held(pool_plan)
-        pool_plan, changes_at = relieve(pool_plan, observation, remembered.groups, policy, now)
-        moments = [*([] if restored else moments), *([] if changes_at is None else [changes_at])]
-        return _Planned(pool_plan, moments, None if restored else offer)
-
-    planned = [planned_with(pool, requests.get(pool.id)) for pool in pools]
+    plan_one = partial(_planned, observation=observation, state=remembered, policy=policy, now=now)
+    planned = [plan_one(pool, requests.get(pool.id)) for pool in pools]
     advised = _advised(observation, planned, policy, now)
-    if advised is not None and policy.demand.orders:
-        orders = orders_for_pods(advised, requests, now)
-        planned = [
-            planned_with(pool, orders[pool.id]) if pool.id in orders else before
-            for pool, before in zip(pools, planned, strict=True)
-        ]
-    moments = [moment for each in planned for moment in each.moments]
-    if advised is not None and policy.demand.orders and advised.look_at is not None:
-        moments.append(advised.look_at)
+    orders = {} if advised is None or not policy.demand.orders else orders_for_pods(advised, requests, now)
+    planned = [
+        plan_one(pool, orders[pool.id]) if pool.id in orders else before
+        for pool, before in zip(pools, planned, strict=True)
+    ]
     whole = Plan(
         now=now,
         pools=with_left_groups([each.plan for each in planned], observation, state, policy),
@@ -104,17 +92,22 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         pool_states={
             pool.id: pool.remembered for pool, *_ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min(moments, default=None),
+        look_at=min([moment for each in planned for moment in each.moments], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
     )
-    if advised is None:
-        return whole
+    return whole if advised is None else _with_demand(whole, advised)
+
+
+def _with_demand(plan: Plan, advised: Advised) -> Plan:
+    """The plan, and beside it what pods and nodes say of it."""
+    moments = [moment for moment in (plan.look_at, advised.look_at) if moment is not None]
     return replace(
-        whole,
-        pools=tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in whole.pools),
+        plan,
+        pools=tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in plan.pools),
         demand=advised.cluster,
+        look_at=min(moments, default=None),
     )
 
 
@@ -124,6 +117,24 @@ class _Planned(NamedTuple):
     plan: PoolPlan
     moments: list[datetime]
     offer: Offer | None
+
+
+def _planned(
+    pool: AnyPool,
+    request: ScaleRequest | None,
+    *,
+    observation: Observation,
+    state: ClusterState,
+    policy: Policy,
+    now: datetime,
+) -> _Planned:
+    """A pool with the request that it carries out."""
+    plan, moments, offer = _plan_pool(pool, request, state, now)
+    restored = is_restored(pool.id, policy)
+    plan = restore_pool(plan, observation) if restored else restore_held(plan)
+    plan, changes_at = relieve(plan, observation, state.groups, policy, now)
+    moments = [*([] if restored else moments), *([] if changes_at is None else [changes_at])]
+    return _Planned(plan, moments, None if restored else offer)
 
 
 def _advised(observation: Observation, planned: Sequence[_Planned], policy: Policy, now: datetime) -> Advised | None:

@@ -62,8 +62,9 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
     )
     # While all that waits is too young, nobody has been asked.
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
+    waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
     return Advised(
-        look_at=found.look_again or (now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None),
+        look_at=(found.look_again or waits) if stage.orders else None,
         cluster=advice,
         pools={
             id: PoolAdvice(asked=each, nodes=tuple(nodes.get(id, ())), not_counted=found.not_counted)
