@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ from tests.fakes import FakeClock, plenty, record
 Api = KubernetesAPI | RealKubernetesAPI
 Json = dict[str, Any]
 FILE = ROOT / "deploy" / "kubernetes" / "rbac-workload.yaml"
-ROLE, BINDING = yaml.safe_load_all(FILE.read_text(encoding="utf-8"))
+ROLE, BINDING, BY_NAME, BINDING_BY_NAME = yaml.safe_load_all(FILE.read_text(encoding="utf-8"))
+RULES = [*Rule.of_role(ROLE), *Rule.of_role(BY_NAME)]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -34,7 +36,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """A server on which rbac-workload.yaml has been applied, and `evenkeel` bound to its role by name."""
     if request.param == "sandbox":
-        with KubernetesAPI(users={"evenkeel": Rule.of_role(ROLE), "nobody": []}) as api:
+        with KubernetesAPI(users={"evenkeel": RULES, "nobody": []}) as api:
             yield api
     else:
         with RealKubernetesAPI() as real:
@@ -43,6 +45,9 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[Api]:
             user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "evenkeel"}
             named = {**BINDING, "metadata": {"name": "evenkeel-by-name"}, "subjects": [user]}
             real.call("POST", f"{RBAC}/clusterrolebindings", named)
+            where = f"{RBAC}/namespaces/kube-system"
+            real.call("POST", f"{where}/roles", BY_NAME)
+            real.call("POST", f"{where}/rolebindings", {**BINDING_BY_NAME, "subjects": [user]})
             yield real
 
 
@@ -170,6 +175,14 @@ class TestReading:
         assert nodes(found).keys() >= {"n1"}
         assert found.budgets == ()
 
+    def test_an_autoscaler_at_work_is_seen_by_its_status(self, scene: Scene) -> None:
+        assert scene.read().autoscaler_at is None
+        said = {"cluster-autoscaler.kubernetes.io/last-updated": "2026-01-15 12:00:00.123456789 +0000 UTC"}
+        body = {"metadata": {"name": "cluster-autoscaler-status", "annotations": said}}
+        scene.core.create_namespaced_config_map("kube-system", body)
+        scene.made.append(lambda: scene.core.delete_namespaced_config_map(body["metadata"]["name"], "kube-system"))
+        assert scene.read().autoscaler_at == datetime(2026, 1, 15, 12, tzinfo=UTC)
+
     def test_pages_are_all_read_and_equal_pods_share_what_they_ask_for(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -278,6 +291,8 @@ class TestRefusals:
             lambda: ours.create_namespaced_pod_eviction("p", scene.namespace, {"metadata": {"name": "p"}}),
             lambda: ours.list_secret_for_all_namespaces(),
             lambda: ours.list_config_map_for_all_namespaces(),
+            lambda: ours.read_namespaced_config_map("cluster-autoscaler-status", scene.namespace),
+            lambda: ours.read_namespaced_config_map("other", "kube-system"),
             lambda: ours.create_namespace({"metadata": {"name": "new"}}),
         ]
         for call in refused:
@@ -343,7 +358,7 @@ class TestTheSimulatedApiAlone:
     def alone(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[KubernetesAPI, WorkloadCluster]]:
         """Five pods, of which two make a page."""
         monkeypatch.setattr(adapter_client, "PAGE", 2)
-        with KubernetesAPI(users={"evenkeel": Rule.of_role(ROLE)}) as api:
+        with KubernetesAPI(users={"evenkeel": RULES}) as api:
             for number in range(5):
                 body = {"metadata": {"name": f"p{number}"}, "spec": {"containers": [], "nodeName": "n"}}
                 api.store.create("pods", body, namespace="default")

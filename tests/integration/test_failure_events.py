@@ -26,6 +26,7 @@ from tests.integration.staging import function_of
 EVENTS = {name: event for name, event in staging.EVENTS.items() if function_of(name) == "ProvisioningFailureFunction"}
 #: where the events of the folder have just happened
 NOW = datetime(2026, 1, 15, 12, 1, tzinfo=UTC)
+ORDERS = {"demand": "scale-up", "autoscaler": "none", "workload": {"access": {"kind": "same"}}}
 GROUPS = {
     "failure-kubernetes-event": "demo-workers-eu-central-1a",
     "failure-kubernetes-event-openshift": "demo-worker-eu-central-1a",
@@ -41,7 +42,7 @@ class Stage(staging.Stage):
         self.clock = clock
         register = staging.EVENTS["operator-register"]
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
-            answer = self.operator("register", cluster, record={**register["record"], "flavours": [flavour]})
+            answer = self.operator("register", cluster, record={**register["record"], "flavours": [flavour], **ORDERS})
             assert answer["ok"], answer
             name = next(name for event, name in GROUPS.items() if ("openshift" in event) == (flavour == "openshift"))
             namespace = "openshift-machine-api" if flavour == "openshift" else "demo"

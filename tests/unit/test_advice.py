@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.model.choices import DemandStage
@@ -159,11 +157,10 @@ class TestNodes:
 
 
 class TestNothingFollows:
-    @pytest.mark.parametrize("stage", [DemandStage.ADVISE, DemandStage.SCALE_UP, DemandStage.FULL])
-    def test_a_plan_with_pods_writes_and_tells_what_it_would_without(self, stage: DemandStage) -> None:
+    def test_a_plan_with_pods_writes_and_tells_what_it_would_without(self) -> None:
         members = groups(4, 0, 2)
-        plain = look(members, None, stage=stage)
-        planned = look(members, Workload(pods=pods(5), nodes=(ours("n1"),)), stage=stage)
+        plain = look(members, None)
+        planned = look(members, Workload(pods=pods(5), nodes=(ours("n1"),)))
         bare = replace(planned, demand=None, pools=tuple(replace(pool, demand=None) for pool in planned.pools))
         assert bare == plain
         assert the_pool(planned).digest(applied=False) == the_pool(plain).digest(applied=False)

@@ -49,6 +49,7 @@ ENVIRONMENT = {
     "EVENKEEL_DRY_RUN": "true",
 }
 RECORD = {"id": "demo", "flavours": ["cluster-api"], "access": {"kind": "kubeconfig", "secret": "evenkeel/demo"}}
+SEED = {**RECORD, "flavours": ["gardener"]}
 EKS = {
     "kind": "eks",
     "name": "demo",
@@ -121,24 +122,26 @@ def test_the_kinds_that_an_error_names_are_those_that_there_are() -> None:
     ],
 )
 def test_a_secret_that_was_put_into_an_access_by_mistake_is_not_quoted(access: Any) -> None:
-    in_garden = {**RECORD, "shoot_relief": {"garden": access}}
+    in_garden = {**SEED, "shoot_relief": {"garden": access}}
     for line in faults(Registration, {**RECORD, "access": access}) + faults(Registration, in_garden):
         assert SECRET not in line
         assert base64.b64encode(SECRET.encode()).decode() not in line
 
 
 def test_relief_needs_a_way_into_the_garden_but_in_a_file() -> None:
-    (line,) = faults(Registration, {**RECORD, "shoot_relief": {"enabled": True}})
+    (line,) = faults(Registration, {**SEED, "shoot_relief": {"enabled": True}})
     assert line.startswith("here: shoot_relief: garden is missing")
-    (line,) = faults(Registration, {**RECORD, "shoot_relief": SECRET})
+    (line,) = faults(Registration, {**SEED, "shoot_relief": SECRET})
     assert SECRET not in line
-    (line,) = faults(Registration, {**RECORD, "shoot_relief": {"garden": {"kind": "kubeconfig"}}})
+    (line,) = faults(Registration, {**SEED, "shoot_relief": {"garden": {"kind": "kubeconfig"}}})
     assert line == "here: shoot_relief.garden.secret is missing"
-    (line,) = faults(Registration, {**RECORD, "shoot_relief": {"garden": {"kind": "ssh"}}})
+    (line,) = faults(Registration, {**SEED, "shoot_relief": {"garden": {"kind": "ssh"}}})
     assert line.startswith("here: shoot_relief.garden.kind is 'ssh'")
     assert read_model(ClusterFile, {"shoot_relief": {}}, "here").policy().shoot_relief
+    (line,) = faults(Registration, {**RECORD, "shoot_relief": {"garden": RECORD["access"]}})
+    assert line.startswith("here: shoot_relief: flavours has no gardener")
     garden = {"garden": RECORD["access"], "enabled": False}
-    assert not read_model(Registration, {**RECORD, "shoot_relief": garden}, "here").policy().shoot_relief
+    assert not read_model(Registration, {**SEED, "shoot_relief": garden}, "here").policy().shoot_relief
     assert not read_model(Registration, RECORD, "here").policy().shoot_relief
 
 

@@ -1,6 +1,7 @@
 """The stage "advise" of a stack: who is told of pods that wait, what it costs, and that nothing follows."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -13,8 +14,9 @@ from evenkeel.cli.answers import print_answer
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.troubles import TroubleKind
 from evenkeel.domain.model.workload import Workload
-from tests.builders import NOW, group, key
+from tests.builders import MINUTE, NOW, group, key
 from tests.fakes import FakeWorkload, record
 from tests.house import House
 from tests.workloads import node, pod, pods, template
@@ -127,9 +129,8 @@ class TestCosts:
 
 
 class TestNothingFollows:
-    @pytest.mark.parametrize("stage", ["advise", "scale-up", "full"])
-    def test_pods_that_come_and_go_are_no_news_and_no_write(self, stage: str) -> None:
-        made = house(WAITING, demand=stage, autoscaler="none" if stage != "advise" else "cluster-autoscaler")
+    def test_pods_that_come_and_go_are_no_news_and_no_write(self) -> None:
+        made = house(WAITING)
         made.settle()
         written, asked = len(made.cluster.applied), len(made.queue.requests)
         for number in range(5):
@@ -150,10 +151,70 @@ class TestNothingFollows:
 
     def test_a_decision_says_nothing_of_pods(self) -> None:
         made = house(WAITING, demand="full", autoscaler="none", pools=[{"name": "workers", "min": 9, "max": 12}])
-        made.settle()
+        made.run()
         decisions = made.store.decisions("demo", 10)
         assert decisions
         assert not any("demand" in decision["pool"] for decision in decisions)
+
+
+class TestOrders:
+    """More of them: tests/property/test_order_properties.py."""
+
+    FULL = Workload(
+        pods=(*pods(4, "web", cpu="3"), *(pod(f"on-{zone}", cpu="3", node=f"n-{zone}") for zone in "abc")),
+        nodes=WAITING.nodes,
+    )
+
+    @pytest.mark.parametrize("stage", ["scale-up", "full"])
+    def test_a_look_that_finds_pods_makes_it_news_and_the_run_orders_level(self, stage: str) -> None:
+        made = house(self.FULL, demand=stage, autoscaler="none")
+        made.looks()
+        assert made.queue.clusters == ["demo"]
+        assert made.cluster.applied == []
+        made.carry_out()
+        assert [made.cluster.groups[key(zone)].requested for zone in "abc"] in ([4, 3, 3], [3, 4, 3], [3, 3, 4])
+
+    def test_somebodys_own_request_goes_first_and_its_nodes_count(self) -> None:
+        made = house(self.FULL, demand="scale-up", autoscaler="none")
+        made.ask("scale-up", pool="workers", nodes=3, id="r1")
+        made.runs(3)
+        assert sum(each.requested for each in made.cluster.groups.values()) == 6 + 4
+        assert made.store.load("demo").scale_requests["r1"].done
+
+    def test_a_paused_pool_and_one_that_is_restored_are_asked_for_nothing(self) -> None:
+        made = house(self.FULL, demand="scale-up", autoscaler="none")
+        made.ask("pause", pool="workers")
+        made.runs(2)
+        assert sum(each.requested for each in made.cluster.groups.values()) == 6
+
+    def test_beside_another_autoscaler_nothing_is_ordered_and_that_is_trouble_until_it_has_gone(self) -> None:
+        def seen(minutes: int | None, *, sought: bool = True) -> Workload:
+            at = None if minutes is None else made.clock.now() - minutes * MINUTE
+            return replace(self.FULL, autoscaler_sought=sought, autoscaler_at=at)
+
+        made = house(self.FULL, demand="scale-up", autoscaler="none")
+        view = made.clusters.workloads["demo"]
+        for found, kinds in [
+            (seen(0), [TroubleKind.TWO_AUTOSCALERS]),
+            (Workload(), [TroubleKind.TWO_AUTOSCALERS]),  # nobody waits, and nobody has looked
+        ]:
+            view.found = found
+            made.looks()
+            made.carry_out()
+            assert [trouble.kind for trouble in made.store.load("demo").verdict.troubles] == kinds
+        assert sum(each.requested for each in made.cluster.groups.values()) == 6
+        view.found = seen(0)
+        assert "a cluster-autoscaler was at work in it" in made.ask("plan")["plan"]["demand"]["unread"]
+        view.found = seen(10)
+        made.run()
+        assert made.store.load("demo").verdict.troubles == ()
+        assert sum(each.requested for each in made.cluster.groups.values()) == 10
+
+    def test_a_decision_says_for_whom_the_nodes_were_ordered(self) -> None:
+        made = house(self.FULL, demand="scale-up", autoscaler="none")
+        made.run()
+        text = json.dumps(made.store.decisions("demo", 10))
+        assert "its share of the 4 nodes asked for (for pods that wait)" in text
 
 
 class TestAWorkloadThatIsAway:

@@ -34,6 +34,7 @@ from evenkeel.domain.model.groups import GroupKey
 from tests.builders import json_values
 from tests.fakes import FakeClock, FakeQueue, InMemoryStore, adopt, register
 from tests.house import House
+from tests.ordering import SCALE_UP
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "123456789012"
@@ -80,7 +81,7 @@ def test_every_event_of_the_folder_is_understood(name: str) -> None:
         assert "on purpose" in word.reason
     elif isinstance(word, Failure):
         assert abs((word.occurred_at - NOON).total_seconds()) < 10
-        assert classify(word.code, word.message) is FailureClass.CAPACITY
+        assert word.of_pods or classify(word.code, word.message) is FailureClass.CAPACITY
         assert word.cluster_name.startswith(("demo-cluster-api", "demo-openshift"))
     elif isinstance(word, ScaleRequestEvent):
         assert (word.cluster, word.record.nodes, word.record.at) == ("demo-cluster-api", 4, NOON)
@@ -167,6 +168,30 @@ def test_labels_and_owners_tie_an_object_to_its_scalable_or_nothing_does(fields:
     assert failure(involved("failure-kubernetes-event", **given)).name == scalable
 
 
+def test_of_a_pod_without_a_node_nothing_is_taken_but_whose_cluster_is_looked_at() -> None:
+    found = failure(event("failure-kubernetes-pod"))
+    assert found.of_pods
+    assert found.called == ("demo-cluster-api",)
+    assert (found.cluster, found.flavour, found.namespace, found.name, found.machine) == (None, None, "", None, None)
+    assert found.message == ""
+
+
+def test_a_storm_of_pods_without_a_node_is_one_look_now_and_one_at_its_end() -> None:
+    house = Registered()
+    for number in range(200):
+        pod = event("failure-kubernetes-pod", metadata={"uid": f"u{number}"})
+        assert house.hear(pod).verdict is Verdict.LOOKED
+    assert len(house.asked) <= 2
+
+
+def test_a_cluster_whose_record_orders_nothing_is_not_looked_at_for_a_pod() -> None:
+    house = House()
+    heard = house.record_failure(failure(event("failure-kubernetes-pod", clusterName="demo")))
+    assert heard.verdict is Verdict.KNOWN
+    assert "orders no nodes" in heard.message
+    assert house.queue.requests == {}
+
+
 def test_a_message_of_no_known_kind_only_asks_for_a_look() -> None:
     found = failure(event("failure-kubernetes-event", message='admission webhook "x" did not answer'))
     assert (found.name, found.machine) == (None, MACHINE)
@@ -179,6 +204,8 @@ def test_a_message_of_no_known_kind_only_asks_for_a_look() -> None:
         event("failure-kubernetes-event", reason="SuccessfulCreate"),
         involved("failure-kubernetes-event", kind="Pod", apiVersion="v1"),
         involved("failure-kubernetes-event", kind="Machine", apiVersion="v1"),
+        event("failure-kubernetes-pod", reason="Preempted"),
+        involved("failure-kubernetes-pod", kind="Pod", apiVersion="v2"),
         involved("failure-kubernetes-event", kind="Cluster", apiVersion=CAPI),
     ],
 )
@@ -346,7 +373,7 @@ class Registered:
         self.store, self.queue = self.house.store, self.house.queue
         for cluster, flavour in (("demo-cluster-api", "cluster-api"), ("demo-openshift", "openshift")):
             fields = {"flavours": [flavour], "event_accounts": accounts, "zone_ids": {"euc1-az2": "eu-central-1a"}}
-            register(self.store, cluster, **fields)
+            register(self.store, cluster, **SCALE_UP, **fields)
 
     def hear(self, given: dict[str, Any], account: str | None = OURS) -> EventOutcome:
         receive = ReceiveEvent(

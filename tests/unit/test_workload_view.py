@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -33,6 +34,8 @@ class Pages:
         self.pods = {"spec.nodeName=,": unassigned, "spec.nodeName!=,": assigned, "": [*unassigned, *assigned]}
         self.lists = lists
         self.asked: list[str] = []
+        self.objects: dict[str, dict[str, Any]] = {}  # those that are asked for one by one, by name
+        self.got: list[str] = []
 
     def each_page(
         self, path: str, _remaining: Any, _allowance: Any, fields: str = "", *, rights: str
@@ -44,6 +47,10 @@ class Pages:
         if plural == "pods":
             items = next(pods for begin, pods in self.pods.items() if fields.startswith(begin))
         yield json.dumps({"items": items}).encode()
+
+    def get(self, path: str, _remaining: Any) -> dict[str, Any] | None:
+        self.got.append(path)
+        return self.objects.get(path.rpartition("/")[2])
 
     def served(self, _group: str, _remaining: Any) -> list[str]:
         return ["v1"]
@@ -89,9 +96,42 @@ def test_the_role_that_ships_grants_what_a_whole_look_lists_and_nothing_else() -
     pages = Pages([waiting("db", spec={"affinity": affinity, "volumes": [claim]})], [])
     pages.view().read(dict, judges_nodes=True)
     text = (ROOT / "deploy" / "kubernetes" / "rbac-workload.yaml").read_text(encoding="utf-8")
-    rules = next(yaml.safe_load_all(text))["rules"]
-    assert {resource for rule in rules for resource in rule["resources"]} == set(pages.asked)
-    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    lists, by_name = (each["rules"] for each in yaml.safe_load_all(text) if "rules" in each)
+    assert {resource for rule in lists for resource in rule["resources"]} == set(pages.asked)
+    assert {verb for rule in lists for verb in rule["verbs"]} == {"list"}
+    named = {(*rule["resources"], *rule["resourceNames"], *rule["verbs"]) for rule in by_name}
+    assert named == {(*path.split("/")[-2:], "get") for path in pages.got}
+
+
+LEASE = {"spec": {"renewTime": "2026-01-15T11:59:58.123456Z"}}
+STATUS = {
+    "metadata": {
+        "annotations": {"cluster-autoscaler.kubernetes.io/last-updated": "2026-01-15 13:59:59.123456789 +0200 CEST"}
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("objects", "second"),
+    [
+        ({}, None),
+        ({"cluster-autoscaler": LEASE}, 58),
+        ({"cluster-autoscaler-status": STATUS}, 59),
+        ({"cluster-autoscaler": LEASE, "cluster-autoscaler-status": STATUS}, 59),
+        ({"cluster-autoscaler": {"spec": {"renewTime": "soon"}}, "cluster-autoscaler-status": {"metadata": {}}}, None),
+        ({"cluster-autoscaler": {"spec": {"renewTime": "2026-13-45T99:99:99Z"}}}, None),
+        ({"cluster-autoscaler": {"spec": {"renewTime": 7}}}, None),
+    ],
+)
+def test_an_autoscaler_shows_by_its_lease_or_its_status_that_it_is_at_work(
+    objects: dict[str, Any], second: int | None
+) -> None:
+    pages = Pages([waiting("web")], [])
+    pages.objects = objects
+    found = pages.view().read(dict, judges_nodes=False)
+    assert found.autoscaler_sought
+    expected = None if second is None else datetime(2026, 1, 15, 11, 59, second, tzinfo=UTC)
+    assert found.autoscaler_at == expected
 
 
 def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -667,8 +667,12 @@ class ClusterRecord(ClusterPolicy):
 
     @field_validator("shoot_relief")
     @classmethod
-    def _with_garden(cls, value: ShootRelief | None) -> ShootRelief | None:
-        if value is not None and value.garden is None:
+    def _with_garden(cls, value: ShootRelief | None, others: ValidationInfo) -> ShootRelief | None:
+        if value is None:
+            return None
+        if "gardener" not in others.data.get("flavours", ("gardener",)):
+            raise ValueError("flavours has no gardener, and nothing else has Shoots: leave it out")
+        if value.garden is None:
             raise ValueError("garden is missing: say how the garden cluster is reached, as access does for the seed")
         return value
 

@@ -44,6 +44,7 @@ class Failure:
     occurred_at: datetime
     id: str
     zone: str | None = None
+    of_pods: bool = False  # a pod finds no node: nothing has failed, and only a look can follow
     sender: Sender | None = None  # None: by hand, nothing is compared
 
     @property

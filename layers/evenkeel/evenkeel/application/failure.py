@@ -103,6 +103,9 @@ class RecordFailure:
             remembered = self.store.load(cluster)
             if failure.sender is not None and not failure.sender.may_speak_of(remembered.record):
                 return foreign_account(f"failure event {shown(failure.id)}", cluster, failure.sender)
+            if failure.of_pods and not remembered.record.demand_stage.orders:
+                message = f"{failure.id}: a pod of {cluster} waits, and demand of its record orders no nodes"
+                return EventOutcome(verdict=Verdict.KNOWN, message=message)
             groups = _groups(failure, remembered) if alone else []
             is_news = failure.occurred_at >= now - _LOOKED_AT_SINCE
             try:
@@ -156,7 +159,7 @@ class RecordFailure:
         look = EventLookRecord(at=at, by=failure.id)
         if look != latest:
             self.store.save_event_look(cluster, look, remembered.versions)
-        reason = f"provisioning failure {failure.code}"
+        reason = "pods wait" if failure.of_pods else f"provisioning failure {failure.code}"
         try:
             if at <= now:
                 self.queue.request(cluster, reason, f"failure-{cluster}-{at.timestamp()}")
@@ -185,6 +188,8 @@ def _recorded_or_looked(
     if known_groups or not is_news:
         why = "known already, or over" if known_groups else "scans have looked since"
         return EventOutcome(verdict=Verdict.KNOWN, message=f"{failure.id}: {why}: it changes nothing")
+    if failure.of_pods:
+        return EventOutcome(verdict=Verdict.LOOKED, message=f"{failure.id}: a pod waits: a look at {cluster}")
     about = f" of machine {shown(failure.machine)}" if failure.machine else ""
     message = f"{failure.id}: {failure.code[:128]}{about} is tied to no node group that is known: a look at {cluster}"
     return EventOutcome(verdict=Verdict.LOOKED, message=message)

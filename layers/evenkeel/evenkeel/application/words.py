@@ -12,6 +12,7 @@ from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
+from evenkeel.domain.model.moves import FOR_PODS
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -55,7 +56,8 @@ def counted(number: int, noun: str = "node") -> str:
 def _request(facts: Facts) -> str:
     """A request for nodes, or for giving some back."""
     nodes = int(str(facts["nodes"]))
-    return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} (request {facts['request']})"
+    whose = f"for {FOR_PODS}" if facts["request"] == FOR_PODS else f"request {facts['request']}"
+    return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} ({whose})"
 
 
 def _of_request(template: str) -> Words:
@@ -346,6 +348,8 @@ WORDS: dict[Rule, Words] = {
     Rule.WORKLOAD_UNREAD: "what runs in the workload cluster is not known, so nothing follows from it: {error}",
     Rule.WORKLOADS_MIXED: "the node groups are of more than one workload cluster, {clusters}: let the record's "
     "namespaces or discovery name one, since pods of one cluster need nodes of that one",
+    Rule.TWO_AUTOSCALERS: "a cluster-autoscaler was at work in it at {at}, so no node is ordered here: take it away, "
+    "or set demand to off and autoscaler to cluster-autoscaler in the record",
     Rule.CLAIM_MISSING: "its claim {claim} is not there",
     Rule.CLAIM_OF_ANOTHER: "claim {claim} has the name of its ephemeral volume and belongs to something else",
     Rule.CLAIM_GOING: "its claim {claim} is being deleted",
@@ -663,6 +667,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.INVALID: "Correct the numbers or labels that the words name: until then nothing of the pool is written",
     TroubleKind.REFUSED: "Let Evenkeel write what the words name: rights, admission policies, webhooks",
     TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
+    TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
+    "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
 }
 _TRY_IT = ("plan",)
@@ -672,6 +678,7 @@ _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
     TroubleKind.TOO_LARGE: ("register", "--record", "FILE"),
     TroubleKind.INVALID_RECORD: ("register", "--record", "FILE"),
     TroubleKind.STOPPED: ("status",),
+    TroubleKind.TWO_AUTOSCALERS: ("register", "--record", "FILE"),
     TroubleKind.INVALID: ("validate", "--fix"),
     TroubleKind.REFUSED: _TRY_IT,
     TroubleKind.CONTESTED: ("resume",),
@@ -684,6 +691,7 @@ _UNREAD: dict[TroubleKind, str] = {
     TroubleKind.TOO_LARGE: "too large",
     TroubleKind.INVALID_RECORD: "invalid record",
     TroubleKind.STOPPED: "not looked at",
+    TroubleKind.TWO_AUTOSCALERS: "two autoscalers",
 }
 
 

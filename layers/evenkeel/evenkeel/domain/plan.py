@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from evenkeel.domain.bounds.distribute import share_rolling
 from evenkeel.domain.bounds.level import hold_level
 from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
-from evenkeel.domain.demand.advice import advise, offer_of, untouched
+from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
+from evenkeel.domain.demand.orders import orders_for_pods
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
@@ -72,44 +74,74 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     requests, refusals = _requests(pools, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
-    planned, moments = [], []
-    offers: list[Offer] = []
-    for pool in pools:
-        pool_plan, look_at, offer = _plan_pool(pool, requests.get(pool.id), remembered, now)
-        if is_restored(pool.id, policy):
-            pool_plan = restore_pool(pool_plan, observation)
-        else:
-            pool_plan = restore_held(pool_plan)
-            moments += look_at
-            offers.append(offer)
-        pool_plan, changes_at = relieve(pool_plan, observation, remembered.groups, policy, now)
-        planned.append(pool_plan)
-        moments += [] if changes_at is None else [changes_at]
+    plan_one = partial(_planned, observation=observation, state=remembered, policy=policy, now=now)
+    planned = [plan_one(pool, requests.get(pool.id)) for pool in pools]
+    advised = _advised(observation, planned, policy, now)
+    orders = {} if advised is None or not policy.demand.orders else orders_for_pods(advised, requests, now)
+    planned = [
+        plan_one(pool, orders[pool.id]) if pool.id in orders else before
+        for pool, before in zip(pools, planned, strict=True)
+    ]
     whole = Plan(
         now=now,
-        pools=with_left_groups(planned, observation, state, policy),
+        pools=with_left_groups([each.plan for each in planned], observation, state, policy),
         skipped=observation.skipped + tuple(left_out),
         # Whoever is about to let go of a group neither remembers its health nor waits for it.
         states={key: after for key, after in news.items() if key not in restored},
         refusals=tuple(refusals),
         pool_states={
-            pool.id: pool.remembered for pool in planned if pool.remembered != state.pools.get(pool.id, PoolState())
+            pool.id: pool.remembered for pool, *_ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
         },
-        look_at=min(moments, default=None),
+        look_at=min([moment for each in planned for moment in each.moments], default=None),
         experiences=experiences(
             [group for pool in pools for group in pool.groups if group.key not in restored], remembered.groups, now
         ),
     )
-    return _with_demand(whole, observation, offers, policy)
+    return whole if advised is None else _with_demand(whole, advised)
 
 
-def _with_demand(plan: Plan, observation: Observation, offers: Sequence[Offer], policy: Policy) -> Plan:
-    """The same plan; where pods and nodes were asked for, with what they say beside it: nothing of it is written."""
+def _with_demand(plan: Plan, advised: Advised) -> Plan:
+    """The plan, and beside it what pods and nodes say of it."""
+    moments = [moment for moment in (plan.look_at, advised.look_at) if moment is not None]
+    return replace(
+        plan,
+        pools=tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in plan.pools),
+        demand=advised.cluster,
+        look_at=min(moments, default=None),
+    )
+
+
+class _Planned(NamedTuple):
+    """A pool's plan, the moments at which time alone may change it, and what it has to offer; None: it is restored."""
+
+    plan: PoolPlan
+    moments: list[datetime]
+    offer: Offer | None
+
+
+def _planned(
+    pool: AnyPool,
+    request: ScaleRequest | None,
+    *,
+    observation: Observation,
+    state: ClusterState,
+    policy: Policy,
+    now: datetime,
+) -> _Planned:
+    """A pool with the request that it carries out."""
+    plan, moments, offer = _plan_pool(pool, request, state, now)
+    restored = is_restored(pool.id, policy)
+    plan = restore_pool(plan, observation) if restored else restore_held(plan)
+    plan, changes_at = relieve(plan, observation, state.groups, policy, now)
+    moments = [*([] if restored else moments), *([] if changes_at is None else [changes_at])]
+    return _Planned(plan, moments, None if restored else offer)
+
+
+def _advised(observation: Observation, planned: Sequence[_Planned], policy: Policy, now: datetime) -> Advised | None:
+    """What pods and nodes say of these plans; None: nobody has asked for them."""
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
-        return plan
-    advised = advise(observation, [offer() for offer in offers], policy.demand, plan.now)
-    pools = tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in plan.pools)
-    return replace(plan, pools=pools, demand=advised.cluster)
+        return None
+    return advise(observation, [each.offer() for each in planned if each.offer is not None], policy.demand, now)
 
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:

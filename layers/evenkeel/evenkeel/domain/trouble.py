@@ -53,7 +53,16 @@ def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verd
             continue
         found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after)
         troubles += [trouble for trouble in found.all() if trouble is not None]
-    return before.with_troubles(troubles)
+    return before.with_troubles([*troubles, *_beside_another(before, plan)])
+
+
+def _beside_another(before: Verdict, plan: Plan) -> list[Trouble]:
+    """Another autoscaler is at work. While nobody has looked for one, what was known stays."""
+    known = [trouble for trouble in before.troubles if trouble.kind is TroubleKind.TWO_AUTOSCALERS]
+    found = None if plan.demand is None else plan.demand.beside_another
+    if plan.demand is None or found is False:
+        return []
+    return known or ([Trouble(kind=TroubleKind.TWO_AUTOSCALERS, since=plan.now)] if found else [])
 
 
 def judge_unread(

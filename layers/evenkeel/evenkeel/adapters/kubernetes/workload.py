@@ -1,7 +1,9 @@
 """One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -32,6 +34,11 @@ RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 _BESIDE_OTHERS = 2_000
 # Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
 _MOST_KEPT = 32 * 2**20
+_KUBE_SYSTEM = "namespaces/kube-system"
+_LEASE = f"/apis/coordination.k8s.io/v1/{_KUBE_SYSTEM}/leases/cluster-autoscaler"
+_STATUS = f"/api/v1/{_KUBE_SYSTEM}/configmaps/cluster-autoscaler-status"
+_LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)")
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _Shape = TypeVar("_Shape", bound=Shape)
 _Value = TypeVar("_Value")
@@ -60,6 +67,7 @@ class KubernetesWorkload:
                 return Workload(pods=tuple(pods.values()))
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
         workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()))
+        workload = replace(workload, autoscaler_sought=True, autoscaler_at=self._autoscaler_at())
         needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
         if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
             workload = self._with_volumes(workload)
@@ -69,6 +77,16 @@ class KubernetesWorkload:
             namespaces = dict(self._each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
             workload = replace(workload, namespaces=namespaces)
         return workload
+
+    def _autoscaler_at(self) -> datetime | None:
+        """When a cluster-autoscaler last renewed its lease, or wrote its status, as far as either may be read."""
+        lease = self._api.get(_LEASE, self._remaining) or {}
+        status = self._api.get(_STATUS, self._remaining) or {}
+        said = (
+            (lease.get("spec") or {}).get("renewTime"),
+            ((status.get("metadata") or {}).get("annotations") or {}).get(_LAST_UPDATED),
+        )
+        return max((moment for text in said if (moment := _moment(text)) is not None), default=None)
 
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
         for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):
@@ -140,6 +158,18 @@ class KubernetesWorkload:
         raise ClusterUnavailableError(
             f"GET {path} of {self._api.name}: object {count} is not as its kind is: {problem}"
         )
+
+
+def _moment(text: object) -> datetime | None:
+    """RFC 3339, or as Go prints a time: ``2026-01-15 12:00:00.123456789 +0000 UTC``. None: it is neither."""
+    found = _TIME.match(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    day, time, zone = found.groups()
+    try:
+        return datetime.fromisoformat(f"{day}T{time}{'+00:00' if zone == 'Z' else zone}")
+    except ValueError:
+        return None
 
 
 @cache

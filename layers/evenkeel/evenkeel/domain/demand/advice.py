@@ -1,9 +1,9 @@
 """What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool. Nothing follows."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.demand.shrinking import unneeded
@@ -23,6 +23,11 @@ from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
 from evenkeel.domain.model.workload import Workload
 
+# How soon pods are looked at again that wait for a node that is on its way.
+WHILE_PODS_WAIT = timedelta(seconds=15)
+# Cluster Autoscaler renews its lease every two seconds and its status every loop. What is older was left behind.
+AT_WORK = timedelta(minutes=5)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Advised:
@@ -30,6 +35,7 @@ class Advised:
 
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
+    look_at: datetime | None = None  # where orders follow from it: when the pods are worth another look
 
 
 def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, now: datetime) -> Advised:
@@ -37,10 +43,13 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
 
     Nothing, with one sentence why, where they could not be read, or where nobody can say whose pods they are.
     """
-    unread = _unread(observation, pools)
-    if unread is not None:
-        return Advised(cluster=Advice(unread=unread), pools={})
     workload, policy = observation.workload or Workload(), DemandPolicy()
+    beside_another = _is_beside_another(workload, now) if stage.orders else None
+    unread = _unread(observation, pools)
+    if unread is None and beside_another and workload.autoscaler_at is not None:
+        unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
+    if unread is not None:
+        return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
     nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
@@ -49,16 +58,33 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
         not_counted=found.not_counted,
         fit_already=len(found.fits_already),
         look_again=found.look_again,
+        beside_another=beside_another,
     )
     # While all that waits is too young, nobody has been asked.
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
+    waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
     return Advised(
+        look_at=(found.look_again or waits) if stage.orders else None,
         cluster=advice,
         pools={
             id: PoolAdvice(asked=each, nodes=tuple(nodes.get(id, ())), not_counted=found.not_counted)
             for id, each in asked.items()
         },
     )
+
+
+def _is_beside_another(workload: Workload, now: datetime) -> bool | None:
+    if not workload.autoscaler_sought:
+        return None
+    return workload.autoscaler_at is not None and abs(now - workload.autoscaler_at) < AT_WORK
+
+
+def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
+    """Whether a node is on its way that was ordered before this look: each comes, or fails, within its timeout.
+
+    What this very plan orders is looked at again because it was written; where it cannot be, nothing is awaited.
+    """
+    return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
 def _unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
@@ -106,17 +132,23 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
 def _offer(draft: Draft, room: int) -> GroupOffer:
     why = _in_its_state(draft)
     published = 0 if draft.bounds is None else draft.bounds.min
+    may_have = draft.room_for_pods
     return GroupOffer(
         group=draft.group.key,
         zone=draft.group.zone or "",
         requested=draft.requested,
         coming=_coming(draft),
-        room=min(room, draft.room),
+        ordered=max(0, draft.requested - draft.group.requested),
+        room=min(room, may_have),
         min=max(published, draft.owner_min),
         template=draft.group.template,
-        closed=why or (None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)),
+        closed=None if may_have and draft.state is State.PROBING else why or _unknown(draft),
         held=why if draft.state is State.FROZEN else None,
     )
+
+
+def _unknown(draft: Draft) -> Reason | None:
+    return None if draft.group.closed_because is None else because(Rule.CPU_AND_MEMORY_UNKNOWN)
 
 
 def _in_its_state(draft: Draft) -> Reason | None:
@@ -128,14 +160,18 @@ def _in_its_state(draft: Draft) -> Reason | None:
 
 
 def _coming(draft: Draft) -> int:
-    """Machines that are on their way, replicas that a healthy group has no machine for yet, and what this plan adds."""
+    """Machines that are on their way, replicas that a group may yet get a machine for, and what this plan adds."""
     group = draft.group
     listed = [
         machine
         for machine in group.machines or ()
         if not machine.has_node and not machine.deleting and not machine.preserved
     ]
-    unmade = max(0, group.waiting - len(listed)) if draft.state is State.HEALTHY and group.launched is None else 0
+    # Ordered a moment ago, also in a zone that is tried: what makes machines has not come to it yet. Where it never
+    # does, the provision timeout fences the group.
+    may_be_made = draft.state in (State.HEALTHY, State.PROBING)
+    made = len(listed) if group.launched is None else draft.coming
+    unmade = max(0, group.waiting - made) if may_be_made else 0
     return draft.coming + unmade + max(0, draft.requested - group.requested)
 
 
@@ -152,9 +188,12 @@ def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
 def with_coming(pools: Sequence[PoolOffer], workload: Workload) -> tuple[PoolOffer, ...]:
     """The pools, with no more on their way than their nodes that are there leave to come.
 
-    A node registers before its machine says so: counted as both, its room would be there twice.
+    A node registers before its machine says so: counted as both, its room would be there twice. One that is going is
+    not among those requested: what comes in its place is on its way.
     """
-    there: Counter[GroupKey] = Counter(node.group for node in workload.nodes if node.group is not None)
+    there: Counter[GroupKey] = Counter(
+        node.group for node in workload.nodes if node.group is not None and not node.deleting
+    )
     return tuple(
         replace(
             pool,

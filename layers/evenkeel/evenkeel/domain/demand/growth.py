@@ -7,7 +7,7 @@ so that what comes out is how many nodes each zone gets.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 
@@ -35,6 +35,73 @@ def demand(workload: Workload, pools: Iterable[PoolOffer], policy: DemandPolicy,
     ready_at = judged_from(world.waiting, policy)
     if ready_at is not None and now < ready_at:
         return Demand(not_counted=tuple(world.not_counted), look_again=ready_at)
+    found = _found(world, offers)
+    ordered = _ordered(world, offers) if found.nodes else Counter[GroupKey]()
+    return _as_it_was_ordered(workload, offers, world, ordered, found) if ordered else found
+
+
+def _ordered(world: World, offers: Iterable[PoolOffer]) -> Counter[GroupKey]:
+    """Nodes that are on their way or still starting, and that nothing stands on yet."""
+    ordered: Counter[GroupKey] = Counter()
+    for pool in offers:
+        for offer in pool.groups:
+            if offer.group in world.fresh:
+                ordered[offer.group] = offer.coming
+    ordered.update(group for node in world.starting if (group := world.awaited_of(node)) is not None)
+    return +ordered
+
+
+def _as_it_was_ordered(
+    workload: Workload, offers: Sequence[PoolOffer], world: World, ordered: Counter[GroupKey], found: Demand
+) -> Demand:
+    """The same, where a better place is known for who waits: the one that the nodes on their way were ordered for.
+
+    Pods are put onto those by size and name, and not as they were when the nodes were asked for. One that is left over
+    then would have a node ordered twice. So all is asked anew as if nothing were on its way, which for the same pods
+    comes to the same nodes, and what is on its way is taken off.
+    """
+    there = tuple(
+        node for node in workload.nodes if node.name not in world.starting or world.awaited_of(node.name) is None
+    )
+    asked_anew = tuple(
+        replace(
+            pool,
+            room=pool.room + sum(ordered[offer.group] for offer in pool.groups),
+            groups=tuple(_without(offer, ordered[offer.group]) for offer in pool.groups),
+        )
+        for pool in offers
+    )
+    policy = replace(world.policy, most_nodes=world.policy.most_nodes + ordered.total())
+    again = _found(World(replace(workload, nodes=there), asked_anew, policy, world.now), asked_anew)
+    pools = []
+    for pool in again.pools:
+        more = Counter(pool.nodes) - ordered
+        pools.append(replace(pool, nodes={group: more[group] for group in pool.nodes if more[group]}))
+    again = replace(again, pools=tuple(pools))
+    if (_pods(again.unmet), again.nodes) > (_pods(found.unmet), found.nodes):
+        return found
+    if again.nodes:
+        return again
+    fit = (name for pool in again.pools for each in pool.pending for name in each.pods)
+    return replace(
+        again,
+        pools=tuple(replace(pool, pending=()) for pool in again.pools),
+        fits_already=tuple(sorted((*again.fits_already, *fit))),
+    )
+
+
+def _without(offer: GroupOffer, ordered: int) -> GroupOffer:
+    """The group as it was before these nodes were ordered. One that is closed since keeps what is on its way."""
+    room = ordered + (offer.room if offer.closed is None else 0)
+    closed = None if ordered else offer.closed
+    return replace(offer, requested=offer.requested - ordered, coming=0, room=room, closed=closed)
+
+
+def _pods(unmet: Iterable[Unfit]) -> int:
+    return sum(len(each.pods) for each in unmet)
+
+
+def _found(world: World, offers: Sequence[PoolOffer]) -> Demand:
     left, placed = world.place_waiting()
     growth = _Growth(world, offers, left)
     growth.run()

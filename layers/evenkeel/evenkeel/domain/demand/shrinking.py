@@ -112,7 +112,7 @@ class _Shrinking:
         # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
         # well is needed for what came from another.
         going = [candidate.name for candidate in candidates]
-        staying = self._nodes.keys() - set(going) - self._world.starting
+        staying = self._nodes.keys() - set(going) - self._world.starting.keys()
         self._places = sorted(staying) + going[::-1]
         found = []
         for candidate in candidates:

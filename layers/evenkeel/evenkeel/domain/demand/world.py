@@ -7,7 +7,7 @@ from datetime import datetime
 from evenkeel.domain.demand.fresh import Fresh, FreshNodes, is_starting
 from evenkeel.domain.demand.kinds import Kind, Kinds
 from evenkeel.domain.demand.placing import Placing
-from evenkeel.domain.demand.pods import should_be_gone
+from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.taints import GOING
 from evenkeel.domain.demand.volumes import Volumes
@@ -32,7 +32,7 @@ class World:
         self.not_counted: list[NotCounted] = []
         self.waiting: list[Pod] = []
         self.standing: dict[str, list[Pod]] = defaultdict(list)
-        self.starting: set[str] = set()  # young nodes that are not yet what they will be
+        self.starting: dict[str, GroupKey] = {}  # young nodes that are not yet what they will be, and whose
         self.drained: set[str] = set()  # nodes that are going and whose pods are still to go
         self._sort_out(workload)
         self._comes_with: dict[GroupKey, Counter[Kind]] = {}
@@ -70,11 +70,15 @@ class World:
     def _as_it_will_be(self, node: Node) -> Node:
         """A young node that is still starting counts as what the next one of its group would be."""
         fresh = None if node.group is None else self.fresh.get(node.group)
-        if fresh is None or not is_starting(node, fresh.node, self.now, self.policy):
+        if node.group is None or fresh is None or not is_starting(node, fresh.node, self.now, self.policy):
             return node
-        self.starting.add(node.name)
+        self.starting[node.name] = node.group
         late = fresh.named(node.name)
         return replace(late, labels={**late.labels, HOSTNAME: node.labels.get(HOSTNAME, node.name)})
+
+    def awaited_of(self, node: str) -> GroupKey | None:
+        """Whose node that still starts it is, while nothing stands there but what comes with every node."""
+        return None if any(not comes_with_node(pod) for pod in self.standing[node]) else self.starting[node]
 
     def add_fresh(self, group: GroupKey) -> Room:
         """A node more of a group, with the pods that come with it. No real node is called like it."""

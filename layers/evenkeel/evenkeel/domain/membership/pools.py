@@ -327,6 +327,9 @@ def _members(
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only)
+        if request.is_for_pods:
+            # What was done of it is on its way, and counts; what was not, the same pods ask for again, or do not.
+            request = replace(request, nodes=0)
     return {
         "id": pool.id,
         "groups": pool.groups,

@@ -39,6 +39,7 @@ class GroupOffer:
     zone: str
     requested: int = 0
     coming: int = 0  # of those requested, how many have no node object yet and may still get one
+    ordered: int = 0  # of those coming, how many this very plan adds
     room: int = 0  # how many more it may have
     min: int = 0
     template: NodeTemplate | None = None
@@ -136,6 +137,7 @@ class Advice:
     """What demand says of a whole cluster, besides its pools."""
 
     unread: Reason | None = None  # why nothing else is known
+    beside_another: bool | None = None  # another autoscaler orders nodes there; None: nobody has looked
     unmet: tuple[Unfit, ...] = ()
     not_counted: tuple[NotCounted, ...] = ()
     fit_already: int = 0  # pods that wait and have room on nodes that are there or on their way

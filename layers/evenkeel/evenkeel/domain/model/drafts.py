@@ -61,6 +61,18 @@ class Draft:
         return max(0, (LARGEST_COUNT if cap is None else cap) - self.requested)
 
     @property
+    def room_for_pods(self) -> int:
+        """How many nodes pods that wait may ask it for. A zone that is tried is tried with one machine.
+
+        Published bounds are no limit to that: they follow what is requested, and no autoscaler reads them.
+        """
+        if self.group.closed_because is not None:
+            return 0
+        if self.state is State.PROBING:
+            return min(self.room, self.probe)
+        return self.room if self.state is State.HEALTHY else 0
+
+    @property
     def kept_room(self) -> int:
         """Room under PoolMaximum that is spoken for, because the bounds stay: the group is frozen, or they are held."""
         stay = self.state is State.FROZEN or self.group.bounds_held

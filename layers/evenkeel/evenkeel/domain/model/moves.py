@@ -39,6 +39,10 @@ class Move:
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
+# The id of the requests that a plan makes itself, for pods that wait. Nobody else's has a space in it.
+FOR_PODS = "pods that wait"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScaleRequest:
     """Nodes that somebody asked for; negative: that somebody gives back."""
@@ -49,6 +53,12 @@ class ScaleRequest:
     pool: str = ""  # a pool's name or id
     group: str = ""  # or one of its groups, by key or name
     only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all
+    shares: Mapping[str, int] = field(default_factory=dict)  # for pods: how many of the nodes each group gets, by key
+
+    @property
+    def is_for_pods(self) -> bool:
+        """Whether it follows from pods that wait, and is known only to the plan that made it and to its journal."""
+        return self.id == FOR_PODS
 
     def is_over(self, now: datetime) -> bool:
         """Whether it is too old to be carried out."""

@@ -202,6 +202,7 @@ class Rule(StrEnum):
     # demand: why nothing is said of it
     WORKLOAD_UNREAD = "workload-unread", Topic.NOTE
     WORKLOADS_MIXED = "workloads-mixed", Topic.NOTE
+    TWO_AUTOSCALERS = "two-autoscalers", Topic.NOTE
     # demand: why a pod does not fit a node, in the order in which the scheduler asks
     CLAIM_MISSING = "claim-missing", Topic.NOTE
     CLAIM_OF_ANOTHER = "claim-of-another", Topic.NOTE

@@ -20,6 +20,8 @@ class TroubleKind(StrEnum):
     TOO_LARGE = "too-large"
     INVALID_RECORD = "invalid-record"
     STOPPED = "stopped"  # nobody has looked at it
+    # of a whole cluster that was read
+    TWO_AUTOSCALERS = "two-autoscalers"  # it orders nodes beside us
     # of a pool
     INVALID = "invalid"
     REFUSED = "writes-refused"

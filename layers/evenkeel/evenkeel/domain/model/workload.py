@@ -258,4 +258,7 @@ class Workload:
     storage_classes: tuple[StorageClass, ...] = ()
     budgets: tuple[Budget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
+    # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
+    autoscaler_sought: bool = False
+    autoscaler_at: datetime | None = None
     daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods

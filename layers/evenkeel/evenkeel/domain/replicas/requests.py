@@ -107,8 +107,14 @@ class _Index:
 
 
 def begin_request(pool: PoolDraft) -> None:
-    """A request waits while a move between zones is not ended, unless it has begun itself: one journal, one story."""
-    if pool.pool.scale_request is None and pool.moves:
+    """A request waits while a move between zones is not ended, unless it has begun itself: one journal, one story.
+
+    For pods that wait nothing is ordered either while the pool gives replicas up: until that is written, they may come.
+    """
+    if pool.request is not None and pool.request.is_for_pods:
+        if pool.moves or any(draft.requested < draft.group.requested for draft in pool.groups):
+            pool.request = None if pool.pool.scale_request is None else replace(pool.request, nodes=0, shares={})
+    elif pool.pool.scale_request is None and pool.moves:
         pool.request, pool.request_waits = None, pool.request
 
 
@@ -136,6 +142,10 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
+        if request.is_for_pods:
+            rooms.append(min(draft.room_for_pods, request.shares.get(draft.key, 0)))
+            obstacles.append(None)
+            continue
         room = draft.room if cap is None else min(draft.room, max(0, cap - draft.requested))
         obstacle = _obstacle(draft, request) or (None if room else because(Rule.AT_ITS_MAX))
         rooms.append(0 if obstacle else room)

@@ -6,6 +6,7 @@ up (omitLookup: false).
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pydantic import field_validator
@@ -69,6 +70,7 @@ REASONS = {
     "CreateError",
     "CreateFailed",
 }
+_FAILED_SCHEDULING = "FailedScheduling"  # the scheduler's word
 _FLAVOUR_OF = {group: flavour for flavour in FLAVOURS.values() for group in (flavour.group, *flavour.provider_groups)}
 
 
@@ -76,6 +78,8 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
     envelope = read_model(Envelope, event, "kubernetes event")
     detail = read_model(_KubernetesEvent, event.get("detail"), "kubernetes event: detail")
     involved = detail.involvedObject
+    if (involved.apiVersion, involved.kind, detail.reason) == ("v1", "Pod", _FAILED_SCHEDULING):
+        return _of_pod(detail, envelope)
     flavour = _FLAVOUR_OF.get(involved.apiVersion.partition("/")[0])
     about_machines = involved.kind in ("MachineSet", "MachineDeployment") or involved.kind.endswith("Machine")
     if flavour is None or not about_machines:
@@ -85,8 +89,7 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         subject = f"{detail.type} {detail.reason}"
         return ignored("no failure", f"kubernetes event: {shown(subject)} reports no failed machine")
     if not detail.clusterName:
-        why = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
-        return ignored("malformed", f"kubernetes event: detail: {why}")
+        return _nameless()
     # A message of no known kind may be about the machine's object alone (a webhook, a timeout of the API server); the
     # look that it asks for sees in the machines' status whether the provider has failed.
     clear = classify(detail.reason, detail.message) is not FailureClass.UNKNOWN
@@ -99,9 +102,36 @@ def _failure(event: Mapping[str, Any]) -> InboundEvent:
         machine=involved.name if is_machine else None,
         code=detail.reason,
         message=detail.message,
-        occurred_at=detail.lastTimestamp or detail.eventTime or detail.firstTimestamp or envelope.time,
-        id=f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id,
+        occurred_at=_time_of(detail, envelope),
+        id=_id_of(detail, envelope),
     )
+
+
+def _of_pod(detail: _KubernetesEvent, envelope: Envelope) -> InboundEvent:
+    """A pod that the scheduler finds no node for: all that is taken of it is whose cluster is to be looked at."""
+    if not detail.clusterName:
+        return _nameless()
+    return Failure(
+        called=(detail.clusterName,),
+        of_pods=True,
+        code=detail.reason,
+        message="",
+        occurred_at=_time_of(detail, envelope),
+        id=_id_of(detail, envelope),
+    )
+
+
+def _nameless() -> InboundEvent:
+    why = "clusterName is empty: set it in the exporter's configuration to the cluster's id or one of its names"
+    return ignored("malformed", f"kubernetes event: detail: {why}")
+
+
+def _time_of(detail: _KubernetesEvent, envelope: Envelope) -> datetime:
+    return detail.lastTimestamp or detail.eventTime or detail.firstTimestamp or envelope.time
+
+
+def _id_of(detail: _KubernetesEvent, envelope: Envelope) -> str:
+    return f"{detail.metadata.uid}-{detail.count or 0}" if detail.metadata.uid else envelope.id
 
 
 def _scalable(flavour: Flavour, involved: _Involved) -> str | None:

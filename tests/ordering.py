@@ -1,0 +1,175 @@
+"""A small cluster without an autoscaler: pods that wait, a scheduler, machines that take time, and our worker.
+
+The real use case over ports in memory. Each call of the table, the queue and the API server is a step of a life
+(:mod:`tests.crashing`), so that a run can die at any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
+from evenkeel.application.ports import Clusters, Queue, Store
+from evenkeel.application.run_summary import RunSummary
+from evenkeel.domain.demand.requests import CPU
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.workload import ZONE, Node, Pod, Workload
+from tests.builders import group
+from tests.crashing import KilledError, Life, Mortal
+from tests.fakes import FakeBus, FakeClock, FakeCluster, FakeQueue, InMemoryStore, plenty, register
+from tests.timed import worker
+from tests.workloads import node, pod, template
+
+SCALE_UP: dict[str, Any] = {
+    "demand": "scale-up",
+    "autoscaler": "none",
+    "workload": {"access": {"kind": "same"}},
+    "dry_run": False,
+}
+LOOK = timedelta(seconds=15)
+
+
+class Town:
+    """One pool of so many zones, whose machines become nodes so many looks after they were asked for.
+
+    Its nodes at the beginning are full. ``dead`` zones give no machines. ``instances``: its groups are pools of
+    instances, of which one is launched when its node comes. Further fields are the record's.
+    """
+
+    def __init__(
+        self,
+        pods: Sequence[Pod],
+        *,
+        nodes: Sequence[int] = (1, 1, 1),
+        maximum: int = 30,
+        takes: int = 2,
+        instances: bool = False,
+        **fields: Any,
+    ) -> None:
+        self.clock, self.queue, self.bus, self.store = FakeClock(), FakeQueue(), FakeBus(), InMemoryStore()
+        self.maximum, self.takes, self.dead = maximum, takes, set[str]()
+        groups = [
+            group("abcdefgh"[i], count, template=template(), launched=count if instances else None)
+            for i, count in enumerate(nodes)
+        ]
+        self.cluster = FakeCluster(groups)
+        pools = [{"name": "workers", "min": 0, "max": maximum}]
+        register(self.store, **{**SCALE_UP, "pools": pools, **fields})
+        self.waiting = list(pods)
+        self.nodes = {
+            f"old-{g.zone}-{i}": self._node(f"old-{g.zone}-{i}", g.key) for g in groups for i in range(g.running)
+        }
+        self.standing = {name: [_filler(name)] for name in self.nodes}
+        self.coming: list[tuple[datetime, GroupKey]] = []
+        self.ordered: dict[str, int] = {}  # nodes by zone, as patches have asked for them
+        self.faults: list[str] = []
+        self.unread: Exception | None = None
+
+    def _node(self, name: str, group: GroupKey) -> Node:
+        return node(name, group.name[-1], group=group, created_at=self.clock.now())
+
+    # -- Evenkeel
+    def run(self, life: Life | None = None) -> RunSummary | None:
+        """One run; None: it died, or its message goes back to the queue."""
+        life = life or Life()
+        made = worker(
+            cast("Store", Mortal(self.store, life, "table")),
+            cast("Clusters", _Opened(self, life)),
+            self.clock,
+            cast("Queue", Mortal(self.queue, life, "queue")),
+            bus=self.bus,
+        )
+        before = {g.key: g.requested for g in self.cluster.groups.values()}
+        try:
+            with contextlib.suppress(KilledError, EvenkeelError):
+                return made("demo", "a test", plenty)
+            self.clock.at += timedelta(seconds=75)  # until its lease has ended
+            return None
+        finally:
+            self._count(before)
+
+    def _count(self, before: Mapping[GroupKey, int]) -> None:
+        total = 0
+        for each in self.cluster.groups.values():
+            total += each.requested
+            more = each.requested - before[each.key]
+            if more > 0:
+                self.coming += [(self.clock.at + self.takes * LOOK, each.key)] * more
+                self.ordered[each.zone or ""] = self.ordered.get(each.zone or "", 0) + more
+        if total > self.maximum:
+            self.faults.append(f"{total} requested, at most {self.maximum}")
+
+    def workload(self) -> Workload:
+        standing = [
+            replace(pod, node=name, unscheduled=None, phase="Running")
+            for name, pods in self.standing.items()
+            for pod in pods
+        ]
+        return Workload(pods=(*self.waiting, *standing), nodes=tuple(self.nodes.values()))
+
+    # -- the world
+    def pass_time(self, time: timedelta = LOOK) -> None:
+        """Machines that are due become nodes, and pods are bound."""
+        self.clock.at += time
+        due = [each for each in self.coming if each[0] <= self.clock.at and each[1].name[-1] not in self.dead]
+        self.coming = [each for each in self.coming if each not in due]
+        for _, made in due:
+            name = f"new-{made.name[-1]}-{len(self.nodes)}"
+            self.nodes[name] = self._node(name, made)
+            self.standing[name] = []
+            there = self.cluster.groups[made].running + 1
+            launched = None if self.cluster.groups[made].launched is None else there
+            self.cluster.change(made, running=there, launched=launched)
+        self.bind()
+
+    def bind(self) -> None:
+        """As a scheduler that knows cpu and zones."""
+        for each in list(self.waiting):
+            for name, there in self.nodes.items():
+                zone = each.needs.node_selector.get(ZONE, there.labels[ZONE])
+                if (
+                    zone == there.labels[ZONE]
+                    and sum(map(_cpu, [*self.standing[name], each])) <= there.allocatable[CPU]
+                ):
+                    self.standing[name].append(each)
+                    self.waiting.remove(each)
+                    break
+
+    def live(self, looks: int) -> int:
+        """Looks, and time between them. How many it took until nobody waited."""
+        for number in range(looks):
+            self.run()
+            self.pass_time()
+            if not self.waiting:
+                return number + 1
+        return looks + 1
+
+
+def _cpu(pod: Pod) -> Any:
+    return sum(each.requests.get(CPU, 0) for each in pod.needs.containers)
+
+
+def _filler(name: str) -> Pod:
+    return pod(f"on-{name}", cpu="4", memory="1Gi", node=name)
+
+
+class _Opened:
+    """Opens the one cluster there is, and what runs there."""
+
+    def __init__(self, town: Town, life: Life) -> None:
+        self._town, self._life = town, life
+
+    def open(self, *_: object, **__: object) -> Any:
+        return Mortal(self._town.cluster, self._life, "api", ClusterUnavailableError, only={"observe", "apply"})
+
+    def open_workload(self, *_: object, **__: object) -> Any:
+        return Mortal(self, self._life, "workload", ClusterUnavailableError)
+
+    def read(self, machines: object, *, judges_nodes: bool) -> Workload:
+        if self._town.unread is not None:
+            raise self._town.unread
+        return self._town.workload()
