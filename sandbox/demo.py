@@ -4,7 +4,7 @@ Nothing is played to the audience: the handlers are those of functions/, called 
 of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that the
 ecosystems' folders below deploy/kubernetes describe. Two of the clusters are as their own tools make them, with nothing
 of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. The last has
-pods and no autoscaler: Evenkeel reads what waits there, and says what it would order. Only time runs faster.
+pods and no autoscaler: Evenkeel reads what waits there, and orders nodes for it. Only time runs faster.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ KINDS = {
     "self-managed": Kind(
         folder="cluster-api",
         says="a Cluster API cluster that manages itself, with pods of its own and without any autoscaler",
-        record={"autoscaler": "none", "demand": "advise", "workload": {"access": {"kind": "same"}}},
+        record={"autoscaler": "none", "demand": "scale-up", "workload": {"access": {"kind": "same"}}},
     ),
 }
 
@@ -312,7 +312,7 @@ ACTS = (
     Act(
         3.5,
         f"self-managed: its Deployment grows from {_PODS_AT_FIRST} pods to {_PODS}, for which three nodes are too few. "
-        "Evenkeel may only advise there: what it would order is told at the end.",
+        "Nobody but Evenkeel orders nodes there.",
         _grow,
     ),
     Act(
