@@ -177,8 +177,12 @@ def _serve(nodes: int, pods: int) -> None:
         def do_GET(self) -> None:
             address = urlsplit(self.path)
             start = int(parse_qs(address.query).get("continue", ["0"])[0])
-            body = pages[address.path, start]
-            self.send_response(200)
+            body = pages.get((address.path, start))
+            if body is None:  # no other autoscaler's lease or status is there
+                body = gzip.compress(b"{}")
+                self.send_response(404)
+            else:
+                self.send_response(200)
             self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -80,6 +80,7 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
     },
     "OperatorRole": {
         *((action, "Table") for action in STATE),
+        ("dynamodb:DeleteItem", "Table"),
         ("dynamodb:Query", "Table/index/due"),
         ("sqs:SendMessage", "RebalanceQueue"),
         *OPEN_CLUSTERS,
