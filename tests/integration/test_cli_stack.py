@@ -465,7 +465,10 @@ class TestFleet:
         assert (same.exit_code, same.stdout) == (0, "1 cluster as in the files\n")
 
         other = laptop.folder / "other.yaml"
-        other.write_text((laptop.folder / "all.yaml").read_text().replace("id: blue", "id: teal"))
+        # The same objects under another name: what it wrote, the restore of the first would take for somebody's.
+        as_teal = (laptop.folder / "all.yaml").read_text().replace("id: blue", "id: teal")
+        other.write_text(as_teal.replace("dry_run: false", "dry_run: true"))
+        assert "dry_run: true" in other.read_text()
         pruned = laptop.run("apply", "-f", str(other), "--prune", "--yes")
         assert pruned.exit_code == 1
         assert "blue is not unregistered: bounds of ours stand in pool workers" in pruned.stderr
