@@ -216,7 +216,7 @@ class KubernetesApi:
         Raises:
             ConflictError, ForbiddenError, RejectedError, ClusterUnavailableError
         """
-        query, form = ("fieldManager=evenkeel&force=true", _APPLY_PATCH) if applies else (_BY_US, _MERGE_PATCH)
+        query, form = (f"{_BY_US}&force=true", _APPLY_PATCH) if applies else (_BY_US, _MERGE_PATCH)
         status, answer = self._ask("PATCH", f"{path}?{query}{'&dryRun=All' if dry_run else ''}", remaining, body, form)
         if status == 200:
             return answer

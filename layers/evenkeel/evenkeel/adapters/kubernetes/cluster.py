@@ -482,9 +482,8 @@ class KubernetesCluster:
         Raises RejectedError, ConflictError: nothing of the group is marked or written then.
         """
         member, bounds = self._members[plan.group.key], plan.bounds
-        item = member.owner_object
-        kind = member.owner.kind
-        if item is None or bounds is None or kind is None or not kind.rights or not plan.publishes:
+        asks = member.owner.rights and not isinstance(member.owner, AppliedBounds)  # those are fenced before any mark
+        if not asks or member.owner_object is None or bounds is None or not plan.publishes:
             return
         self._write_owner(member, {}, bounds, pins=plan.pins, dry_run=True)
 
@@ -659,20 +658,17 @@ class KubernetesCluster:
         """Annotations and bounds on the object that owns the bounds. ``pins``: replicas, in the place of bounds."""
         key, owner = member.group.key, member.owner
         flavour, item = FLAVOURS[key.flavour], self._newest(member.owner_object or member.scalable)
-        if not isinstance(owner, AppliedBounds):
-            body = owner.patch(item, member.scalable, annotations, bounds)
-            if pins and bounds is not None:
-                body["spec"] = owner.pin(bounds.max)
-            self._patch(flavour, item, body, dry_run=dry_run)
-        elif leaves:
-            body = owner.patch(item, member.scalable, annotations, bounds)
-            self._patch(flavour, item, body, rights=owner.rights)
-        elif not self._policy.write_topology:
-            raise RejectedError(f"{_identity(item)} is not written for {key}: write_topology is off in the record")
-        else:
+        if isinstance(owner, AppliedBounds) and not leaves:
+            if not self._policy.write_topology:
+                raise RejectedError(f"{_identity(item)} is not written for {key}: write_topology is off in the record")
             present = {key: value for key, value in annotations.items() if value is not None}
             body = owner.applied(item, member.scalable, present)
-            self._patch(flavour, item, body, rights=owner.rights, applies=True)
+            self._patch(flavour, item, body, rights=owner.rights, applies=True, dry_run=dry_run)
+            return
+        body = owner.patch(item, member.scalable, annotations, bounds)
+        if pins and bounds is not None:
+            body["spec"] = owner.pin(bounds.max)
+        self._patch(flavour, item, body, rights=owner.rights, dry_run=dry_run)
 
     def shoots(self, namespaces: Collection[str]) -> Mapping[str, Shoot | Reason]:
         if self._open_garden is None:
@@ -740,11 +736,9 @@ class KubernetesCluster:
         if applies:
             metadata |= {"namespace": namespace, "name": name, "uid": get_path(item, ("metadata", "uid"))}
             body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.kind, **body}
-        path, rights = self._path_of(flavour, item), rights or kind.rights
+        path, files = self._path_of(flavour, item), rights or RIGHTS
         try:
-            answer = self._api.patch(
-                path, body, self._remaining, applies=applies, rights=rights or RIGHTS, dry_run=dry_run
-            )
+            answer = self._api.patch(path, body, self._remaining, applies=applies, rights=files, dry_run=dry_run)
         except ForbiddenError as error:
             if not rights:
                 raise

@@ -34,7 +34,6 @@ class Kind:
     namespaced: bool = True
     may_be_refused: bool = False  # where it may not be listed, all is as if there were none, and that is told
     named_by: str = ""  # listed only where the lists of scalables hold this text
-    rights: str = ""  # the file that allows to write them; empty: the one for all others
 
 
 NODE = Kind("", ("v1",), "Node", "nodes")

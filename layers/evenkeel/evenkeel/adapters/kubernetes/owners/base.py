@@ -52,6 +52,7 @@ class BoundsOwner(ABC):
     """Where the bounds of a node group stand, how they are read there and how they are written."""
 
     kind: ClassVar[Kind | None] = None  # its objects; None: the scalable itself
+    rights: ClassVar[str] = ""  # the files that allow to write it; empty: those for all else
     min_max: ClassVar[int] = 0  # the least max that it accepts
     lowers_replicas: ClassVar[bool] = False  # who copies its bounds lowers replicas to max as well
     max_only: ClassVar[bool] = False  # min means nothing to it, and the replicas are not ours
@@ -124,8 +125,6 @@ class AppliedBounds(BoundsOwner):
     It is written where the record says so, by server-side apply with force: whoever applied the keys before loses them.
     What is put back goes by merge patch: that takes off what is ours, whoever has come to own it too.
     """
-
-    rights: ClassVar[str]  # the files that allow it
 
     @abstractmethod
     def applied(self, item: Object, scalable: Object, annotations: Mapping[str, str]) -> dict[str, Any]:

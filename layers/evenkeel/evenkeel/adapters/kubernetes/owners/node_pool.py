@@ -51,8 +51,8 @@ class NodePool(BoundsInSpec):
         optional=True,
         may_be_refused=True,
         named_by=MADE_FROM,
-        rights="deploy/kubernetes/hypershift/rbac.yaml",
     )
+    rights = "deploy/kubernetes/hypershift/rbac.yaml"
     min_max = 1  # the CRD refuses spec.autoScaling.max below 1
     lowers_replicas = True
 
