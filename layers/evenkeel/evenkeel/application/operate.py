@@ -238,9 +238,8 @@ def _text_of(event: Mapping[str, Any], name: str, longest: int, advice: str) -> 
     text = event.get(name)
     if text is None:
         return None
-    is_name = name == "by"
     if not isinstance(text, str) or not 0 < len(text) <= longest or not text.isprintable():
         raise BadRequestError(f"{name} is {shown(text)}: {advice}")
-    if is_name and not text.isascii():
+    if name == "by" and not text.isascii():
         raise BadRequestError(f"{name} is {shown(text)}: {advice}")
     return text

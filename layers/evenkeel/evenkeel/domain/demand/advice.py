@@ -1,4 +1,7 @@
-"""What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool. Nothing follows."""
+"""What demand says beside a plan: the pods that wait and the nodes that nobody needs, pool by pool.
+
+What follows from it, where the record asks for more than advice, is :mod:`~evenkeel.domain.demand.orders`.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,8 +126,7 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     """A pool as its plan leaves it. Room is as a request for nodes finds it (:mod:`~evenkeel.domain.replicas.requests`)
     once the published bounds have followed: they are for an autoscaler, and no limit of the zone.
     """
-    reserved = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    room = max(0, pool.pool.max - reserved - pool.requested)
+    room = pool.free_on_request
     groups = tuple(_offer(draft, room) for draft in pool.groups)
     return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min)
 

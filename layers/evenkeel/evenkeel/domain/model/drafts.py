@@ -170,6 +170,14 @@ class PoolDraft:
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         self.problems.append(Problem(kind, facts))
 
+    @property
+    def free_on_request(self) -> int:
+        """Nodes that PoolMaximum leaves to requests. Room that is spoken for counts where headroom is dealt out: else
+        the maxima would pass PoolMaximum.
+        """
+        reserved = self.spoken_for() if self.pool.strategy.reserves else 0
+        return max(0, self.pool.max - reserved - self.requested)
+
     def spoken_for(self) -> int:
         """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and owners insist on.
 

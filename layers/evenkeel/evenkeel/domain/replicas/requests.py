@@ -134,11 +134,9 @@ def carry_out_request(pool: PoolDraft) -> None:
 def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     """Split the nodes over the groups that may have them. Returns how many found no room.
 
-    Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver. The room that frozen
-    groups keep is spoken for where headroom is dealt out: else the maxima would pass PoolMaximum.
+    Never past a group's max or PoolMaximum, and only healthy groups: nobody else could deliver.
     """
-    reserved = pool.spoken_for() if pool.pool.strategy.reserves else 0
-    allowed = min(request.nodes, max(0, pool.pool.max - reserved - pool.requested))
+    allowed = min(request.nodes, pool.free_on_request)
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
