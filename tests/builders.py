@@ -36,6 +36,7 @@ from evenkeel.domain.model.problems import Problem
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Sighting
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
 from evenkeel.domain.replicas.deletion import deletion_candidates
 
@@ -294,6 +295,7 @@ class Played:
     state: ClusterState = field(default_factory=ClusterState)
     now: datetime = NOW
     seen: Plan | None = None  # what the last look made of it
+    workload: Workload | None = None  # what the next look finds to run there
 
     def look(self, seconds: float = 0, /, **others: int) -> PoolPlan:
         """A look after so many seconds, in which others have set requested (all of it runs) of some zones."""
@@ -302,7 +304,9 @@ class Played:
             replace(found, requested=others[found.zone], running=others[found.zone]) if found.zone in others else found
             for found in self.groups
         ]
-        self.seen = plan(Observation(groups=tuple(self.groups)), self.state, self.policy, self.now)
+        self.seen = plan(
+            Observation(groups=tuple(self.groups), workload=self.workload), self.state, self.policy, self.now
+        )
         (pool,) = self.seen.pools
         observation, self.state = applied(self.seen, self.state, self.now)
         self.groups = list(observation.groups)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from evenkeel.adapters.page.reading import page_of_plan, page_of_status
 from evenkeel.application.errors import AccessUnavailableError, ClusterUnavailableError, EvenkeelError, TooLargeError
+from evenkeel.application.observing import LOOK_SECONDS
 from evenkeel.cli.answers import print_answer
 from evenkeel.config import ClusterFile, ClusterRecord, ConfigError, read_model
 from evenkeel.domain.demand import advice
@@ -106,13 +107,27 @@ class TestCosts:
         made.run()
         assert made.journal.count("nodes") == 0
 
-    def test_while_nothing_follows_only_who_asks_makes_it_be_read(self) -> None:
+    def test_a_look_reads_who_waits_and_only_who_asks_makes_nodes_be_judged(self) -> None:
         made = house(WAITING)
         made.settle()
+        reads(made).clear()
         made.looks()
-        assert reads(made) == []
+        assert reads(made) == [False]
         made.ask("plan")
+        assert reads(made) == [False, True]
+
+    def test_where_a_fuller_zone_could_give_a_node_looks_judge_nodes(self) -> None:
+        made = House([group("a", 5, bounds=(0, 9)), group("b", 2, bounds=(0, 9))], **ADVISE)
+        made.clusters.workloads["demo"] = FakeWorkload(Workload())
+        made.looks()
         assert reads(made) == [True]
+
+    def test_beside_others_a_workload_cluster_has_the_time_of_a_look(self) -> None:
+        made = house(WAITING)
+        made.looks("demo", "gone")
+        assert made.clusters.seconds_for_workload == pytest.approx(LOOK_SECONDS, abs=1)
+        made.looks("demo")
+        assert made.clusters.seconds_for_workload > LOOK_SECONDS
 
     @pytest.mark.parametrize("action", ["validate", "pause"])
     def test_who_asks_for_something_else_reads_no_pods(self, action: str) -> None:
@@ -128,7 +143,7 @@ class TestCosts:
         assert reads(made) == [judges, judges]
 
 
-class TestNothingFollows:
+class TestNothingElseFollows:
     def test_pods_that_come_and_go_are_no_news_and_no_write(self) -> None:
         made = house(WAITING)
         made.settle()

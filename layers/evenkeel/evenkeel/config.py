@@ -492,7 +492,7 @@ class ClusterPolicy(Strict):
     discovery: tuple[Annotated[str, AfterValidator(_discovery)], ...] = ()
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
-    level: LevelName | None = None  # none said: off
+    level: LevelName | None = None  # none said: off; shrink where pods are seen
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # none said: off
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
@@ -557,7 +557,7 @@ class ClusterPolicy(Strict):
         return Policy(
             strategy=self.strategy,
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
-            level=self.level or Level.OFF,
+            level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
             autoscaler=self.autoscaler != "none",
             write_topology=self.write_topology is True,
             suspect_provision_time=None

@@ -10,7 +10,10 @@ from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Reme
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
 from evenkeel.config import ControlRecord
+from evenkeel.domain.bounds.level import is_uneven
 from evenkeel.domain.looks import Settled
+from evenkeel.domain.membership.pools import find_pools
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.reasons import Rule, because
@@ -75,9 +78,10 @@ class Eyes:
         how = {"consistent": self.consistent, "alone": alone}
         cluster, observation = observe_cluster(self.clusters, record, remaining, state, **how)
         observation = with_shoots(observation, cluster, record, state, self.clock.now())
-        # What nothing follows from is read for those who ask, and not every minute.
-        if record.demand_stage.orders:
-            observation = see_workload(self.clusters, record, cluster, observation, remaining, alone=alone)
+        if record.demand_stage is not DemandStage.OFF:
+            judges = _judges_nodes(remembered, observation)
+            see = partial(see_workload, judges_nodes=judges, alone=alone)
+            observation = see(self.clusters, record, (cluster, observation), remaining)
         return cluster, observation
 
     def plan(
@@ -91,6 +95,15 @@ class Eyes:
         return Looked(api=api, observation=observation, plan=plan, refused=refused)
 
 
+def _judges_nodes(remembered: Remembered, observation: Observation) -> bool:
+    """Whether anything follows from nodes that nobody needs. What nothing follows from is read for those who ask."""
+    stage = remembered.record.demand_stage
+    if stage is not DemandStage.ADVISE:
+        return stage.judges_nodes
+    pools, _ = find_pools(observation.groups, remembered.policy, remembered.state.pools)
+    return any(is_uneven(pool) for pool in pools)
+
+
 def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:
     """Whether time alone changes nothing about this plan, and nobody has to be told of anything in it."""
     state = remembered.state
@@ -102,7 +115,7 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
     trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
     # Pods come and go while the node groups stand still: a glance at those does not see it.
-    awaited = awaited or remembered.record.demand_stage.orders
+    awaited = awaited or remembered.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or trouble or plan.look_at or plan.states)
 
 

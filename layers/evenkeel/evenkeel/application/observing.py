@@ -92,37 +92,48 @@ def is_as_it_was(
 def see_workload(
     clusters: Clusters,
     record: ClusterRecord,
-    cluster: Cluster,
-    observation: Observation,
+    looked: tuple[Cluster, Observation],
     remaining: Remaining,
     *,
+    judges_nodes: bool | None = None,
     alone: bool = True,
 ) -> Observation:
     """The look with what runs in the workload cluster, where the record asks for it. The rest of the look goes on
-    where that cannot be read, and has the time that it needs.
+    where that cannot be read, and has the time that it needs; beside others there are ``LOOK_SECONDS`` for it.
+
+    Args:
+        looked: What :func:`observe_cluster` has come to.
+        judges_nodes: Whether nodes are looked for that nobody needs; None: where the stage tells of them.
 
     Raises TooLargeError where others are looked at beside it: alone, it may be read.
     """
-    stage = record.demand_stage
-    if stage is DemandStage.OFF:
+    cluster, observation = looked
+    if record.demand_stage is DemandStage.OFF:
         return observation
-    open_it = partial(clusters.open_workload, record, lambda: remaining() - _KEPT_FOR_THE_REST, alone=alone)
-    return with_workload(record.id, stage, open_it, cluster, observation, alone=alone)
+    judges_nodes = record.demand_stage.judges_nodes if judges_nodes is None else judges_nodes
+    time = _Time(remaining)
+
+    def left() -> float:
+        before_the_rest = remaining() - _KEPT_FOR_THE_REST
+        return before_the_rest if alone else min(before_the_rest, time.left())
+
+    open_it = partial(clusters.open_workload, record, left, alone=alone)
+    return with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
 
 
 def with_workload(
     name: str,
-    stage: DemandStage,
     open_it: Callable[[], WorkloadCluster],
     cluster: Cluster,
     observation: Observation,
     *,
+    judges_nodes: bool,
     alone: bool = True,
 ) -> Observation:
     """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`see_workload`."""
 
     def read() -> Workload:
-        return open_it().read(cluster.nodes, judges_nodes=stage.judges_nodes)
+        return open_it().read(cluster.nodes, judges_nodes=judges_nodes)
 
     try:
         return replace(observation, workload=contained(name, "its workload was read", read))

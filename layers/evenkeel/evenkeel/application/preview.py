@@ -92,7 +92,7 @@ def preview_of(
     cluster, observation = observe_cluster(clusters, record, remaining, remembered.state)
     observation = with_shoots(observation, cluster, record, remembered.state, now)
     if with_demand:
-        observation = see_workload(clusters, record, cluster, observation, remaining)
+        observation = see_workload(clusters, record, (cluster, observation), remaining)
     plan = contained(record.id, "it was planned", lambda: plan_for(remembered, observation, now))
     return Preview.of(remembered, observation, plan)
 

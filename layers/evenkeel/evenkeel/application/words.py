@@ -288,6 +288,7 @@ WORDS: dict[Rule, Words] = {
     Rule.HEADROOM_STANDS_UNREAD: "stands until every autoscaler loop has read it",
     Rule.HEADROOM_ONE: "one node of headroom",
     Rule.HEADROOM_LENT: "lent: it has used up its own, and the others stand still",
+    Rule.HEADROOM_AWAITED: "lent: pods wait for nodes here",
     Rule.HEADROOM_LAST_STAY: "the last nodes stay where the pool has grown last",
     Rule.HEADROOM_LAST: "one of the last nodes",
     Rule.HEADROOM_LAST_UNUSED: "one of the last nodes, which nobody else has used",

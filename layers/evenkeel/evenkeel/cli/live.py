@@ -50,7 +50,7 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining)
 
-    return with_workload(name, stage, opened, cluster, observation)
+    return with_workload(name, opened, cluster, observation, judges_nodes=stage.judges_nodes)
 
 
 def list_objects(

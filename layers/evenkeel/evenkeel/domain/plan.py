@@ -27,7 +27,7 @@ from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
 from evenkeel.domain.model.choices import DemandStage, Strategy
-from evenkeel.domain.model.demand import PoolOffer
+from evenkeel.domain.model.demand import PoolAdvice, PoolOffer
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.moves import ScaleRequest
@@ -74,14 +74,17 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     requests, refusals = _requests(pools, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
-    plan_one = partial(_planned, observation=observation, state=remembered, policy=policy, now=now)
+    plan_one = partial(_planned, _Look(observation, remembered, policy, now))
     planned = [plan_one(pool, requests.get(pool.id)) for pool in pools]
     advised = _advised(observation, planned, policy, now)
-    orders = {} if advised is None or not policy.demand.orders else orders_for_pods(advised, requests, now)
-    planned = [
-        plan_one(pool, orders[pool.id]) if pool.id in orders else before
-        for pool, before in zip(pools, planned, strict=True)
-    ]
+    if advised is not None:
+        orders = orders_for_pods(advised, requests, now) if policy.demand.orders else {}
+        planned = [
+            plan_one(pool, orders.get(pool.id, requests.get(pool.id)), advised.pools[pool.id])
+            if pool.id in advised.pools
+            else before
+            for pool, before in zip(pools, planned, strict=True)
+        ]
     whole = Plan(
         now=now,
         pools=with_left_groups([each.plan for each in planned], observation, state, policy),
@@ -119,20 +122,21 @@ class _Planned(NamedTuple):
     offer: Offer | None
 
 
-def _planned(
-    pool: AnyPool,
-    request: ScaleRequest | None,
-    *,
-    observation: Observation,
-    state: ClusterState,
-    policy: Policy,
-    now: datetime,
-) -> _Planned:
-    """A pool with the request that it carries out."""
-    plan, moments, offer = _plan_pool(pool, request, state, now)
-    restored = is_restored(pool.id, policy)
-    plan = restore_pool(plan, observation) if restored else restore_held(plan)
-    plan, changes_at = relieve(plan, observation, state.groups, policy, now)
+class _Look(NamedTuple):
+    """What every pool of one look is planned from."""
+
+    observation: Observation
+    state: ClusterState
+    policy: Policy
+    now: datetime
+
+
+def _planned(look: _Look, pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None = None) -> _Planned:
+    """A pool with the request that it carries out, and with what pods and nodes say of its plan without them."""
+    plan, moments, offer = _plan_pool(pool, request, advice, look.state, look.now)
+    restored = is_restored(pool.id, look.policy)
+    plan = restore_pool(plan, look.observation) if restored else restore_held(plan)
+    plan, changes_at = relieve(plan, look.observation, look.state.groups, look.policy, look.now)
     moments = [*([] if restored else moments), *([] if changes_at is None else [changes_at])]
     return _Planned(plan, moments, None if restored else offer)
 
@@ -242,7 +246,7 @@ def _requests(
 
 
 def _plan_pool(
-    pool: AnyPool, request: ScaleRequest | None, state: ClusterState, now: datetime
+    pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None, state: ClusterState, now: datetime
 ) -> tuple[PoolPlan, list[datetime], Offer]:
     """The pool's plan, the moments at which time alone may change it, and what it has to offer to pods that wait."""
     if isinstance(pool, InvalidPool):
@@ -260,6 +264,7 @@ def _plan_pool(
         sighting=sighting,
         grower=grower,
         request=request,
+        advice=advice,
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
     draft.ceiling = pool.max - draft.spoken_for()

@@ -2,12 +2,13 @@
 
 The maxima add up to PoolMaximum, so no number of autoscaler loops can pass it. What was dealt stands long enough for
 every loop to read it; what a zone has used up is followed by more where the other zones stand still meanwhile: then
-only that zone can serve the demand. The pool remembers what it has dealt, for that (:class:`Publication`).
+only that zone can serve the demand. The pool remembers what it has dealt, for that (:class:`Publication`). Where pods
+are seen, nobody has to guess: headroom is lent to the zones that they wait for, and nothing wanders.
 
 The steps are numbered as in docs/strategies.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -34,11 +35,17 @@ def _balanced(pool: PoolDraft) -> list[Size]:
         publication, ends = _after_change(pool, deal, last, fresh)
     else:
         deal, publication = _after_quiet(pool, deal, last, fresh)
+    if pool.awaited and not deal.serves(pool.awaited):
+        deal = _Deal(pool.pool.max, pool.groups)
+        deal.serve(pool.awaited)
+        deal.level_out(grower, 0)
+        stands = last is not None and last.is_for(fresh) and deal.is_as(last)
+        publication, ends = last if stands and last else replace(fresh, lent=True), None
     sizes = deal.sizes(pool.pool.min)
     if publication is not last and ends is None:
         maxima = {draft.key: size.max for draft, size in zip(pool.groups, sizes, strict=True)}
         publication = replace(publication, maxima=maxima)
-    if ends is None and (publication.lent or deal.is_scarce):
+    if ends is None and (publication.lent or deal.is_scarce) and pool.now < publication.stands_until:
         ends = publication.stands_until
     pool.publication, pool.deal_ends = publication, ends
     return sizes
@@ -51,7 +58,8 @@ def _after_change(
 
     Until the others have stood still for long enough, what was dealt stays; until when, if so.
     """
-    at_bound = [] if deal.is_scarce else deal.at_their_bound(last)
+    guesses = pool.awaited is None and not deal.is_scarce
+    at_bound = deal.at_their_bound(last) if guesses else []
     if not at_bound:
         deal.level_out(fresh.grower, 0)
         return fresh, None
@@ -71,10 +79,17 @@ def _after_quiet(pool: PoolDraft, deal: "_Deal", last: Publication, fresh: Publi
             deal = _Deal(pool.pool.max, pool.groups)
             deal.keep(last, because(Rule.HEADROOM_STANDS_UNREAD))
         return deal, last
+    if last.lent and pool.awaited:
+        # Pods still wait for it: for as long as it serves them, it stays.
+        deal.keep(last, because(Rule.HEADROOM_AWAITED))
+        return deal, last
     if last.lent or not deal.is_scarce:
         # What was lent and not used goes back. Else nothing changes: the same deal for the same pool.
         deal.level_out(last.grower, 0)
         return deal, replace(fresh, grower=last.grower) if last.lent else last
+    if pool.awaited is not None:
+        deal.level_out(last.grower, last.turn)  # nobody waits for the last nodes
+        return deal, last
     # Nobody has used the last nodes where they are.
     deal.level_out(last.grower, last.turn + 1)
     return deal, replace(fresh, grower=last.grower, turn=last.turn + 1)
@@ -152,6 +167,25 @@ class _Deal:
             else:
                 others |= state is State.HEALTHY and offered > before
         return used_up if others else []
+
+    def serves(self, awaited: Mapping[str, int]) -> bool:
+        """Whether every group has what pods wait for there, as far as it may have it."""
+        return all(self._extra[i] >= nodes for i, nodes in self._awaited(awaited))
+
+    def serve(self, awaited: Mapping[str, int]) -> None:
+        """4. What pods wait for there; where headroom does not suffice for all, levelled."""
+        wanted = [(i, nodes - self._extra[i]) for i, nodes in self._awaited(awaited) if nodes > self._extra[i]]
+        buckets = [Bucket(level=0, room=nodes, tie=self._drafts[i].tie) for i, nodes in wanted]
+        for (i, _), more in zip(wanted, water_fill(buckets, self._left), strict=True):
+            self._give(i, more, because(Rule.HEADROOM_AWAITED))
+
+    def _awaited(self, awaited: Mapping[str, int]) -> list[tuple[int, int]]:
+        groups = self._healthy + self._probing
+        return [(i, min(awaited.get(self._keys[i], 0), self._most(i))) for i in groups]
+
+    def _most(self, i: int) -> int:
+        """How far it may grow at once. A zone that is tried is tried with one machine."""
+        return self._caps[i] if self._states[i] is State.HEALTHY else self._drafts[i].probe
 
     def lend(self, at_bound: Sequence[int]) -> None:
         """4. All of the headroom but one node for each other healthy group."""

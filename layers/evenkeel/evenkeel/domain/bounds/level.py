@@ -3,7 +3,8 @@
 Cluster Autoscaler's scale-down never looks at zones. A min that is what a zone requests keeps it from taking there, so
 that it takes where most are. The price is idle nodes: it starts the clocks of a group at its min anew (measured), so
 what was unneeded there lives an unneeded time longer than the hold. So a hold stands only while nodes go: for
-``HELD`` after the last one that went, and, once it has ended like that, not again for ``RESTS``.
+``HELD`` after the last one that went, and, once it has ended like that, not again for ``RESTS``. Where nodes and pods
+are seen, it begins with the first node that a fuller zone could give, and stands only while there is one.
 
     a node goes, and zones differ     HELD after the last one             RESTS later, a node goes
     ------------*----*-----*------------------|------------------------------------*-------
@@ -12,12 +13,13 @@ what was unneeded there lives an unneeded time longer than the hold. So a hold s
 It evicts nobody and orders nothing: a min is never above what is requested.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Rule
 
 HELD = timedelta(minutes=30)
@@ -32,20 +34,7 @@ def hold_level(pool: PoolDraft) -> None:
     minima = level_minima(
         [draft for draft in pool.groups if draft.state is State.HEALTHY and not draft.group.bounds_held]
     )
-    until = pool.held_until
-    stands, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
-    if not minima:
-        if stands:
-            pool.held_until = None  # it has done its work: there is nothing to rest from
-        return
-    if rests and until is not None:
-        for draft in pool.groups:
-            if draft.key in minima:
-                draft.because(Rule.LEVEL_RESTS, until=until + RESTS)
-        return
-    if _a_node_went(pool):
-        pool.held_until = until = pool.now + HELD
-    elif not stands:
+    if not _holds(pool, minima):
         return
     for i, draft in enumerate(pool.groups):
         if draft.key not in minima:
@@ -54,7 +43,37 @@ def hold_level(pool: PoolDraft) -> None:
         if low > pool.sizes[i].min:
             pool.sizes = [*pool.sizes[:i], pool.sizes[i]._replace(min=low), *pool.sizes[i + 1 :]]
             rule = Rule.LEVEL_KEPT if low == draft.requested else Rule.LEVEL_GIVES
-            draft.because(rule, min=low, until=until)
+            draft.because(rule, min=low, until=pool.held_until)
+
+
+def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
+    """Whether a hold of these stands, or begins. Leaves in the draft until when."""
+    until = pool.held_until
+    stands, rests = until is not None and pool.now < until, until is not None and until <= pool.now < until + RESTS
+    if not minima:
+        if stands:
+            pool.held_until = None  # it has done its work: there is nothing to rest from
+        return False
+    helps = _helps(pool, minima)
+    if helps is False:
+        return False  # its time runs on: nodes that are needed now and then are not held for longer
+    if rests and until is not None:
+        for draft in pool.groups:
+            if draft.key in minima:
+                draft.because(Rule.LEVEL_RESTS, until=until + RESTS)
+        return False
+    if _a_node_went(pool) or (helps and not stands):
+        pool.held_until = pool.now + HELD
+        return True
+    return stands
+
+
+def _helps(pool: PoolDraft, minima: Mapping[str, int]) -> bool | None:
+    """Whether a zone that gives has a node that an autoscaler would find unneeded; None: nobody has looked."""
+    idle = pool.idle
+    if idle is None:
+        return None
+    return any(idle.get(draft.key) for draft in pool.groups if minima.get(draft.key, draft.requested) < draft.requested)
 
 
 def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
@@ -68,7 +87,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     if fullest is None:
         return {}
     top, width = fullest.requested - 1, fullest.group.weight
-    kept = [draft for draft in drafts if (draft.requested + 1) * width <= top * draft.group.weight]
+    kept = [draft for draft in drafts if is_below(draft.requested, draft.group.weight, top, width)]
     if not kept:
         return {}
     highest = max(kept, key=lambda draft: draft.requested / draft.group.weight)
@@ -78,6 +97,22 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
             level = -(-highest.requested * draft.group.weight // highest.group.weight)  # rounded up
             minima[draft.key] = max(0, min(draft.requested - 1, level))
     return minima
+
+
+def is_below(requested: int, weight: int, top: int, width: int) -> bool:
+    """Whether a zone with one node more would not pass the fullest, of this width, with ``top``: one node less."""
+    return (requested + 1) * width <= top * weight
+
+
+def is_uneven(pool: AnyPool) -> bool:
+    """Whether nodes that nobody needs are to be known, so that the fuller zones may give."""
+    if pool.level is Level.OFF or not pool.autoscaler:
+        return False
+    fullest = max(pool.groups, key=lambda group: group.requested / group.weight, default=None)
+    if fullest is None:
+        return False
+    top, width = fullest.requested - 1, fullest.weight
+    return any(is_below(group.requested, group.weight, top, width) for group in pool.groups)
 
 
 def _a_node_went(pool: PoolDraft) -> bool:

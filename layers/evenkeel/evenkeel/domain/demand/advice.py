@@ -55,7 +55,7 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
         return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
-    nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
+    nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes and workload.judges_nodes else {}
     advice = Advice(
         unmet=found.unmet,
         not_counted=found.not_counted,

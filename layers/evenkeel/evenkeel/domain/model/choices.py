@@ -67,7 +67,7 @@ class DemandStage(StrEnum):
     """What is made of pods that find no node, and of nodes that nobody needs. Each includes the ones before."""
 
     OFF = "off"
-    ADVISE = "advise"  # it is said, and nothing follows
+    ADVISE = "advise"  # it is said, and headroom goes where pods wait
     SCALE_UP = "scale-up"  # nodes are asked for
     FULL = "full"  # and nodes that nobody needs go
 

@@ -1,10 +1,12 @@
 """A pool while it is planned: one draft for it, and one for each of its groups, which the steps of a plan fill in."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
+from evenkeel.domain.model.demand import PoolAdvice
 from evenkeel.domain.model.groups import Bounds, NodeGroup, Rolling, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import Pool
@@ -144,6 +146,7 @@ class PoolDraft:
     grower: str = ""  # key of the group that others have let grow most since the last look
     ceiling: int = 0  # PoolMaximum less the room that is spoken for, as it was found
     request: ScaleRequest | None = None  # nodes that somebody asked for, this pool's turn
+    advice: PoolAdvice | None = None  # what pods and nodes say of it; None: nobody can say
     request_waits: ScaleRequest | None = None  # the same, while a move between zones is not ended
     unmet: int = 0  # nodes of the request that found no room, or have to stay
     unplaced: int = 0  # replicas given up, by this look or a move before it, that found no place
@@ -166,6 +169,20 @@ class PoolDraft:
     def moves(self) -> bool:
         """Whether anything goes from one zone to another, or is owed by a move before."""
         return bool(self.unplaced or self.pool.unplaced or any(draft.journal_delta for draft in self.groups))
+
+    @property
+    def awaited(self) -> Mapping[str, int] | None:
+        """Nodes that pods wait for, by key of the group; None: not known, or not of every pod that waits."""
+        if self.advice is None or self.advice.not_counted:
+            return None
+        return {str(group): nodes for group, nodes in self.advice.asked.nodes.items()}
+
+    @property
+    def idle(self) -> Mapping[str, int] | None:
+        """Nodes that nobody needs, by key of the group; None: nobody has looked for them."""
+        if self.advice is None or not self.advice.nodes:
+            return None
+        return Counter(str(node.group) for node in self.advice.nodes if node.needed is None)
 
     def problem(self, kind: ProblemKind, **facts: Fact) -> None:
         self.problems.append(Problem(kind, facts))

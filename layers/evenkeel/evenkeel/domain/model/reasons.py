@@ -149,6 +149,7 @@ class Rule(StrEnum):
     HEADROOM_STANDS_UNREAD = "headroom-stands-unread", Topic.MAX
     HEADROOM_ONE = "headroom-one", Topic.MAX
     HEADROOM_LENT = "headroom-lent", Topic.MAX
+    HEADROOM_AWAITED = "headroom-awaited", Topic.MAX
     HEADROOM_LAST_STAY = "headroom-last-stay", Topic.MAX
     HEADROOM_LAST = "headroom-last", Topic.MAX
     HEADROOM_LAST_UNUSED = "headroom-last-unused", Topic.MAX

@@ -96,6 +96,10 @@ class Publication:
     turn: int = 0  # how often the last nodes have wandered since anything changed
     lent: bool = False  # most of it went to groups at their bound
 
+    def is_for(self, other: "Publication") -> bool:
+        """Whether nothing of the pool has changed between the two."""
+        return (self.basis, self.targets) == (other.basis, other.targets)
+
     @property
     def stands_until(self) -> datetime:
         """When it is over, if nothing of the pool changes before."""

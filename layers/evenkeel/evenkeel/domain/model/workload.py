@@ -259,6 +259,7 @@ class Workload:
     budgets: tuple[Budget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
     # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
+    judges_nodes: bool = True  # whether all was read that says which nodes nobody needs
     autoscaler_sought: bool = False
     autoscaler_at: datetime | None = None
     daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods
