@@ -59,6 +59,8 @@ PACKET, SEGMENT = (
     52,
     1_448,
 )  # bytes of IP and TCP around a packet, and in a full one; every other packet is acknowledged
+ROUND_TRIP = 0.01  # seconds of one request to a workload cluster; its pages come one after the other
+_BESIDE_OTHERS = 2_000  # pods that are read beside others' looks, as in the product
 _SAYS_SO = 120  # bytes of that item besides
 _CHUNK, _CONNECTIONS = 50, 600  # as in the product
 
@@ -168,6 +170,24 @@ class Stack:
         return SECRET + reads * SECRET_READ
 
 
+def demand(figures: Mapping[str, Any], nodes: int, pods: int, groups: int, *, somebody_waits: bool) -> float:
+    """What looks at the pods of a cluster cost in a month, beside the rest: one of a hundred clusters of a stack."""
+    stack, found = Stack(figures, groups, 100), figures[f"workload view {nodes} {pods}"]
+    way = "kept" if somebody_waits else "nobody_waits"
+    requests, memory = found[f"{way}_requests"], Stack.memory("LookFunction")
+    looked_at = {look: figures[f"{look} kept {groups} {_CHUNK}"]["cpu_ms"] / 1000 for look in ("glance", "whole")}
+    cpu = (
+        found[f"{way}_cpu_s"]
+        + somebody_waits * found["advice_cpu_s"]
+        + (looked_at["whole"] - looked_at["glance"]) * (1 - WHOLE)
+    )
+    is_alone = somebody_waits and pods > _BESIDE_OTHERS
+    waits = requests * ROUND_TRIP * memory / (1 if is_alone else stack._in_chunk)
+    look = (cpu * GB_PER_PROCESSOR + waits) * GB_SECOND + is_alone * (INVOCATION + 3 * SQS + PLATFORM_LOG * LOGS)
+    asks = figures["asks whole kept", groups]
+    return float(LOOKS * (look + requests * asks["bytes_out"] / asks["requests"] * EGRESS))
+
+
 def hanging(figures: Mapping[str, Any]) -> float:
     """What a cluster costs in a month that takes requests and never answers: a look of its own every five minutes."""
     found, looks = figures["hanging"], LOOKS / 5
@@ -246,7 +266,7 @@ def tables(figures: Mapping[Any, Any]) -> str:
         lines += ["|--|" + "--|" * len(CLUSTERS)]
         lines += [f"| {title} | {' | '.join(f'{row(stack):.4f}' for stack in stacks)} |" for title, row in _ROWS]
         lines += [""]
-    lines += [*_own_table(figures), ""]
+    lines += [*_own_table(figures), "", *_demand_table(figures), ""]
     return "\n".join([*lines, f"A cluster that hangs: ${hanging(figures):.2f} a month."])
 
 
@@ -261,6 +281,15 @@ def _own_table(figures: Mapping[Any, Any]) -> list[str]:
         "|--|--|",
         *(f"| {title} | {price:.3f} |" for title, price in rows.items()),
     ]
+
+
+def _demand_table(figures: Mapping[Any, Any]) -> list[str]:
+    lines = ["| a look a minute with demand, $ per cluster and month beside the above | nobody waits | all is read |"]
+    lines += ["|--|--|--|"]
+    for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30)):
+        prices = [demand(figures, nodes, pods, groups, somebody_waits=waits) for waits in (False, True)]
+        lines.append(f"| {nodes} nodes, {pods:,} pods | {prices[0]:.3f} | {prices[1]:.2f} |")
+    return lines
 
 
 class Figures(dict[Any, Any]):
