@@ -12,7 +12,7 @@ from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
-from evenkeel.domain.model.moves import FOR_PODS
+from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -56,7 +56,8 @@ def counted(number: int, noun: str = "node") -> str:
 def _request(facts: Facts) -> str:
     """A request for nodes, or for giving some back."""
     nodes = int(str(facts["nodes"]))
-    whose = f"for {FOR_PODS}" if facts["request"] == FOR_PODS else f"request {facts['request']}"
+    whose = {FOR_PODS: f"for {FOR_PODS}", FOR_NOBODY: FOR_NOBODY}.get(str(facts["request"]))
+    whose = whose or f"request {facts['request']}"
     return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} ({whose})"
 
 
@@ -197,6 +198,7 @@ WORDS: dict[Rule, Words] = {
     Rule.PRESERVED: "{count} replicas are held by machines that Gardener preserves: they are no nodes, and "
     "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
     "'false' on a machine or its node ends that",
+    Rule.REMOVES: "takes away {machines}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
@@ -395,6 +397,7 @@ WORDS: dict[Rule, Words] = {
     Rule.NODE_OF_NO_GROUP: "it is no machine of a node group here",
     Rule.NODE_GOING: "it is going already",
     Rule.NODE_STARTING: "it is still starting",
+    Rule.MACHINE_PRESERVED: "its machine is preserved",
     Rule.SCALE_DOWN_DISABLED: 'it is annotated {annotation}: "true"',
     Rule.GROUP_AT_ITS_MIN: "its group is at its min {min}",
     Rule.POOL_AT_ITS_MIN: "its pool is at PoolMinimum {min}",
@@ -407,6 +410,11 @@ WORDS: dict[Rule, Words] = {
     Rule.LOCAL_STORAGE: "pod {pod} keeps data on the node, in volume {volume}",
     Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
     Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
+    Rule.REPLICAS_OF_OTHERS: "the replicas of its group are written by others",
+    Rule.REPLICAS_CHANGE: "the replicas of its group go from {before} to {after} now",
+    Rule.NO_MACHINE_CAN_BE_NAMED: "nobody can say which machine of its {kind} is to go",
+    Rule.MACHINES_AWAITED: "its group requests {requested} and has {machines} machines",
+    Rule.MARKED_BY_OTHERS: "somebody else has marked machine {machine} of its group to go first",
     Rule.PODS_TOO_NEW: "pods that wait are too new to be judged before {until}",
     Rule.AFTER_GROWTH: "nodes were asked for lately: not before {until}",
     Rule.AFTER_FAILURE: "taking a node away failed lately: not before {until}",
@@ -414,6 +422,8 @@ WORDS: dict[Rule, Words] = {
     Rule.WAITS_FOR_COMPLETION: "it goes once pod {pod} has completed",
     Rule.ONE_DRAIN_AT_A_TIME: "another node is being drained",
     Rule.EMPTY_AT_THEIR_MOST: "{most} nodes are going, the most at once",
+    Rule.DRAIN_HANGS: "node {node} of its pool is being drained since {since}, and its pods stay",
+    Rule.POOL_BUSY: "a move or a request of its pool is not ended",
 }
 
 WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
@@ -671,6 +681,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
+    TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
+    "then no other node of the pool is drained",
 }
 _TRY_IT = ("plan",)
 _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
@@ -706,6 +718,8 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
             words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
             words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
+        case TroubleKind.DRAIN_HANGS:
+            words = f"a drain hangs {length}{_in(trouble.zones)}{said}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
         case _:

@@ -66,6 +66,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
+    REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
@@ -251,6 +252,7 @@ class Rule(StrEnum):
     NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
     NODE_GOING = "node-going", Topic.NOTE
     NODE_STARTING = "node-starting", Topic.NOTE
+    MACHINE_PRESERVED = "machine-preserved", Topic.NOTE
     SCALE_DOWN_DISABLED = "scale-down-disabled", Topic.NOTE
     GROUP_AT_ITS_MIN = "group-at-its-min", Topic.NOTE
     POOL_AT_ITS_MIN = "pool-at-its-min", Topic.NOTE
@@ -263,6 +265,12 @@ class Rule(StrEnum):
     LOCAL_STORAGE = "local-storage", Topic.NOTE
     BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
+    # removal: what keeps every machine of a group
+    REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
+    REPLICAS_CHANGE = "replicas-change", Topic.NOTE
+    NO_MACHINE_CAN_BE_NAMED = "no-machine-can-be-named", Topic.NOTE
+    MACHINES_AWAITED = "machines-awaited", Topic.NOTE
+    MARKED_BY_OTHERS = "marked-by-others", Topic.NOTE
     # shrinking: why what nobody needs does not go yet
     PODS_TOO_NEW = "pods-too-new", Topic.NOTE
     AFTER_GROWTH = "after-growth", Topic.NOTE
@@ -271,6 +279,8 @@ class Rule(StrEnum):
     WAITS_FOR_COMPLETION = "waits-for-completion", Topic.NOTE
     ONE_DRAIN_AT_A_TIME = "one-drain-at-a-time", Topic.NOTE
     EMPTY_AT_THEIR_MOST = "empty-at-their-most", Topic.NOTE
+    DRAIN_HANGS = "drain-hangs", Topic.NOTE
+    POOL_BUSY = "pool-busy", Topic.NOTE
 
 
 # Rules that keep replicas which no machine runs for.
