@@ -81,7 +81,8 @@ class Chromium(AbstractContextManager["Chromium"]):
         file.write_text(html, encoding="utf-8")
         page = Page(f"ws://127.0.0.1:{self._port}")
         self._stack.callback(page.close)
-        page.load(file.as_uri(), width, height, dark=dark)
+        page.resize(width, height, dark=dark)
+        page.load(file.as_uri())
         return page
 
 
@@ -93,13 +94,16 @@ class Page:
         self._numbers = itertools.count(1)
         self._session: str | None = None
         self._socket = websocket.create_connection(browser, timeout=_PATIENCE_SECONDS, suppress_origin=True)
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Accessibility"):
             self.call(f"{domain}.enable")
 
     def close(self) -> None:
-        self._socket.close()
+        """The tab as well: its clocks would go on."""
+        if self._socket.connected:
+            self.call("Target.closeTarget", targetId=self._target)
+            self._socket.close()
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """A method of the protocol."""
@@ -119,10 +123,13 @@ class Page:
                 self.complaints.append(json.dumps(message["params"]))
         return message
 
-    def load(self, url: str, width: int, height: int, *, dark: bool) -> None:
+    def resize(self, width: int, height: int, *, dark: bool) -> None:
+        """Another screen, for the page that is there."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def load(self, url: str) -> None:
         self.call("Page.navigate", url=url)
         while self._next().get("method") != "Page.loadEventFired":
             pass

@@ -46,7 +46,6 @@ def pool_card(page: Page, pool: PoolView) -> Html:
         _zones(page, pool, told) if pool.groups else el("p", "It has no node group."),
         _legend(pool) if pool.groups else None,
         class_="card",
-        aria_label=f"pool {pool.name}",
     )
 
 

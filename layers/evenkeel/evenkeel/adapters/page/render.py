@@ -15,6 +15,7 @@ from evenkeel.adapters.page.words import moment, when
 from evenkeel.application.words import counted, rfc3339
 from evenkeel.domain.model.groups import State
 
+_OPEN_CARDS = 100  # nobody reads more of them one after the other; a browser would lay them all out
 _NOWHERE = {"base-uri": "'none'", "form-action": "'none'"}
 
 
@@ -69,7 +70,10 @@ def _parts(page: Page, *, linked: bool) -> list[Html]:
         "main",
         first_screen(page, page.fleet, linked=linked) if page.fleet else None,
         _comparison(page),
-        *(_section(page, section, linked) for section in page.sections),
+        *(
+            _section(page, section, linked, is_open=number < _OPEN_CARDS and section.state in ("trouble", "unseen"))
+            for number, section in enumerate(page.sections)
+        ),
         None if page.sections or page.fleet else el("p", "Nothing was simulated: there is no run.", class_="card"),
     )
     return [header, main, el("footer", "Evenkeel. Times are UTC. Nothing on this page changes anything.")]
@@ -116,11 +120,11 @@ def _comparison(page: Page) -> Html | None:
     table = el("table", el("thead", head), el("tbody", *rows))
     # Wider than a phone: it scrolls by itself, and by the keyboard.
     scroll = el("div", table, class_="scroll", tabindex=0, role="region", aria_label="measures of each run")
-    return el("section", el("h3", "Measures"), scroll, class_="card")
+    return el("section", el("h2", "Measures"), scroll, class_="card")
 
 
-def _section(page: Page, section: Section, linked: bool) -> Html:
-    """A cluster or a run; among others, one that is well is folded."""
+def _section(page: Page, section: Section, linked: bool, *, is_open: bool) -> Html:
+    """A cluster or a run; only among other clusters it may be folded."""
     parts = joined(
         el("p", section.message, class_="soft") if section.message else None,
         el("p", f"The cluster could not be read: {section.unread}", class_="card unread") if section.unread else None,
@@ -138,7 +142,7 @@ def _section(page: Page, section: Section, linked: bool) -> Html:
     title = joined(el("h2", section.name), " ", el("span", section.state, class_=f"of-{section.state}"))
     return el(
         "section",
-        el("details", el("summary", title), parts, open=None if section.state in ("well", "paused") else ""),
+        el("details", el("summary", title), parts, open="" if is_open else None),
         id=anchor(section.name) if linked else None,
         aria_label=section.name,
         class_="cluster",

@@ -159,9 +159,6 @@ height:182px;line-height:1;margin:-6px 0}
 .ek .rows td.number::before{content:attr(data-label) " ";color:var(--soft)}
 .ek .rows tr.why{border-top:0;padding:0 0 8px}
 }
-@media screen{
-.ek .cluster{content-visibility:auto;contain-intrinsic-size:auto 260px}
-}
 @media print{
 .ek{background:#fff;font-size:12px}
 .ek .tools,.ek .made,.ek .countdown{display:none}
