@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test quick check build build-host bench test-localstack lock clean
+.PHONY: help setup demo test quick check build build-host bench chromium test-localstack lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command
 demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while a zone fails, and nodes for pods that wait (under a minute)
 	@$(BIN)/python -m sandbox.demo
 
-test: check ## everything: linters, types, arrows, template, every suite
+test: check chromium ## everything: linters, types, arrows, template, every suite
 	$(BIN)/pytest -n 2 --dist loadfile
 
 quick: setup ## the suites without a socket: unit and property (a minute and a half)
@@ -79,6 +79,37 @@ build/host/dependencies.ready: layers/dependencies/Makefile layers/dependencies/
 build/host/evenkeel.ready: layers/evenkeel/Makefile build/host/dependencies.ready $(shell find layers/evenkeel/evenkeel -name '*.py')
 	@rm -rf build/host/EvenkeelLayer
 	@$(MAKE) -C layers/evenkeel build-EvenkeelLayer ARTIFACTS_DIR=$(CURDIR)/build/host/EvenkeelLayer EVENKEEL_PYTHON=$$(cat build/host/python)
+	@touch $@
+
+# The browser that the page is looked at in, and axe-core, which looks with it. Where none is on PATH it comes from the
+# distribution (Debian and what descends from it), with what it needs and is not installed, unpacked below build: that takes
+# no rights, and leaves the machine as it is.
+chromium: | setup ## a browser and axe-core for the tests of the page (a minute, 80 MB, once), unless they are there
+	@if command -v chromium chromium-browser google-chrome chromium-headless-shell >/dev/null; then :; \
+	  elif command -v apt-get >/dev/null; then $(MAKE) build/chromium/.ready; \
+	  else echo "no Chromium, and no apt-get to fetch one with: the page is not looked at in a browser"; fi
+	@if command -v npm >/dev/null; then $(MAKE) build/axe/.ready; \
+	  else echo "no npm to fetch axe-core with: the page is not looked at by it"; fi
+
+# Lists of packages of its own: those of the machine may be old, or gone, and only its administrator may renew them.
+APT = apt-get -qq -o Dir::State=$(CURDIR)/build/chromium/apt -o Dir::State::status=/var/lib/dpkg/status \
+  -o Dir::Cache=$(CURDIR)/build/chromium/apt/cache -o APT::Sandbox::User=root -o Debug::NoLocking=1
+
+build/chromium/.ready:
+	@rm -rf $(@D)
+	@mkdir -p $(@D)/apt/lists/partial $(@D)/apt/cache/archives/partial $(@D)/packages
+	@echo "fetching Chromium from the distribution into build/chromium"
+	@$(APT) update
+	@cd $(@D)/packages && $(APT) download $$($(APT) -s --no-install-recommends install chromium-headless-shell | awk '/^Inst/ {print $$2}')
+	@for package in $(@D)/packages/*.deb; do dpkg-deb -x $$package $(@D); done
+	@rm -rf $(@D)/apt $(@D)/packages
+	@install -m 755 sandbox/chromium.sh $(@D)/chromium
+	@$(@D)/chromium --headless --no-sandbox --dump-dom about:blank >/dev/null 2>&1 || { echo "Chromium does not start: $(@D)/chromium"; exit 1; }
+	@touch $@
+
+build/axe/.ready:
+	@mkdir -p $(@D)
+	@cd $(@D) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components=1 package/axe.min.js && rm axe-core-4.14.1.tgz
 	@touch $@
 
 bench: setup build-host ## every figure of docs/: looks, load, outages, cold start, planning, 10,000 simulated pools, the bill

@@ -134,6 +134,8 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("events", f"event-bus/{bus}"))
         case "eks":
             return Request(action, arn.format("eks", f"cluster/{params['name']}"))
+        case "s3":
+            return Request(action, f"arn:aws:s3:::{params['Bucket']}/{params['Key']}")
         case "ec2" if operation == "DescribeAvailabilityZones":
             return Request(action, "*")
         case "kms":

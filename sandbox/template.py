@@ -43,6 +43,10 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 _Loader.add_multi_constructor("!", _short_form)
 
 
+def _knows_nothing(name: str, _attribute: str | None) -> Any:
+    raise ValueError(f"a condition asks for {name}: only parameters are known before anything is deployed")
+
+
 @dataclass(frozen=True)
 class Function:
     """A Lambda function as the template describes it, with Globals merged in and nothing resolved yet."""
@@ -83,10 +87,13 @@ class Template:
         }
 
     def functions(self) -> dict[str, Function]:
-        """Every function by logical id."""
+        """Every function by logical id that is deployed with these parameters."""
         common = self.body.get("Globals", {}).get("Function", {})
         found = {}
         for name, own in self.of_type("AWS::Serverless::Function").items():
+            condition = self.resources[name].get("Condition")
+            if condition is not None and not self._condition(condition, _knows_nothing):
+                continue
             merged = {**common, **own}
             variables = {
                 **common.get("Environment", {}).get("Variables", {}),

@@ -28,7 +28,7 @@ def handler(event: Any, context: Any) -> str | dict[str, Any]:
         except (EvenkeelError, ConfigError) as error:
             return answer_of_error(error)
     cluster, theme = params.get("cluster") or "*", theme_of(params)
-    question = {"action": "status", "cluster": cluster, "live": True}
+    question = {"action": "status", "cluster": cluster}
     try:
         answer = container(writes=False).operate.read(question, remaining_of(context))
         return page_for(answer, theme, container(writes=False).clock.now())

@@ -1,13 +1,12 @@
-"""The page in a real browser: nothing runs that should not, nothing is cut off, and there is something to see."""
+"""The page in a real browser: at three widths, light and dark, by screen reader and by keyboard."""
 
-import html
 import json
+import os
 import re
-import shutil
-import subprocess
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -17,53 +16,50 @@ from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, pag
 from evenkeel.adapters.page.render import document, fragment
 from evenkeel.adapters.page.theme import PALETTES, Theme
 from evenkeel.application.words import rfc3339
+from sandbox.chromium import Chromium, Page, find_chromium
+from sandbox.template import ROOT
 from tests.builders import NOW
+from tests.pages import told_fleet, told_quota
 from tests.unit.test_page import EVIL, told_plan, told_simulation, told_status
 
 pytestmark = pytest.mark.slow
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-]
-MEASURE = "const r=f.contentDocument.documentElement;document.title='wide '+r.scrollWidth+' of '+r.clientWidth"
-DARK = "--blink-settings=preferredColorScheme=0"
-Browse = Callable[..., str]
+AXE = ROOT / "build" / "axe" / "axe.min.js"
+WIDTHS = (320, 390, 1440)
+SCREENS = [(width, theme) for width in WIDTHS for theme in (Theme.LIGHT, Theme.DARK)]
+ENTER, TAB = ("Enter", 13, "\r"), ("Tab", 9)
+
+
+def needed(what: str) -> None:
+    """On a developer's machine a test without it is left out; where everything has to run, it fails."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{what}: the page is not looked at; see make chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    if find_chromium() is None:
+        needed("no Chromium on PATH or in build/")
+    with Chromium() as started:
+        yield started
+
+
+Open = Callable[..., Page]
 
 
 @pytest.fixture
-def browse(tmp_path: Path) -> Browse:
-    """Opens a page and gives its DOM once scripts have run; complaints of the page are an error."""
-    if BROWSER is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome on PATH: the page is not looked at in a browser")
+def look(browser: Chromium) -> Iterator[Open]:
+    """Opens a page; whatever it complains of until the test ends is an error."""
+    opened: list[Page] = []
 
-    def opened(page: str, *flags: str, width: int = 1280, height: int = 900) -> str:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        profile = f"--user-data-dir={tmp_path / 'profile'}"
-        command = [
-            str(BROWSER),
-            *FLAGS,
-            profile,
-            f"--window-size={width},{height}",
-            *flags,
-            "--dump-dom",
-            file.as_uri(),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
-        return done.stdout
+    def open_page(html: str, **how: Any) -> Page:
+        opened.append(browser.open(html, **how))
+        return opened[-1]
 
-    return opened
+    yield open_page
+    for page in opened:
+        page.evaluate("1")  # what was said until now has been heard
+        page.close()
+        assert page.complaints == []
 
 
 def far_from_now() -> dict[str, Any]:
@@ -72,79 +68,266 @@ def far_from_now() -> dict[str, Any]:
     return dict(json.loads(text.replace("LATER", rfc3339(datetime.now(UTC) + timedelta(hours=2)))))
 
 
-def evil() -> dict[str, Any]:
-    text = json.dumps(far_from_now())
-    for word in ("workers", "no machines left", "operator", "schedule"):
+def evil(answer: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(answer)
+    for word in ("workers", "no machines left", "operator", "schedule", "cluster-0", "VcpuLimitExceeded"):
         text = text.replace(word, json.dumps(EVIL)[1:-1])
     return dict(json.loads(text))
 
 
+def status(answer: dict[str, Any]) -> str:
+    return document(page_of_status(answer, "answer of stack evenkeel", NOW))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "plan": lambda: document(page_of_plan(json.dumps(told_plan()), "plan.json")),
-    "status": lambda: document(page_of_status(far_from_now(), "x", NOW)),
-    "evil": lambda: document(page_of_status(evil(), EVIL, NOW)),
-    "long names": lambda: document(
-        page_of_status(json.loads(json.dumps(far_from_now()).replace("workers", "w" * 250)), "x", NOW)
-    ),
+    "status": lambda: status(far_from_now()),
+    "quota": lambda: status(told_quota()),
+    "fleet": lambda: status(told_fleet(40)),
+    "live fleet": lambda: status({"clusters": [told_quota(), {**told_status(), "cluster": "green"}]}),
+    "no fleet": lambda: status(told_fleet(0)),
+    "evil": lambda: status(evil(far_from_now())),
+    "evil fleet": lambda: status(evil(told_fleet(40))),
+    "long names": lambda: status(json.loads(json.dumps(far_from_now()).replace("workers", "w" * 250))),
     "simulation": lambda: document(page_of_simulation(json.dumps(told_simulation()), "sim.json")),
 }
 every_page = pytest.mark.parametrize("page", PAGES)
+every_width = pytest.mark.parametrize("width", WIDTHS)
 
 
-def test_the_console_of_the_browser_is_heard(browse: Browse) -> None:
-    with pytest.raises(AssertionError, match="heard"):
-        browse("<script>console.error('heard')</script>")
+def test_the_console_of_the_browser_is_heard(browser: Chromium) -> None:
+    page = browser.open("<script>console.error('heard')</script>")
+    page.evaluate("1")
+    assert "heard" in page.complaints[0]
+    page.close()
 
 
 @every_page
-def test_a_page_opens_without_complaint_and_runs_no_script_but_its_own(browse: Browse, page: str) -> None:
-    dom = browse(PAGES[page]())
-    assert dom.count("<script") == 1
-    assert "<img" not in dom
-    assert "<h1>" in dom
+def test_a_page_runs_no_script_but_its_own_and_shows_no_picture(look: Open, page: str) -> None:
+    seen = look(PAGES[page]())
+    assert seen.evaluate("[document.scripts.length, document.images.length, document.title]") == [
+        1,
+        0,
+        seen.evaluate("document.querySelector('h1').textContent"),
+    ]
 
 
-def test_fences_count_down_and_those_that_are_over_say_so(browse: Browse) -> None:
-    dom = browse(PAGES["status"]())
-    told = re.findall(r'class="countdown"[^>]*>([^<]*)<', dom)
+@every_page
+def test_nothing_is_wider_than_the_screen_and_the_ground_is_that_of_the_theme(look: Open, page: str) -> None:
+    seen = look(PAGES[page]())
+    for width, theme in SCREENS:
+        seen.resize(width, 800, dark=theme is Theme.DARK)
+        assert seen.evaluate("document.documentElement.scrollWidth") == width
+        picture = (imread(BytesIO(seen.picture()))[..., :3] * 255).round().astype(int)
+        assert picture.shape[:2] == (800, width)
+        ground = [int(PALETTES[theme]["ground"][i : i + 2], 16) for i in (1, 3, 5)]
+        assert picture[2, 2].tolist() == ground
+        assert 0.02 < 1 - (picture == ground).all(axis=2).mean() < 0.99
+        assert len({tuple(colour) for colour in picture[::3, ::3].reshape(-1, 3).tolist()}) > 50
+
+
+def violations(page: Page) -> dict[str, list[str]]:
+    """By rule of axe-core, where it is broken."""
+    if not AXE.exists():
+        needed("no axe-core in build/")
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = json.loads(page.evaluate("axe.run().then(found => JSON.stringify(found.violations))"))
+    return {rule["id"]: [node["html"][:200] for node in rule["nodes"]] for rule in found}
+
+
+@every_page
+def test_axe_finds_nothing_that_keeps_somebody_out(look: Open, page: str) -> None:
+    seen = look(PAGES[page]())
+    for width, theme in SCREENS:
+        if width != 390 or theme is Theme.DARK:  # two in dark and light, one between
+            seen.resize(width, 800, dark=theme is Theme.DARK)
+            assert violations(seen) == {}, (width, theme)
+
+
+def test_axe_would_find_what_is_wrong(look: Open) -> None:
+    seen = look("<!DOCTYPE html><title>x</title><p style='color:#eee;background:#fff'>cannot be read</p>")
+    assert {"color-contrast", "html-has-lang"} <= set(violations(seen))
+
+
+def test_fences_count_down_and_those_that_are_over_say_so(look: Open) -> None:
+    told = look(PAGES["status"]()).evaluate("[...document.querySelectorAll('.countdown')].map(one => one.textContent)")
     assert " (over by now)" in told
     assert [one for one in told if re.fullmatch(r" \(1 h 59 min left\)| \(2 h 00 min left\)", one)]
 
 
-@every_page
-@pytest.mark.parametrize("width", [320, 700])
-def test_nothing_is_wider_than_the_screen(browse: Browse, page: str, width: int) -> None:
-    # A window of this browser is at least 500 px wide; a frame may be as narrow as a phone.
-    style = f"width:{width}px;height:800px;border:0"
-    frame = f'<iframe id="f" style="{style}" srcdoc="{html.escape(PAGES[page]())}"></iframe>'
-    dom = browse(f"<!DOCTYPE html><title>-</title>{frame}<script>onload=()=>{{{MEASURE}}}</script>")
-    (found,) = re.findall(r"<title>wide (\d+) of (\d+)</title>", dom)
-    assert found == (str(width), str(width))
+def test_a_page_that_nobody_renews_says_how_old_it_is(look: Open) -> None:
+    made = datetime.now(UTC) - timedelta(minutes=90)
+    seen = look(document(page_of_status(told_fleet(3), "x", made)))
+    assert seen.evaluate("document.querySelector('.made').textContent") == " (1 h 30 min ago)"
 
 
-@every_page
-@pytest.mark.parametrize("theme", [Theme.LIGHT, Theme.DARK])
-def test_the_picture_has_the_ground_of_its_theme_and_something_on_it(
-    browse: Browse, tmp_path: Path, page: str, theme: Theme
-) -> None:
-    shot = tmp_path / "page.png"
-    browse(PAGES[page](), f"--screenshot={shot}", *([DARK] if theme is Theme.DARK else []))
-    picture = (imread(shot)[..., :3] * 255).round().astype(int)
-    assert picture.shape[:2] == (900, 1280)
-    ground = [int(PALETTES[theme]["ground"][i : i + 2], 16) for i in (1, 3, 5)]
-    assert picture[2, 2].tolist() == ground
-    of_ground = (picture == ground).all(axis=2).mean()
-    assert 0.02 < 1 - of_ground < 0.98
-    assert len({tuple(colour) for colour in picture[::3, ::3].reshape(-1, 3).tolist()}) > 50
+# ------------------------------------------------------------ the fleet
 
 
-def test_a_widget_leaves_the_console_around_it_as_it_is(browse: Browse) -> None:
-    widget = fragment(page_of_status(told_status(), "x", NOW), Theme.DARK)
-    around = "<!DOCTYPE html><title>-</title><table><tr><td id=t>x</td></tr></table><h1 id=h>x</h1>"
-    script = (
-        "<script>const s=i=>{const c=getComputedStyle(document.getElementById(i));"
-        "return [c.color,c.backgroundColor,c.padding,c.fontSize,c.margin].join()};"
-        "document.title=s('t')+';'+s('h')</script>"
+def in_view(page: Page, of: str) -> bool:
+    """Whether all of an element stands on the first screen."""
+    box = page.evaluate(
+        f"(r => [r.top, r.bottom, innerHeight])(document.querySelector({of!r}).getBoundingClientRect())"
     )
-    alone, beside = (re.findall(r"<title>(.*?)</title>", browse(around + more + script))[0] for more in ("", widget))
-    assert alone == beside != "-"
+    return bool(0 <= box[0] < box[1] <= box[2])
+
+
+@every_width
+def test_the_first_screen_names_the_worst_clusters_and_what_is_wrong_with_them(look: Open, width: int) -> None:
+    seen = look(PAGES["fleet"](), width=width, height=800)
+    assert in_view(seen, "h1")
+    assert in_view(seen, "p.headline")
+    assert in_view(seen, "tbody tr:nth-child(3)")
+    assert seen.evaluate("document.querySelector('tbody th').textContent") == told_fleet(40)["clusters"][0]["cluster"]
+
+
+def test_a_link_leads_to_the_card_of_its_cluster_and_opens_it(look: Open) -> None:
+    seen = look(PAGES["live fleet"](), height=300)
+    seen.evaluate("document.querySelectorAll('details').forEach(one => { one.open = false; })")
+    seen.evaluate("document.querySelector('tbody a').click()")
+    seen.evaluate("new Promise(done => setTimeout(done))")
+    name = seen.evaluate("document.querySelector('tbody a').textContent")
+    assert in_view(seen, f"#cluster-{name} h2")
+    assert seen.evaluate(f"document.querySelector('#cluster-{name} > details').open")
+
+
+def shown(page: Page) -> list[str]:
+    """The names of the clusters whose cards are not hidden."""
+    script = "[...document.querySelectorAll('.cluster')].filter(one => one.checkVisibility()).map(one => one.ariaLabel)"
+    return list(page.evaluate(script))
+
+
+def test_search_and_filter_are_walked_by_the_keyboard_and_told_to_who_cannot_see(look: Open) -> None:
+    fleet = told_fleet(40)
+    seen = look(PAGES["fleet"]())
+    everything = shown(seen)
+    assert everything == [cluster["cluster"] for cluster in fleet["clusters"]]
+    seen.press(*TAB)
+    assert seen.evaluate("document.activeElement.id") == "find"
+    seen.write("eu-central-1B")
+    hit = [
+        cluster["cluster"]
+        for cluster in fleet["clusters"]
+        if any("eu-central-1b" in trouble["zones"] for trouble in cluster["troubles"])
+    ]
+    assert shown(seen) == hit != everything
+    assert ("status", "") in seen.tree() or ("status", f"{len(hit)} clusters found") in seen.tree()
+    assert seen.evaluate("document.getElementById('found').textContent") == f"{len(hit)} clusters found"
+    seen.write(" nowhere")
+    assert shown(seen) == []
+    assert seen.evaluate("document.getElementById('found').textContent") == "no cluster is like that"
+    seen.evaluate("document.getElementById('find').select()")
+    seen.press("Delete", 46)
+    assert shown(seen) == everything
+    seen.press(*TAB)
+    seen.write("x")  # a select takes no text
+    seen.evaluate("(k => { k.value = 'unreachable'; k.dispatchEvent(new Event('input')); })(document.activeElement)")
+    unreachable = [
+        cluster["cluster"]
+        for cluster in fleet["clusters"]
+        if "unreachable" in {trouble["kind"] for trouble in cluster["troubles"]}
+    ]
+    assert shown(seen) == unreachable != everything
+
+
+def test_a_well_cluster_is_found_by_its_name_in_what_was_folded(look: Open) -> None:
+    fleet = told_fleet(40)
+    name = fleet["others"]["well"][3]
+    seen = look(PAGES["fleet"]())
+    visible = f"[...document.querySelectorAll('li')].find(one => one.textContent === {name!r}).checkVisibility()"
+    assert not seen.evaluate(visible)
+    seen.evaluate("document.getElementById('find').focus()")
+    seen.write(name)
+    assert seen.evaluate(visible)
+    assert seen.evaluate("document.getElementById('found').textContent") == "1 cluster found"
+
+
+def test_whoever_has_only_a_keyboard_opens_and_folds_a_card(look: Open) -> None:
+    seen = look(PAGES["live fleet"]())
+    first = "document.querySelector('.cluster > details')"
+    seen.evaluate(f"{first}.querySelector('summary').focus()")
+    before = seen.evaluate(f"{first}.open")
+    seen.press(*ENTER)
+    assert seen.evaluate(f"{first}.open") is not before
+
+
+def test_focus_can_be_seen(look: Open) -> None:
+    seen = look(PAGES["fleet"]())
+    outlines = []
+    for _ in range(4):
+        seen.press(*TAB)
+        outlines.append(seen.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
+    assert outlines == ["solid"] * 4
+
+
+@every_width
+def test_a_screen_reader_is_told_the_fleet_as_a_table_with_headings_and_links(look: Open, width: int) -> None:
+    fleet = told_fleet(40)
+    tree = look(PAGES["fleet"](), width=width).tree()
+    worst = fleet["clusters"][0]["cluster"]
+    for node in (
+        ("heading", "Evenkeel status"),
+        ("table", "Clusters in trouble"),
+        ("columnheader", "trouble"),
+        ("rowheader", worst),
+        ("link", worst),
+        ("region", worst),
+        ("searchbox", "Search"),
+        ("combobox", "Trouble"),
+    ):
+        assert node in tree, node
+    assert ("StaticText", "12 of 20 running, 8 missing") in tree
+    last = fleet["clusters"][-2]["troubles"][-1]
+    assert ("heading", last["headline"]) in tree, "what is far below is told as well"
+
+
+@pytest.mark.parametrize("page", ["status", "plan", "quota"])
+@every_width
+def test_a_screen_reader_is_told_the_zones_of_a_pool_as_a_table(look: Open, page: str, width: int) -> None:
+    tree = look(PAGES[page](), width=width).tree()
+    assert ("table", "zones of pool workers") in tree
+    assert {"rowheader", "columnheader", "cell"} <= {role for role, _ in tree}
+    assert any(role == "image" and "min 1" in name for role, name in tree)
+
+
+# ------------------------------------------------------------ paper
+
+
+def pages_of(pdf: bytes) -> int:
+    """How many pages a PDF says that it has; what is packed in it is unpacked first."""
+    streams = []
+    for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S):
+        try:
+            streams.append(zlib.decompress(packed))
+        except zlib.error:
+            continue
+    return max(int(count) for count in re.findall(rb"/Type\s*/Pages.*?/Count\s+(\d+)", pdf + b"".join(streams), re.S))
+
+
+def test_a_fleet_is_printed_on_pages_that_somebody_would_read(look: Open) -> None:
+    seen = look(PAGES["fleet"]())
+    # Ten clusters in trouble, four or five to a page after the first; the others are one line.
+    assert 2 <= pages_of(seen.printed()) <= 5
+    seen.call("Emulation.setEmulatedMedia", media="print")
+    for hidden in (".tools", ".made"):
+        assert not seen.evaluate(f"document.querySelector({hidden!r}).checkVisibility()")
+    assert seen.evaluate("document.querySelector('.cluster li h3').checkVisibility()")
+
+
+def test_paper_is_white_whatever_the_screen_prefers(look: Open) -> None:
+    seen = look(PAGES["fleet"](), dark=True)
+    seen.call("Emulation.setEmulatedMedia", media="print")
+    assert seen.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+# ------------------------------------------------------------ a widget
+
+
+def test_a_widget_leaves_the_console_around_it_as_it_is(look: Open) -> None:
+    widget = fragment(page_of_status(told_fleet(40), "x", NOW), Theme.DARK)
+    around = "<!DOCTYPE html><title>-</title><table><tr><td id=t>x</td></tr></table><h1 id=h>x</h1>"
+    script = """['t', 'h'].map(i => getComputedStyle(document.getElementById(i))).map(
+        c => [c.color, c.backgroundColor, c.padding, c.fontSize, c.margin].join())"""
+    alone, beside = (look(around + more).evaluate(script) for more in ("", widget))
+    assert alone == beside

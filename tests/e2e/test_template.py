@@ -15,7 +15,7 @@ from evenkeel.config import Settings
 from evenkeel.domain.model.policy import BackoffPolicy
 from sandbox.template import ROOT, Template
 
-TEMPLATE = Template()
+TEMPLATE = Template(parameters={"PageBucket": "pages"})  # so that every function is there
 ROLES = TEMPLATE.of_type("AWS::IAM::Role")
 QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
 FUNCTIONS = TEMPLATE.functions()
@@ -92,6 +92,13 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *OPEN_CLUSTERS,
         *((action, "WidgetLogGroup") for action in LOGS),
     },
+    "PageRole": {
+        ("dynamodb:Query", "Table"),  # of verdicts and offerings, under a condition
+        ("dynamodb:Query", "Table/index/due"),
+        ("s3:PutObject", "arn:AWS::Partition:s3:::pages/AWS::StackName/index.html"),
+        ("sqs:SendMessage", "EventDeadLetters"),
+        *((action, "PageLogGroup") for action in LOGS),
+    },
 }
 
 
@@ -116,7 +123,9 @@ def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) ->
 def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -> None:
     granted = {
         (action, resource)
-        for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing}))
+        for statement in statements(
+            ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, "PageBucket": "pages"})
+        )
         for action in as_list(statement["Action"])
         for resource in statement["Resource"]
     }

@@ -16,6 +16,7 @@ EVENTS: dict[str, dict[str, Any]] = {
 _FUNCTIONS = {
     "failure": "ProvisioningFailureFunction",
     "operator": "OperatorFunction",
+    "page": "PageFunction",
     "provisioning": "ProvisioningFailureFunction",
     "look": "LookFunction",
     "rebalance": "RebalanceFunction",

@@ -24,9 +24,9 @@ def test_a_quiet_look_is_measured_with_connections_kept_and_new() -> None:
     assert found["glance kept 3 2"]["cpu_ms"] > 0
 
 
-def test_status_of_all_is_three_queries_and_a_line_for_each_cluster_in_trouble() -> None:
+def test_status_of_all_is_four_queries_and_a_line_for_each_cluster_in_trouble() -> None:
     found = overview.measure(120, 40, rounds=1)
-    assert found["asked"] == {"Query": 3}
+    assert found["asked"] == {"Query": 4}
     assert len(found["lines"]) == 40 + 2 + 1
     assert found["lines"][-1] == "78 others: 78 well"
     assert max(map(len, found["lines"])) <= 80

@@ -25,10 +25,20 @@ ROLE = next(d for d in yaml.safe_load_all((FILE.parent / "rbac.yaml").read_text(
 ZONE = "eu-central-1a"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _bucket_of_pages(aws: AwsEndpoints) -> Iterator[None]:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="pages", CreateBucketConfiguration={"LocationConstraint": aws.region})
+    yield
+    for found in s3.list_objects_v2(Bucket="pages").get("Contents", []):
+        s3.delete_object(Bucket="pages", Key=found["Key"])
+    s3.delete_bucket(Bucket="pages")
+
+
 @pytest.fixture
 def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
-    """As everywhere, with the prefix that the tests' secrets have."""
-    with aws.deploy(parameters={"DryRun": "false", "SecretPrefix": "evenkeel/"}) as made:
+    """As everywhere, with the prefix that the tests' secrets have, and with the page."""
+    with aws.deploy(parameters={"DryRun": "false", "SecretPrefix": "evenkeel/", "PageBucket": "pages"}) as made:
         yield made
 
 
@@ -151,6 +161,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         answer = stage.functions("WidgetFunction", {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
     stage.functions("WidgetFunction", {"widgetContext": {}})
+    assert stage.functions("PageFunction", EVENTS["page-schedule"])["ok"]
     stage.functions("ScanFunction", {"clusters": [cluster]})
     stage.functions("ScanFunction", EVENTS["scan-recheck"])
     account = stage.deployment.aws.account
@@ -273,7 +284,7 @@ def test_an_operator_may_delete_what_a_cluster_has_and_nothing_that_clusters_sha
         assert allowed(request) is expected, key
 
 
-@pytest.mark.parametrize("function", ["ScanFunction", "WidgetFunction"])
+@pytest.mark.parametrize("function", ["ScanFunction", "WidgetFunction", "PageFunction"])
 def test_no_other_role_may_delete_anything(deployment: Deployment, function: str) -> None:
     for key in (META, GROUP, ONCE):
         request = request_of(deployment, "dynamodb", "DeleteItem", {"TableName": deployment.table, "Key": key})
@@ -315,7 +326,7 @@ def test_a_function_may_ask_for_tokens_of_its_purpose_alone(
     request = request_of(deployment, "sts", "GetWebIdentityToken", asked)
     assert Permissions(deployment, "RebalanceFunction").allows(request) is writes
     assert {Permissions(deployment, function).allows(request) for function in LOOKING} == {looks}
-    for function in ("ScanFunction", "ProvisioningFailureFunction"):
+    for function in ("ScanFunction", "ProvisioningFailureFunction", "PageFunction"):
         assert not Permissions(deployment, function).allows(request)
 
 
@@ -341,6 +352,23 @@ def test_a_refused_request_is_noticed_and_named(deployment: Deployment, function
     (refused,) = functions.refused()
     assert refused.startswith("WidgetFunction: dynamodb:PutItem on arn:aws:dynamodb:")
     assert "dynamodb:LeadingKeys=CLUSTER#blue" in refused
+
+
+def test_the_page_reads_verdicts_and_writes_its_own_object_and_nothing_else(deployment: Deployment) -> None:
+    permissions = Permissions(deployment, "PageFunction")
+    for key, allowed in (("VERDICTS", True), ("LOOKED", True), ("OFFERING", True), ("CLUSTER#blue", False)):
+        query = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": key}}}
+        request = request_of(deployment, "dynamodb", "Query", {"TableName": deployment.table, **query})
+        assert permissions.allows(request) is allowed, key
+    for place, allowed in ((f"{deployment.stack}/index.html", True), ("other/index.html", False)):
+        request = request_of(deployment, "s3", "PutObject", {"Bucket": "pages", "Key": place})
+        assert permissions.allows(request) is allowed, place
+    for service, operation, params in (
+        ("secretsmanager", "GetSecretValue", {"SecretId": "evenkeel/blue"}),
+        ("eks", "DescribeCluster", {"name": "blue"}),
+        ("sqs", "SendMessage", {"QueueUrl": deployment.physical("RebalanceQueue")}),
+    ):
+        assert not permissions.allows(request_of(deployment, service, operation, params)), operation
 
 
 def test_a_look_may_put_when_clusters_were_looked_at_and_nothing_else(deployment: Deployment) -> None:

@@ -348,8 +348,10 @@ def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkey
     monkeypatch.setattr(asking, "ask", ask)
     out = tmp_path / "report.html"
     assert run("--stack", "evenkeel", "-o", str(out)).exit_code == 0
+    assert run("--stack", "evenkeel", "--live", "-o", str(out)).exit_code == 0
     assert run("--stack", "evenkeel", "--cluster", "blue", "-o", str(out)).exit_code == 0
     assert asked == [
+        ("evenkeel", {"action": "status", "cluster": "*"}),
         ("evenkeel", {"action": "status", "cluster": "*", "live": True}),
         ("evenkeel", {"action": "status", "cluster": "blue"}),
     ]
@@ -374,6 +376,13 @@ BAD = {
     "no source": ((), None, "give one of --stack, --plan and --simulation"),
     "two sources": (("--plan", "-", "--stack", "x"), "{}", "give one of --stack, --plan and --simulation"),
     "a cluster without a stack": (("--plan", "-", "--cluster", "x"), "{}", "--cluster goes with --stack"),
+    "a live look at one cluster": (("--stack", "x", "--cluster", "x", "--live"), None, "--live goes with --stack and"),
+    "a bucket without a name": (("--plan", "-", "--publish", "s3://"), "{}", "s3:// is no place for a page"),
+    "a folder of a bucket": (
+        ("--plan", "-", "--publish", "s3://pages/x/"),
+        "{}",
+        "s3://pages/x/ is no place for a page",
+    ),
     "no JSON": (("--plan", "-"), "pools: []", "-: not JSON"),
     "a list": (("--plan", "-"), "[]", "-: the whole is"),
     "another object": (("--plan", "-"), '{"now": "2026-01-15T12:00:00Z"}', "-: pools is missing"),

@@ -379,13 +379,13 @@ class TestStatusOfAll:
             house.rebalance(cluster, why, plenty, house.queue.found[id])
         assert house.ask("status", None)["others"]["well"] == ["demo"]
 
-    def test_no_cluster_is_opened_for_it_and_the_table_is_asked_three_times(self) -> None:
+    def test_no_cluster_is_opened_for_it_and_the_table_is_asked_four_times(self) -> None:
         house = House()
         for number in range(30):
             house.register_another(f"dark-{number}", DARK)
         house.journal.entries.clear()
         house.ask("status", None)
-        assert house.journal.entries == ["verdicts", "looked at", "registrations"]
+        assert house.journal.entries == ["verdicts", "looked at", "registrations", "offerings"]
 
     def fleet(self) -> House:
         """Missing nodes, one that does not answer, an invalid record, one paused, one well."""

@@ -32,7 +32,7 @@ from evenkeel.adapters.aws.vault import SealedTokens
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.aws_identity import MAKING
 from evenkeel.adapters.side_by_side import all_at_once, side_by_side
-from evenkeel.application.ports import Clock, Remaining
+from evenkeel.application.ports import Clock, Remaining, Shelf
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.config import Settings
 
@@ -252,6 +252,14 @@ class Container:
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
             together=side_by_side,
         )
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        """For functions/page alone."""
+        from evenkeel.adapters.aws.shelf import BucketShelf
+
+        s3 = _WhenUsed(lambda: self._client("s3"))
+        return BucketShelf(lambda: s3, self.settings.page)
 
 
 _clock: Clock = SystemClock()

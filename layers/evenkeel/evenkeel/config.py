@@ -219,6 +219,7 @@ class Settings(Strict):
     bus: str = Field(min_length=1)
     dry_run: bool
     token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
+    page: str = ""  # where the page goes, s3://BUCKET/KEY; empty: nowhere
     all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
     allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
 

@@ -461,6 +461,13 @@ class Bus(Protocol):
         """Best effort: what the table says is the truth. False: nobody was told."""
 
 
+class Shelf(Protocol):
+    """Where a page lies for whoever looks."""
+
+    def put(self, html: str) -> None:
+        """In the place of the one before. Raises AccessError."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunPorts:
     """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""

@@ -13,7 +13,15 @@ from evenkeel.application.decisions import problem_json
 from evenkeel.application.errors import AccessError, AccessRefusedError, EvenkeelError, TooLargeError
 from evenkeel.application.ports import RunPorts, Versions
 from evenkeel.application.recording import DetailType
-from evenkeel.application.words import command_line, problem_words, rfc3339, runbook, todo, trouble_words
+from evenkeel.application.words import (
+    command_line,
+    problem_words,
+    rfc3339,
+    runbook,
+    todo,
+    trouble_headline,
+    trouble_words,
+)
 from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.trouble import with_news
 
@@ -77,6 +85,7 @@ def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any
         "said": trouble.said or None,
         "problems": [problem_json(problem) for problem in trouble.problems],
         "says": [problem_words(problem) for problem in trouble.problems],
+        "headline": trouble_headline(trouble, now),
         "message": trouble_words(trouble, now),
         "todo": todo(trouble),
         "command": command_line(trouble, cluster),

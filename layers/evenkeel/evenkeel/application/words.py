@@ -6,6 +6,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from evenkeel.domain.bounds import strategies
@@ -725,6 +726,11 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
         case _:
             words = f"{_UNREAD[trouble.kind]} {length}{said}"
     return f"{trouble.pool.rpartition('/')[2]}: {words}" if trouble.pool else words
+
+
+def trouble_headline(trouble: Trouble, now: datetime) -> str:
+    """The same without what the cloud or the API server says of it; who puts back is no such words."""
+    return trouble_words(trouble if trouble.kind is TroubleKind.CONTESTED else replace(trouble, said=""), now)
 
 
 def _missing(trouble: Trouble, length: str) -> str:

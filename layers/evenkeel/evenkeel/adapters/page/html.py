@@ -4,7 +4,7 @@ import html
 
 from evenkeel.domain.model.values import printable
 
-_VOID = ("meta", "rect", "line", "path")  # the last three: written short inside SVG
+_VOID = ("meta", "input", "rect", "line", "path")  # the last three: written short inside SVG
 
 
 class Html(str):

@@ -1,6 +1,6 @@
 """Plans, status answers and simulations as JSON has them, turned into the view of a page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -9,10 +9,24 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
 
-from evenkeel.adapters.page.view import Decision, Fence, GroupView, History, Lane, Page, PoolView, Section, Span
+from evenkeel.adapters.page.view import (
+    Decision,
+    Fence,
+    Fleet,
+    GroupView,
+    History,
+    Lane,
+    OfferingView,
+    Page,
+    PoolView,
+    Section,
+    Span,
+    TroubleView,
+)
 from evenkeel.adapters.page.words import duration
 from evenkeel.application.plan_documents import (
     BoundChange,
+    ClusterDemandDocument,
     DecisionDocument,
     GroupDocument,
     Number,
@@ -81,12 +95,51 @@ class _Zone(_Read):
     by: Text = ""
 
 
+class _Trouble(_Read):
+    kind: str
+    pool: Text = ""
+    since: Moment
+    zones: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    missing: Number = 0
+    requested: Number = 0
+    running: Number = 0
+    failure_class: Text = Field(default="", alias="class")
+    said: Text = ""
+    message: str
+    headline: str = ""  # a release before this one has the message alone
+    todo: str = ""
+    command: str = ""
+    runbook: str = ""
+
+    def view(self) -> TroubleView:
+        return TroubleView(
+            headline=self.headline or self.message,
+            kind=self.kind,
+            since=self.since,
+            pool=self.pool.rpartition("/")[2],
+            zones=self.zones,
+            failure_class=self.failure_class,
+            missing=self.missing,
+            requested=self.requested,
+            running=self.running,
+            said=self.said if self.headline else "",
+            todo=self.todo,
+            command=self.command,
+            runbook=self.runbook,
+        )
+
+
 class _Status(_Read):
     ok: bool = True
     cluster: str = ""
     message: str
     headline: str = ""  # the message, without why nothing was read
+    mode: str = ""  # a release before this one has it in the headline alone
+    paused: bool = False
     unread: str = ""
+    troubles: tuple[_Trouble, ...] = ()
+    demand: ClusterDemandDocument | None = None
     pools: tuple[_Pool, ...] = ()
     groups: dict[str, _Known] = {}
     zones: dict[str, _Zone] = {}
@@ -95,6 +148,37 @@ class _Status(_Read):
 
 class _Statuses(_Read):
     clusters: tuple[_Status, ...]
+
+
+class _Judged(_Read):
+    """A cluster as its verdict has it."""
+
+    cluster: str
+    state: str
+    looked_at: Moment | None = Field(default=None, alias="lookedAt")
+    troubles: tuple[_Trouble, ...] = ()
+
+
+class _Others(_Read):
+    well: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+
+
+class _Counts(_Read):
+    dry_run: Number = Field(default=0, alias="dryRun")
+
+
+class _Offering(_Read):
+    offering: str
+    clusters: tuple[str, ...] = ()
+    since: Moment
+
+
+class _Overview(_Read):
+    clusters: tuple[_Judged, ...]
+    others: _Others = _Others()
+    counts: _Counts
+    offerings: tuple[_Offering, ...] = ()
 
 
 class _SimulatedGroup(_Read):
@@ -159,7 +243,7 @@ def page_of_plan(text: str, where: str) -> Page:
     section = Section(
         name="Plan",
         pools=tuple(_pool_view(pool) for pool in plan.pools),
-        fences=_fences(plan.pools),
+        demand=plan.demand.says if plan.demand else (),
         skipped=tuple(
             f"{'/'.join((skipped.namespace, skipped.name or '(no name)'))}: {skipped.reason}"
             for skipped in plan.skipped
@@ -171,11 +255,15 @@ def page_of_plan(text: str, where: str) -> Page:
 
 def page_of_status(answer: object, where: str, now: datetime) -> Page:
     """The operator's status answer, of one cluster or of all. Raises ConfigError."""
-    several = isinstance(answer, dict) and "clusters" in answer
-    clusters = read_model(_Statuses, answer, where).clusters if several else (read_model(_Status, answer, where),)
-    return Page(
-        title="Evenkeel status", source=where, at=now, sections=tuple(_status_section(cluster) for cluster in clusters)
-    )
+    fleet: Fleet | None = None
+    if isinstance(answer, dict) and "counts" in answer:
+        sections, fleet = _fleet(read_model(_Overview, answer, where))
+    elif isinstance(answer, dict) and "clusters" in answer:
+        clusters = read_model(_Statuses, answer, where).clusters
+        sections, fleet = tuple(sorted(map(_status_section, clusters), key=_worst_first)), Fleet()
+    else:
+        sections = (_status_section(read_model(_Status, answer, where)),)
+    return Page(title="Evenkeel status", source=where, at=now, sections=sections, fleet=fleet)
 
 
 def page_of_simulation(text: str, where: str) -> Page:
@@ -207,8 +295,10 @@ def _span(number: ReplicaChange | BoundChange) -> Span:
     return Span(number.before, number.after)
 
 
-def _group_view(group: _Group) -> GroupView:
-    failure = [_failure(group.failure)] if group.failure and group.state is not State.HEALTHY else []
+def _group_view(group: _Group, told: Collection[str]) -> GroupView:
+    """``told``: words of a cloud that the page has already; the reasons for a state count failures themselves."""
+    is_news = group.failure and group.failure.message not in told and group.state is not State.HEALTHY
+    failure = [_failure(group.failure)] if group.failure and is_news else []
     return GroupView(
         name="/".join(part for part in (group.namespace, group.name) if part),
         zone=group.zone or "?",
@@ -223,7 +313,8 @@ def _group_view(group: _Group) -> GroupView:
     )
 
 
-def _pool_view(pool: _Pool) -> PoolView:
+def _pool_view(pool: _Pool, troubles: Sequence[_Trouble] = ()) -> PoolView:
+    keys = {group.key for group in pool.groups}
     return PoolView(
         name=pool.name,
         strategy=pool.strategy,
@@ -231,7 +322,10 @@ def _pool_view(pool: _Pool) -> PoolView:
         max=pool.max,
         valid=pool.valid,
         problems=tuple(pool.problems),
-        groups=tuple(_group_view(group) for group in pool.groups),
+        groups=tuple(_group_view(group, {trouble.said for trouble in troubles}) for group in pool.groups),
+        missing=sum(trouble.missing for trouble in troubles if not keys.isdisjoint(trouble.groups)),
+        demand=pool.demand.says if pool.demand else (),
+        notes=pool.notes,
     )
 
 
@@ -251,35 +345,57 @@ def _decision_line(group: GroupDocument) -> str:
     return f"{group.zone or group.name}: {', '.join(changes) or 'as it was'}{outcome}: {'; '.join(group.reasons)}"
 
 
-def _fences(pools: Iterable[_Pool], zones: dict[str, _Zone] | None = None) -> tuple[Fence, ...]:
-    fences = [
-        Fence(zone=name, until=zone.until, why=f"the whole zone, said by {zone.by or 'an event'}")
-        for name, zone in (zones or {}).items()
-        if zone.impaired
-    ]
-    for pool in pools:
-        for group in pool.groups:
-            if group.state is State.FENCED:
-                why = _failure(group.failure) if group.failure else "; ".join(group.reasons)
-                fences.append(
-                    Fence(zone=group.zone or "?", until=group.until, why=f"pool {pool.name}, {group.name}: {why}")
-                )
-    return tuple(fences)
+def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
+    sections = tuple(
+        Section(
+            name=cluster.cluster,
+            state=cluster.state,
+            troubles=tuple(trouble.view() for trouble in cluster.troubles),
+            looked_at=cluster.looked_at,
+            is_read=False,
+        )
+        for cluster in overview.clusters
+    )
+    offerings = tuple(
+        OfferingView(name=offering.offering, clusters=offering.clusters, since=offering.since)
+        for offering in overview.offerings
+    )
+    others = overview.others
+    return sections, Fleet(well=others.well, paused=others.paused, dry_run=overview.counts.dry_run, offerings=offerings)
+
+
+_ORDER = ("trouble", "unseen", "paused", "well")
+
+
+def _worst_first(section: Section) -> tuple[int, int]:
+    """Verdicts come in order; what was read live is put in one: by what is missing."""
+    return _ORDER.index(section.state), -section.missing
 
 
 def _status_section(cluster: _Status) -> Section:
     if not cluster.ok:
-        return Section(name=cluster.cluster or "Cluster", unread=cluster.message)
+        return Section(name=cluster.cluster or "Cluster", state="trouble", is_read=False, unread=cluster.message)
     groups = () if cluster.pools else tuple(_remembered(key, group) for key, group in sorted(cluster.groups.items()))
+    is_trouble = bool(cluster.troubles or cluster.unread)
     return Section(
         name=cluster.cluster or "Cluster",
-        message=cluster.headline or cluster.message,
-        unread=cluster.unread,
-        pools=tuple(_pool_view(pool) for pool in cluster.pools),
+        message="" if cluster.mode == "on" else cluster.mode or cluster.headline or cluster.message,
+        state="paused" if cluster.paused else "trouble" if is_trouble else "well",
+        troubles=tuple(trouble.view() for trouble in cluster.troubles),
+        unread=""
+        if any(trouble.said in cluster.unread for trouble in cluster.troubles if trouble.said)
+        else cluster.unread,
+        is_read=not cluster.unread,
+        pools=tuple(_pool_view(pool, cluster.troubles) for pool in cluster.pools),
         remembered=groups,
-        fences=_fences(cluster.pools, cluster.zones),
+        fences=tuple(
+            Fence(zone=name, until=zone.until, why=f"said by {zone.by or 'an event'}")
+            for name, zone in cluster.zones.items()
+            if zone.impaired
+        ),
         decisions=tuple(_decision_view(decision) for decision in cluster.decisions),
         histories=tuple(_past(cluster.decisions)),
+        demand=cluster.demand.says if cluster.demand else (),
     )
 
 

@@ -55,13 +55,28 @@ _RULES = """
 .ek.page{margin:0}
 .ek figure{margin:0}
 .ek .name{display:block;font-weight:400;font-size:13px}
-.ek .bar.total{color:var(--soft)}
 .ek{color:var(--text);background:var(--ground);
 font:15px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",sans-serif;
 font-variant-numeric:tabular-nums;-webkit-text-size-adjust:100%;overflow-wrap:anywhere}
 .ek *{box-sizing:border-box}
 .ek header,.ek main,.ek footer{max-width:1120px;margin:0 auto;padding:0 20px}
 .ek header{padding-top:28px}
+.ek [hidden]{display:none!important}
+.ek a{color:var(--frozen)}
+.ek code{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,"Liberation Mono",monospace;background:var(--ground);
+border-radius:4px;padding:2px 5px}
+.ek .headline{font-size:18px;font-weight:600}
+.ek .tools{display:flex;flex-wrap:wrap;gap:8px 18px;align-items:center;margin:16px 0}
+.ek .tools input,.ek .tools select{font:inherit;color:inherit;background:var(--card);border:1px solid var(--soft);
+border-radius:6px;padding:5px 8px;max-width:100%}
+.ek .names{list-style:none;padding:0;columns:14em}
+.ek .cluster{margin-top:24px}
+.ek .card>h2{margin:0 0 6px}
+.ek summary h2{display:inline;margin:0}
+.ek .of-trouble{color:var(--fenced);font-weight:600}
+.ek .troubles{list-style:none;border-left:4px solid var(--fenced)}
+.ek .troubles>li+li{border-top:1px solid var(--line);padding-top:12px;margin-top:12px}
+.ek .troubles .bar{max-width:420px}
 .ek h1{font-size:26px;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}
 .ek h2{font-size:20px;line-height:1.25;margin:36px 0 4px}
 .ek h3{font-size:17px;margin:0}
@@ -97,9 +112,9 @@ font-size:inherit}
 .ek .why td{padding-top:0;padding-bottom:10px;color:var(--soft);font-size:13.5px}
 .ek .why ul{padding-left:16px;margin:0}
 .ek td.bar{width:38%;min-width:150px;padding-top:7px}
-.ek tr.total td,.ek tr.total th{padding-bottom:10px}
 .ek svg{display:block;overflow:visible}
-.ek .range{fill:var(--range)}
+.ek svg text{fill:var(--text);font-size:12.5px;font-weight:600}
+.ek .range{stroke:var(--range);stroke-width:8}
 .ek .running{fill:currentColor}
 .ek .waiting{fill:currentColor;fill-opacity:.28;stroke:currentColor;stroke-width:1;stroke-dasharray:3 2}
 .ek .mark{fill:none;stroke:var(--text);stroke-width:2}
@@ -128,26 +143,29 @@ height:182px;line-height:1;margin:-6px 0}
 .ek .scroll thead th{white-space:normal;overflow-wrap:normal;vertical-align:bottom}
 .ek .scroll tbody th{overflow-wrap:normal}
 .ek .scroll th,.ek .scroll td{padding-right:14px}
-.ek .scroll:focus-visible,.ek summary:focus-visible{outline:2px solid var(--frozen);outline-offset:2px}
+.ek .scroll:focus-visible,.ek summary:focus-visible,.ek a:focus-visible,.ek input:focus-visible,
+.ek select:focus-visible{outline:2px solid var(--frozen);outline-offset:2px}
 .ek footer{color:var(--soft);font-size:13px;padding:16px 20px 40px}
 @media (max-width:680px){
 .ek header,.ek main,.ek footer{padding-left:12px;padding-right:12px}
 .ek .card{padding:12px}
-.ek .pools table,.ek .pools tbody{display:block}
-.ek .pools thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-.ek .pools tr{display:flex;flex-wrap:wrap;gap:2px 14px;align-items:baseline;padding:8px 0 4px}
-.ek .pools th,.ek .pools td{display:block;padding:0}
-.ek .pools th{flex:1 1 40%}
-.ek .pools td.bar{width:100%;flex:1 0 100%;padding:5px 0}
-.ek .pools td.number{text-align:left}
-.ek .pools td.number::before{content:attr(data-label) " ";color:var(--soft)}
-.ek .pools tr.why{border-top:0;padding:0 0 8px}
-.ek .pools tr.total td,.ek .pools tr.total th{padding-bottom:0}
+.ek .rows table,.ek .rows tbody{display:block}
+.ek .rows thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+.ek .rows tr{display:flex;flex-wrap:wrap;gap:2px 14px;align-items:baseline;padding:8px 0 4px}
+.ek .rows th,.ek .rows td{display:block;padding:0}
+.ek .rows th{flex:1 1 40%}
+.ek .rows td.bar{width:100%;flex:1 0 100%;padding:5px 0}
+.ek .rows td.number{text-align:left}
+.ek .rows td.number::before{content:attr(data-label) " ";color:var(--soft)}
+.ek .rows tr.why{border-top:0;padding:0 0 8px}
 }
 @media print{
 .ek{background:#fff;font-size:12px}
-.ek .card{break-inside:avoid;border-color:#999}
-.ek .decisions>li,.ek tr{break-inside:avoid}
+.ek .tools,.ek .made,.ek .countdown{display:none}
+.ek .card{border-color:#999}
+.ek .decisions>li,.ek .troubles>li,.ek tr{break-inside:avoid}
+.ek h2,.ek h3,.ek summary{break-after:avoid}
+.ek thead{display:table-header-group}
 .ek svg,.ek .legend{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """
@@ -159,7 +177,11 @@ def stylesheet(theme: Theme) -> str:
     sheet = _variables(first) + _RULES
     if theme is Theme.AUTO:
         # On paper the light colours hold, whatever the screen prefers.
-        sheet += "@media screen and (prefers-color-scheme:dark){" + _variables(PALETTES[Theme.DARK]) + "}\n"
+        sheet += (
+            "@page{margin:14mm}\n@media screen and (prefers-color-scheme:dark){"
+            + _variables(PALETTES[Theme.DARK])
+            + "}\n"
+        )
     return sheet
 
 

@@ -15,6 +15,31 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TroubleView:
+    """What needs a person: what is wrong, and what to do. Counts are 0 where it is not about nodes."""
+
+    headline: str  # without what was said
+    kind: str
+    since: datetime
+    pool: str = ""
+    zones: tuple[str, ...] = ()
+    failure_class: str = ""
+    missing: int = 0
+    requested: int = 0
+    running: int = 0
+    said: str = ""  # the words of whoever said it
+    todo: str = ""
+    command: str = ""
+    runbook: str = ""
+
+    @property
+    def label(self) -> str:
+        """In two or three words: the pool, and what is wrong with it."""
+        what = (self.failure_class or self.kind).replace("-", " ")
+        return f"{self.pool}: {what}" if self.pool else what
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupView:
     """One node group: one zone of a pool."""
 
@@ -41,11 +66,20 @@ class PoolView:
     valid: bool = True
     problems: tuple[str, ...] = ()
     groups: tuple[GroupView, ...] = ()
+    missing: int = 0  # of the requested nodes; others without one are on their way
+    demand: tuple[str, ...] = ()  # sentences: which pods wait for its nodes, which of these nobody needs
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_out(self) -> bool:
+        """Whether no zone is known to deliver: each is fenced, or only tried again."""
+        states = {group.state for group in self.groups} - {State.FROZEN}
+        return bool(states) and states <= {State.FENCED, State.PROBING}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fence:
-    """A zone that gets no growth, or one node group in it."""
+    """A zone that gets no growth."""
 
     zone: str
     why: str
@@ -90,6 +124,10 @@ class Section:
 
     name: str
     message: str = ""
+    state: str = ""  # of a cluster: trouble, unseen, paused or well
+    troubles: tuple[TroubleView, ...] = ()  # the worst first
+    looked_at: datetime | None = None
+    is_read: bool = True  # whether pools could be listed; what is told from verdicts alone lists none
     unread: str = ""  # why the cluster itself could not be read
     pools: tuple[PoolView, ...] = ()
     remembered: tuple[GroupView, ...] = ()  # what the table knows of node groups, where the cluster is not readable
@@ -98,6 +136,37 @@ class Section:
     histories: tuple[History, ...] = ()
     skipped: tuple[str, ...] = ()
     measures: tuple[tuple[str, str], ...] = ()
+    demand: tuple[str, ...] = ()  # what pods say beside pools, in sentences
+
+    @property
+    def missing(self) -> int:
+        return sum(trouble.missing for trouble in self.troubles)
+
+    @property
+    def outages(self) -> int:
+        """Pools of which no zone is known to deliver."""
+        if self.pools:
+            return sum(pool.is_out for pool in self.pools)
+        return sum(trouble.kind == "missing" and not trouble.missing for trouble in self.troubles)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferingView:
+    """A machine type that clusters could not get in a zone."""
+
+    name: str
+    clusters: tuple[str, ...]  # an empty name: one that is not to be named
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """All clusters of a stack. Those that need a look are sections of the page; of the others only names are known."""
+
+    well: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
+    dry_run: int = 0
+    offerings: tuple[OfferingView, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,4 +176,5 @@ class Page:
     title: str
     source: str  # what it was made from, for people
     at: datetime
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...]  # of a fleet the worst first
+    fleet: Fleet | None = None  # None: not about all clusters of a stack

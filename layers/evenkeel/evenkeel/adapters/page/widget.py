@@ -12,12 +12,12 @@ from evenkeel.adapters.page.render import fragment
 from evenkeel.adapters.page.theme import Theme
 
 DESCRIPTION = """## Evenkeel
-Pools and zones, what is fenced and until when, and the last decisions. Reads only.
+What is in trouble, the worst first, and what to do; of one cluster its pools and zones too. Reads only.
 
 ### Widget parameters
 Param | Description
 ---|---
-**cluster** | The id of a registered cluster. Left out: all of them.
+**cluster** | The id of a registered cluster, which is looked at now. Left out: all of them, from what is remembered.
 
 ### Example parameters
 ```yaml

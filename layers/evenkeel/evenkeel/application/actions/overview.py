@@ -1,4 +1,4 @@
-"""How all clusters fare, from what is remembered of them: three queries, whatever becomes of the clusters meanwhile.
+"""How all clusters fare, from what is remembered of them: four queries, whatever becomes of the clusters meanwhile.
 
 A cluster counts as well only if it was read lately. One that nobody has looked at is not well, and not said to be.
 """
@@ -11,15 +11,20 @@ from functools import cached_property
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
+from evenkeel.application.ports import Offerings
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
+from evenkeel.domain.health.offerings import standing
+from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 
 # A cluster is looked at each interval, and a look may be lost.
 _STOPPED_AFTER = timedelta(minutes=5)
 # Lambda answers with 6 MB at most. What comes after so much is told by name.
 _LARGEST_ANSWER = 4_000_000
+# More are not read by anybody; the ones that most clusters lack come first.
+_MOST_OFFERINGS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +115,20 @@ def overview(call: Call, _fields: Fields) -> Answer:
         "clusters": _fitting([*by_state["trouble"], *by_state["unseen"]]),
         "others": {state: [each.cluster for each in by_state[state]] for state in ("well", "paused")},
         "counts": {**counts, "dryRun": sum(each.is_dry for each in known)},
+        "offerings": _offerings(call.store.offerings(), call.now),
         "message": _headline(counts),
     }
+
+
+def _offerings(offerings: Offerings, now: datetime) -> list[dict[str, Any]]:
+    """What clusters could not buy, and which of them say so, as far as they let themselves be named."""
+    found = []
+    for offering, shared in offerings.items():
+        if words := standing(shared.state, now, BackoffPolicy()):
+            clusters = sorted(word.cluster for word in words)
+            since = min(word.failed_at for word in words)
+            found.append({"offering": str(offering), "clusters": clusters, "since": rfc3339(since)})
+    return sorted(found, key=lambda each: (-len(each["clusters"]), each["offering"]))[:_MOST_OFFERINGS]
 
 
 def _fitting(known: list[_Known]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """How a cluster fares: pools x zones, who is held and why, and the last decisions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ from evenkeel.application.plan_documents import document_json
 from evenkeel.application.ports import Remembered
 from evenkeel.application.preview import Preview
 from evenkeel.application.telling import trouble_json
-from evenkeel.application.words import ago, counted, rfc3339, sentences, trouble_words
+from evenkeel.application.words import ago, counted, rfc3339, sentences, trouble_headline
 from evenkeel.config import ControlRecord, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.health.backoff import state_at
 from evenkeel.domain.model.groups import GroupKey, State
@@ -65,6 +64,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         **({} if demand is None else {"demand": document_json(demand)}),
         "decisions": decisions,
         "actions": [entry for entry in entries if "pool" not in entry],
+        "mode": mode,
         "headline": headline,
         "message": headline + ("" if judged.unread is None else f"; not read: {judged.unread}"),
     }
@@ -81,7 +81,7 @@ def _trouble(judged: Judged, now: datetime) -> str:
     if not judged.verdict.troubles:
         return "nothing in trouble"
     worst = judged.verdict.unread or judged.verdict.troubles[0]
-    words = trouble_words(replace(worst, said=""), now)
+    words = trouble_headline(worst, now)
     more = len(judged.verdict.troubles) - 1
     return f"in trouble: {words}" + (f" (+{more})" if more else "")
 

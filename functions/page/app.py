@@ -1,0 +1,19 @@
+"""schedule -> all clusters as a page, into a bucket: for those who look without a command line or an account here."""
+
+from typing import Any
+
+from evenkeel.bootstrap import container, make_logger, remaining_of  # isort: skip  (first: it says why)
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document, summary
+
+logger = make_logger()
+
+
+@logger.inject_lambda_context(clear_state=True)
+def handler(_event: dict[str, Any], context: Any) -> dict[str, Any]:
+    answer = container(writes=False).operate.read({"action": "status", "cluster": "*"}, remaining_of(context))
+    page = page_of_status(answer, "answer of this stack", container(writes=False).clock.now())
+    container(writes=False).shelf.put(document(page))
+    logger.info(summary(page))
+    return {"ok": True, "message": summary(page)}

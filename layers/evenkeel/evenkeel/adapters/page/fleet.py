@@ -1,0 +1,191 @@
+"""The first screen where many clusters are shown: which are in trouble, the worst first, and which zones hurt whom."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from urllib.parse import quote
+
+from evenkeel.adapters.page.html import Html, el, joined
+from evenkeel.adapters.page.view import Fleet, Page, Section
+from evenkeel.adapters.page.words import duration, moment
+from evenkeel.application.words import MOST_NAMED, counted
+from evenkeel.domain.model.groups import State
+
+_STATES = {"unseen": "not looked at yet", "paused": "paused", "well": "well"}
+
+
+def anchor(cluster: str) -> str:
+    """Where the card of a cluster stands on the page; the same in whoever links to it."""
+    return f"cluster-{quote(cluster, safe='')}"
+
+
+def first_screen(page: Page, fleet: Fleet, *, linked: bool) -> Html:
+    """``linked``: whether cards can be jumped to; a console around a widget has other uses for links."""
+    in_trouble = [section for section in page.sections if section.state in ("trouble", "unseen")]
+    return joined(
+        _search(page.sections) if linked else None,
+        _clusters(page.at, in_trouble, linked) if in_trouble else el("p", _no_trouble(page, fleet), class_="card"),
+        _zones(page.sections, linked),
+        _offerings(page, fleet) if fleet.offerings else None,
+        _others("paused", fleet.paused),
+        _others("well", fleet.well),
+    )
+
+
+def headline(page: Page, fleet: Fleet) -> str:
+    """Never says well of what was not read."""
+    states = [section.state for section in page.sections]
+    counts = {state: states.count(state) for state in ("trouble", *_STATES)}
+    counts["paused"] += len(fleet.paused)
+    counts["well"] += len(fleet.well)
+    known = sum(counts.values())
+    parts = [f"{counts['trouble']} of {counted(known, 'cluster')} in trouble"]
+    in_trouble = [section for section in page.sections if section.state == "trouble"]
+    if missing := sum(section.missing for section in in_trouble):
+        parts[0] += f", {counted(missing)} missing"
+    if out := sum(section.outages for section in in_trouble):
+        parts.append(outage_words(out))
+    parts += [f"{counts[state]} {words}" for state, words in _STATES.items() if counts[state]]
+    if fleet.dry_run:
+        parts.append(f"{fleet.dry_run} in dry run")
+    return "; ".join(parts)
+
+
+def outage_words(pools: int) -> str:
+    """Of pools that no zone is known to deliver for: all are fenced, or only tried again."""
+    return f"outage: no zone is known to deliver for {counted(pools, 'pool')}"
+
+
+def found_by(section: Section) -> dict[str, str]:
+    """What search and filter know a cluster's row and card by."""
+    words = [section.name]
+    for trouble in section.troubles:
+        words += [trouble.pool, trouble.kind, trouble.failure_class, *trouble.zones]
+    words += [word for pool in section.pools for word in (pool.name, *(group.zone for group in pool.groups))]
+    kinds = dict.fromkeys(trouble.kind for trouble in section.troubles) or [section.state]
+    return {"data_find": " ".join(dict.fromkeys(words)).lower(), "data_kinds": " ".join(kinds)}
+
+
+def _no_trouble(page: Page, fleet: Fleet) -> str:
+    if not page.sections and not fleet.well and not fleet.paused:
+        return "No cluster is registered: evenkeel register --stack NAME --cluster ID --record FILE"
+    return "Nothing is in trouble: every cluster that is not paused was looked at lately, and misses nothing."
+
+
+def _search(sections: Iterable[Section]) -> Html:
+    kinds = dict.fromkeys(trouble.kind for section in sections for trouble in section.troubles)
+    options = [el("option", kind.replace("-", " "), value=kind) for kind in kinds]
+    return el(
+        "div",
+        el("label", "Search ", el("input", id="find", type="search", placeholder="cluster, pool, zone")),
+        el("label", "Trouble ", el("select", el("option", "any", value=""), *options, id="kind")),
+        el("span", id="found", role="status", class_="soft"),
+        class_="tools",
+        hidden="",  # until the script is there that it needs
+    )
+
+
+def _name(cluster: str, linked: bool) -> Html:
+    return el("a", cluster, href=f"#{anchor(cluster)}") if linked else joined(cluster)
+
+
+def _clusters(at: datetime, sections: Iterable[Section], linked: bool) -> Html:
+    rows = []
+    for section in sections:
+        cells = [el("td", words, role="cell") for words in _worst(section, at)]
+        name = el("th", _name(section.name, linked), scope="row", role="rowheader")
+        rows.append(el("tr", name, *cells, role="row", **found_by(section)))
+    return _table("Clusters in trouble", ("cluster", "trouble", "nodes", "for"), rows)
+
+
+def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
+    """What is wrong, how many nodes are missing, and for how long."""
+    if not section.troubles:
+        unknown = "not readable" if section.unread else "in trouble; the answer had no room to say which"
+        return _STATES.get(section.state, unknown), "", ""
+    worst, more = section.troubles[0], len(section.troubles) - 1
+    return (
+        worst.label + (f" (+{more})" if more else ""),
+        f"{worst.missing} of {worst.requested} missing" if worst.missing else "",
+        duration(max(0.0, (at - worst.since).total_seconds())),
+    )
+
+
+def _table(title: str, columns: Iterable[str], rows: Iterable[Html]) -> Html:
+    # The roles are spelled out: on a phone rows are laid out as blocks, and browsers forget that it is a table.
+    head = [el("th", column, scope="col", role="columnheader") for column in columns]
+    table = el(
+        "table",
+        el("thead", el("tr", *head, role="row"), role="rowgroup"),
+        el("tbody", *rows, role="rowgroup"),
+        role="table",
+        aria_label=title,
+    )
+    return el("section", el("h2", title), table, class_="card rows", aria_label=title)
+
+
+def _zones(sections: Iterable[Section], linked: bool) -> Html | None:
+    """Which zone hurts whom, the one that hurts most clusters first."""
+    hurt: dict[str, dict[str, str]] = defaultdict(dict)
+    for section in sections:
+        for zone, words in _hurt_in(section).items():
+            hurt[zone][section.name] = words
+    if not hurt:
+        return None
+    rows = []
+    for zone, clusters in sorted(hurt.items(), key=lambda each: (-len(each[1]), each[0])):
+        cells = [
+            el("th", zone, scope="row", role="rowheader"),
+            el("td", counted(len(clusters), "cluster"), role="cell", class_="nowrap"),
+            el("td", _named(clusters, linked), role="cell"),
+        ]
+        rows.append(el("tr", *cells, role="row", data_find=" ".join((zone, *clusters)).lower()))
+    return _table("Zones", ("zone", "hurts", "which"), rows)
+
+
+def _hurt_in(section: Section) -> Mapping[str, str]:
+    """By zone, what is wrong there."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for trouble in section.troubles:
+        if trouble.kind == "missing":
+            for zone in trouble.zones:
+                found[zone][trouble.failure_class or "missing"] = None
+    for fence in section.fences:
+        found[fence.zone]["fenced"] = None
+    for pool in section.pools:
+        for group in pool.groups:
+            if group.state is State.FENCED:
+                found[group.zone]["fenced"] = None
+    return {zone: ", ".join(words) for zone, words in found.items()}
+
+
+def _named(clusters: Mapping[str, str], linked: bool) -> Html:
+    """The first of them, each with what is wrong there."""
+    parts: list[Html | str] = []
+    for name in list(clusters)[:MOST_NAMED]:
+        parts += [", " if parts else "", _name(name, linked), f" ({clusters[name]})"]
+    if len(clusters) > MOST_NAMED:
+        parts.append(f" and {len(clusters) - MOST_NAMED} more")
+    return joined(*parts)
+
+
+def _offerings(page: Page, fleet: Fleet) -> Html:
+    rows = []
+    for offering in fleet.offerings:
+        clusters = [cluster or "one that is not named" for cluster in offering.clusters]
+        cells = [
+            el("th", offering.name, scope="row", role="rowheader"),
+            el("td", ", ".join(clusters), role="cell"),
+            el("td", moment(offering.since, beside=page.at), role="cell"),
+        ]
+        rows.append(el("tr", *cells, role="row", data_find=" ".join((offering.name, *clusters)).lower()))
+    return _table("Machine types that are not to be had", ("offering", "for", "since"), rows)
+
+
+def _others(state: str, clusters: tuple[str, ...]) -> Html | None:
+    """Only names: nothing is wrong with them."""
+    if not clusters:
+        return None
+    names = [el("li", cluster, data_find=cluster.lower(), data_kinds=state) for cluster in clusters]
+    summary = el("summary", f"{counted(len(clusters), 'cluster')} {_STATES[state]}")
+    return el("details", summary, el("ul", *names, class_="names"), class_="card others")

@@ -1,0 +1,168 @@
+"""A headless Chromium, spoken to by its DevTools protocol: for tests, the bench and the docs' pictures.
+
+    with Chromium() as browser:
+        page = browser.open(html, width=390, dark=True)
+        page.evaluate("document.title")
+
+It is the one on PATH, else the one that `make chromium` unpacked from the distribution's packages into build/.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import websocket
+
+from sandbox.template import ROOT
+
+_UNPACKED = ROOT / "build" / "chromium" / "chromium"
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",  # which a container may not have; nothing but our own pages is opened
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+)
+_PATIENCE_SECONDS = 60
+
+
+def find_chromium() -> str | None:
+    """The command of a browser; None where there is none."""
+    on_path = next(filter(None, map(shutil.which, _NAMES)), None)
+    return on_path or (str(_UNPACKED) if _UNPACKED.exists() else None)
+
+
+class Chromium(AbstractContextManager["Chromium"]):
+    """One process; each page is opened in it anew. Raises FileNotFoundError where there is none."""
+
+    def __enter__(self) -> Chromium:
+        command = find_chromium()
+        if command is None:
+            raise FileNotFoundError("no Chromium: make chromium")
+        with ExitStack() as stack:
+            self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+            arguments = [command, *_FLAGS, f"--user-data-dir={self._folder / 'profile'}", "about:blank"]
+            process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            self._port = self._wait_for_port(process)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _wait_for_port(self, process: subprocess.Popen[bytes]) -> str:
+        file, patience = self._folder / "profile" / "DevToolsActivePort", time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < patience and process.poll() is None:
+            if file.exists() and len(lines := file.read_text().splitlines()) == 2:
+                return "".join(lines)
+            time.sleep(0.02)
+        raise RuntimeError("Chromium does not start")
+
+    def open(self, html: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Page:
+        """A page that has loaded, in a window of that size."""
+        file = self._folder / "page.html"
+        file.write_text(html, encoding="utf-8")
+        page = Page(f"ws://127.0.0.1:{self._port}")
+        self._stack.callback(page.close)
+        page.resize(width, height, dark=dark)
+        page.load(file.as_uri())
+        return page
+
+
+class Page:
+    """A tab. ``complaints``: what it wrote to its console, exceptions among it, and what its policy refused."""
+
+    def __init__(self, browser: str) -> None:
+        self.complaints: list[str] = []
+        self._numbers = itertools.count(1)
+        self._session: str | None = None
+        self._socket = websocket.create_connection(browser, timeout=_PATIENCE_SECONDS, suppress_origin=True)
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Accessibility"):
+            self.call(f"{domain}.enable")
+
+    def close(self) -> None:
+        """The tab as well: its clocks would go on."""
+        if self._socket.connected:
+            self.call("Target.closeTarget", targetId=self._target)
+            self._socket.close()
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """A method of the protocol."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params}
+        self._socket.send(json.dumps(message | ({"sessionId": self._session} if self._session else {})))
+        while (answer := self._next()).get("id") != number:
+            pass
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']['message']}")
+        return dict(answer["result"])
+
+    def _next(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._socket.recv())
+        match message.get("method"):
+            case "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled":
+                self.complaints.append(json.dumps(message["params"]))
+        return message
+
+    def resize(self, width: int, height: int, *, dark: bool) -> None:
+        """Another screen, for the page that is there."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def load(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+        while self._next().get("method") != "Page.loadEventFired":
+            pass
+
+    def evaluate(self, script: str) -> Any:
+        """The value of an expression, awaited. The page's policy does not bind it."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise RuntimeError(json.dumps(found["exceptionDetails"]))
+        return found["result"].get("value")
+
+    def press(self, key: str, code: int = 0, text: str = "") -> None:
+        """A key goes down and up."""
+        event = {"key": key, "windowsVirtualKeyCode": code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def write(self, text: str) -> None:
+        """Into whatever has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def tree(self) -> list[tuple[str, str]]:
+        """What a screen reader is told: roles and names, in order, without what is ignored."""
+        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
+        ]
+
+    def picture(self, *, whole: bool = False) -> bytes:
+        """A PNG of the window, or of the whole page."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"])
+
+    def printed(self) -> bytes:
+        """A PDF as it would be printed on A4."""
+        size = {"paperWidth": 8.27, "paperHeight": 11.69}
+        return base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=False, **size)["data"])

@@ -1,0 +1,118 @@
+"""The page where anybody may look who may read a bucket: put there by hand, or each minute by a function of its own."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from typer.testing import CliRunner, Result
+
+from evenkeel.application.errors import AccessError
+from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.cli.main import app
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.triggers import InProcess, Triggers
+from tests.fakes import FakeClock
+from tests.integration.staging import EVENTS
+from tests.unit.test_page import told_plan
+
+BUCKET = "pages-of-a-test"
+TICK = EVENTS["page-schedule"]
+
+
+@pytest.fixture(autouse=True)
+def bucket(aws: AwsEndpoints) -> Iterator[None]:
+    """An empty one."""
+    use_clock(SystemClock())
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
+    yield
+    for found in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        s3.delete_object(Bucket=BUCKET, Key=found["Key"])
+    s3.delete_bucket(Bucket=BUCKET)
+    use_clock(SystemClock())
+
+
+@pytest.fixture
+def deployment(aws: AwsEndpoints) -> Iterator[Deployment]:
+    """With the page."""
+    with aws.deploy(parameters={"DryRun": "false", "PageBucket": BUCKET}) as made:
+        yield made
+
+
+def lying(aws: AwsEndpoints) -> dict[str, Any]:
+    """What lies in the bucket, by key."""
+    s3 = aws.client("s3")
+    found = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+    return {each["Key"]: s3.get_object(Bucket=BUCKET, Key=each["Key"]) for each in found}
+
+
+def register_dark(functions: InProcess, cluster: str) -> None:
+    """A cluster that nobody could open."""
+    access = {"kind": "eks", "name": cluster, "region": "eu-central-1"}
+    record = {"flavours": ["cluster-api"], "access": access}
+    answer = functions("OperatorFunction", {"action": "register", "cluster": cluster, "record": record})
+    assert answer["ok"], answer
+
+
+def test_each_minute_the_page_of_all_clusters_lies_at_its_place(
+    aws: AwsEndpoints, deployment: Deployment, functions: InProcess
+) -> None:
+    register_dark(functions, "blue")
+    clock = FakeClock(datetime.now(UTC))
+    use_clock(clock)
+    triggers = Triggers(deployment, lambda name, event: functions(name, event) if name == "PageFunction" else None)
+    for minute in range(2):
+        clock.at += timedelta(minutes=1)
+        triggers.tick(clock.at)
+        (place,) = (found := lying(aws))
+        assert place == f"{deployment.stack}/index.html"
+        assert (found[place]["ContentType"], found[place]["CacheControl"]) == ("text/html; charset=utf-8", "no-cache")
+        html = found[place]["Body"].read().decode()
+        assert html.startswith("<!DOCTYPE html>"), minute
+        assert 'aria-label="blue"' in html
+        assert f"{clock.at:%H:%M:%S} UTC" in html
+
+
+def test_a_page_that_cannot_be_put_is_an_error_that_an_alarm_hears(functions: InProcess, aws: AwsEndpoints) -> None:
+    aws.client("s3").delete_bucket(Bucket=BUCKET)
+    try:
+        with pytest.raises(AccessError, match=rf"s3://{BUCKET}/.*/index.html cannot be written: .*NoSuchBucket"):
+            functions("PageFunction", TICK)
+    finally:
+        aws.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
+
+
+def test_without_a_bucket_there_is_no_such_function(aws: AwsEndpoints) -> None:
+    with aws.deploy() as made:
+        assert "PageFunction" not in made.template.functions()
+
+
+def publish(aws: AwsEndpoints, place: str, *more: str) -> Result:
+    environment = {**aws.environment(), "AWS_MAX_ATTEMPTS": "1"}
+    arguments = ["report", "--plan", "-", "--publish", place, *more]
+    result = CliRunner().invoke(app, arguments, input=json.dumps(told_plan()), env=environment)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return result
+
+
+def test_a_page_is_put_by_hand_with_the_callers_own_credentials(aws: AwsEndpoints, tmp_path: Any) -> None:
+    file = tmp_path / "report.html"
+    result = publish(aws, f"s3://{BUCKET}/night/plan.html", "-o", str(file))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        f"{file}: 1 pool, 1 zone fenced",
+        f"s3://{BUCKET}/night/plan.html: 1 pool, 1 zone fenced",
+    ]
+    assert lying(aws)["night/plan.html"]["Body"].read() == file.read_bytes()
+
+
+def test_a_bucket_that_is_not_there_is_one_line(aws: AwsEndpoints) -> None:
+    result = publish(aws, "s3://no-such-bucket-here/x.html")
+    (line,) = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert line.startswith("evenkeel: s3://no-such-bucket-here/x.html cannot be written: ")
+    with pytest.raises(ClientError):
+        aws.client("s3").head_bucket(Bucket="no-such-bucket-here")

@@ -1,0 +1,138 @@
+"""Answers of the real `status`, for whoever draws a page of them: a fleet in a bad night, and one cluster.
+
+`python -m tests.pages` draws the pictures of docs/report.md from them, in a browser.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document, fragment
+from evenkeel.adapters.page.theme import Theme
+from evenkeel.domain.health.backoff import record_failure
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.offerings import Offering, OfferingState, Word
+from evenkeel.domain.model.policy import BackoffPolicy
+from evenkeel.domain.model.problems import Problem, ProblemKind
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from sandbox.chromium import Chromium
+from sandbox.template import ROOT
+from tests.builders import MINUTE, NOW, key, zones
+from tests.fakes import plenty, register
+from tests.house import House
+
+ZONES = tuple(f"eu-central-1{letter}" for letter in "abc")
+POOL = "cluster-api/prod/workers"
+QUOTA = "VcpuLimitExceeded: You have requested more vCPU capacity than your current limit of 64"
+_CAPACITY = "InsufficientInstanceCapacity: We currently do not have sufficient m5.xlarge capacity"
+
+
+def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | None, said: str, *at: int) -> Trouble:
+    return Trouble(
+        kind=TroubleKind.MISSING,
+        since=NOW - minutes * MINUTE,
+        pool=POOL,
+        zones=tuple(ZONES[each] for each in at),
+        groups=tuple(f"{POOL}-{'abc'[each]}" for each in at),
+        missing=missing,
+        requested=requested,
+        running=requested - missing,
+        failure_class=kind,
+        said=said,
+    )
+
+
+def _of(kind: TroubleKind, minutes: int, **fields: Any) -> Trouble:
+    return Trouble(kind=kind, since=NOW - minutes * MINUTE, **fields)
+
+
+def _troubles() -> tuple[tuple[Trouble, ...], ...]:
+    """By cluster, what is wrong in a night in which eu-central-1a has no m5.xlarge."""
+    too_much = Problem.of(ProblemKind.OVER_COMMITTED, requested=14, maximum=12)
+    too_few = Problem.of(ProblemKind.FEWER_THAN_ZONES, maximum=2, zones=3)
+    dark = _of(TroubleKind.UNREACHABLE, 34, said="it does not answer: not within 8 s")
+    role = "the role may not be assumed: AccessDenied"
+    return (
+        (
+            _missing(8, 20, 23, FailureClass.CAPACITY, _CAPACITY, 0, 1),
+            _of(TroubleKind.OVER_COMMITTED, 9, pool="cluster-api/prod/batch", problems=(too_much,)),
+        ),
+        (_missing(5, 14, 41, FailureClass.QUOTA, QUOTA, 0, 1, 2),),
+        (_missing(3, 9, 12, FailureClass.CAPACITY, _CAPACITY, 0),),
+        (_missing(0, 6, 17, FailureClass.CAPACITY, _CAPACITY, 0, 2),),
+        (dark,),
+        (dark,),
+        (dark,),
+        (_of(TroubleKind.ACCESS, 4, said=role),),
+        (_of(TroubleKind.INVALID, 75, pool="gardener/shoot--prod/small", problems=(too_few,)),),
+        (
+            _of(
+                TroubleKind.CONTESTED, 130, pool=POOL, zones=ZONES[1:2], groups=(f"{POOL}-b",), said="argocd-controller"
+            ),
+        ),
+    )
+
+
+def told_fleet(clusters: int, troubled: int | None = None) -> dict[str, Any]:
+    """What `status` of all says: so many clusters, ten or ``troubled`` of them in trouble, two paused, one new."""
+    store = House().store
+    store.remove_record("demo", store.load("demo").versions)
+    names = [f"prod-eu-{number:02}" for number in range(1, clusters + 1)]
+    for number, name in enumerate(names):
+        pause = {"paused": True} if clusters > 20 and number in (20, 21) else {}
+        register(store, name, dry_run=number in (23, 24, 25), **pause)
+    wrong = _troubles()
+    for number, name in enumerate(names[: len(wrong) if troubled is None else troubled]):
+        store.save_verdict(name, Verdict().with_troubles(wrong[number % len(wrong)]), None)
+    for start in range(0, clusters, 50):
+        store.save_looked_at(names[start : min(start + 50, clusters - 1)], NOW)
+    if clusters:
+        words = {
+            name: Word(failed_at=NOW - 20 * MINUTE, until=NOW + MINUTE, cluster=name)
+            for name in names[:4]
+            if name != names[1]
+        }
+        store.save_offering(
+            Offering("aws", "eu-central-1", "euc1-az2", "m5.xlarge", "on-demand"), OfferingState(words=words), None
+        )
+    house = House(store=store)
+    house.clock.at = NOW
+    return house.operate({"action": "status"}, plenty)
+
+
+def told_quota() -> dict[str, Any]:
+    """What `status` says of a cluster whose quota is used up: no zone gives a node, and each is tried again."""
+    house = House(zones((2, 2, 2), bounds=[(1, 9)] * 3))
+    versions = house.store.load("demo").versions
+    for zone, wanted in zip("abc", (4, 2, 3), strict=True):
+        house.cluster.change(key(zone), requested=wanted, running=2, machines=())
+        state = record_failure(GroupState(), house.clock.at, FailureClass.QUOTA, QUOTA, BackoffPolicy())
+        house.store.save_group("demo", key(zone), state, versions)
+    for minute in range(8):
+        house.clock.at = NOW + timedelta(minutes=minute)
+        house.rebalance("demo", "schedule", plenty)
+    return house.ask("status")
+
+
+def draw() -> None:
+    """The pictures of the documentation."""
+    folder = ROOT / "docs" / "pictures"
+    folder.mkdir(exist_ok=True)
+    fleet = page_of_status(told_fleet(40), "answer of stack evenkeel", NOW)
+    cluster = page_of_status(told_quota(), "answer of stack evenkeel", NOW + 7 * MINUTE)
+    widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"
+    with Chromium() as browser:
+        for name, html, width, height in (
+            ("fleet", document(fleet), 1000, 760),
+            ("cluster", document(cluster), 1000, 900),
+            ("phone", document(fleet), 390, 760),
+            ("widget", widget, 1000, 620),
+        ):
+            page = browser.open(html, width=width, height=height)
+            page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
+            (folder / f"{name}.png").write_bytes(page.picture())
+
+
+if __name__ == "__main__":
+    draw()

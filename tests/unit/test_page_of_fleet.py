@@ -1,0 +1,227 @@
+"""The page of many clusters: the worst first, each fact once, what to do, and never well of what was not read."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.adapters.page.reading import page_of_plan, page_of_status
+from evenkeel.adapters.page.render import document, fragment, summary
+from evenkeel.adapters.page.theme import Theme
+from evenkeel.application.decisions import plan_json
+from evenkeel.config import ConfigError
+from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
+from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
+from tests.pages import QUOTA, told_fleet, told_quota
+from tests.unit.test_page import Seen, told_status
+
+FLEET = told_fleet(40)
+
+
+def page(answer: Any) -> str:
+    return document(page_of_status(answer, "answer of stack x", NOW))
+
+
+def headline(answer: Any) -> str:
+    return summary(page_of_status(answer, "x", NOW))
+
+
+def rows_of(html: str, title: str) -> list[list[str]]:
+    """The cells of a table, as text."""
+    (table,) = re.findall(rf'<section class="card rows" aria-label="{title}">(.*?)</section>', html, re.S)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table.partition("<tbody")[2], re.S)
+    return [[Seen(cell).text for cell in re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.S)] for row in rows]
+
+
+def cards_of(html: str) -> list[str]:
+    return re.findall(r'<section id="cluster-[^"]*" aria-label="([^"]*)"', html)
+
+
+def test_the_fleet_comes_first_the_worst_before_the_others_each_with_a_link_to_its_card() -> None:
+    html = page(FLEET)
+    names = [cluster["cluster"] for cluster in FLEET["clusters"]]
+    rows = rows_of(html, "Clusters in trouble")
+    assert [row[0] for row in rows] == names == cards_of(html)
+    assert rows[0][1:] == ["workers: capacity (+1)", "8 of 20 missing", "23 min"]
+    assert rows[4][1:] == ["unreachable", "", "34 min"]
+    assert rows[-1][1:] == ["not looked at yet", "", ""]
+    seen = Seen(html)
+    links = [value for tag, name, value in seen.attributes if (tag, name) == ("a", "href")]
+    places = {f"#{value}" for _, name, value in seen.attributes if name == "id"}
+    assert links
+    assert set(links) <= places
+    assert html.index("Clusters in trouble") < html.index(">Zones<") < html.index('id="cluster-prod-eu-01"')
+
+
+def test_the_headline_counts_what_is_missing_and_what_nobody_knows() -> None:
+    assert headline(FLEET) == (
+        "10 of 40 clusters in trouble, 16 nodes missing; outage: no zone is known to deliver for 1 pool; "
+        "1 not looked at yet; 2 paused; 27 well; 3 in dry run"
+    )
+
+
+@given(
+    st.lists(st.sampled_from(["trouble", "unseen"]), max_size=4),
+    st.lists(st.sampled_from(["well", "paused"]), max_size=4),
+)
+def test_only_what_was_read_and_is_well_is_called_well(bad: list[str], good: list[str]) -> None:
+    answer = {
+        "clusters": [{"cluster": f"b{number}", "state": state} for number, state in enumerate(bad)],
+        "others": {
+            state: [f"g{number}" for number, each in enumerate(good) if each == state] for state in ("well", "paused")
+        },
+        "counts": {"dryRun": 0},
+    }
+    told = headline(answer)
+    counts = {state: int(number) for number, state in re.findall(r"(\d+) (well|paused|not looked at yet)", told)}
+    found = {state: good.count(state) for state in ("well", "paused")} | {"not looked at yet": bad.count("unseen")}
+    assert counts == {state: number for state, number in found.items() if number}
+    assert told.startswith(f"{bad.count('trouble')} of {len(bad) + len(good)} cluster")
+    seen = Seen(page(answer)).text
+    assert ("Nothing is in trouble" in seen) is (not bad and bool(good))
+    assert ("No cluster is registered" in seen) is (not bad and not good)
+
+
+def test_zones_say_whom_they_hurt_across_clusters_and_which_machine_is_not_to_be_had() -> None:
+    html = page(FLEET)
+    a, b, c = rows_of(html, "Zones")
+    assert a == [
+        "eu-central-1a",
+        "4 clusters",
+        "prod-eu-01 (capacity), prod-eu-02 (quota), prod-eu-03 (capacity), prod-eu-04 (capacity)",
+    ]
+    assert (b[:2], c[:2]) == (["eu-central-1b", "2 clusters"], ["eu-central-1c", "2 clusters"])
+    (offering,) = rows_of(html, "Machine types that are not to be had")
+    assert offering[:2] == ["aws/eu-central-1/euc1-az2/m5.xlarge/on-demand", "prod-eu-01, prod-eu-03, prod-eu-04"]
+
+
+def test_a_card_says_in_words_how_many_run_what_the_cloud_says_and_what_to_do() -> None:
+    text = Seen(page(FLEET)).text
+    first = FLEET["clusters"][0]["troubles"][0]
+    for words in ("12 of 20 running, 8 missing", first["headline"], first["todo"], first["command"], first["runbook"]):
+        assert words in text
+
+
+def test_a_quota_that_is_used_up_in_every_zone_is_told_once() -> None:
+    text = Seen(page(told_quota() | {"decisions": []})).text
+    assert text.count(QUOTA) == 1
+    assert text.count("backoff after quota failure") == 1
+    assert "6 of 9 running, 3 missing" in text
+
+
+def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> None:
+    assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
+    assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
+    plans = plan(
+        Observation(groups=tuple(zones([3, 3, 3]))),
+        ClusterState(groups={key(zone): in_backoff() for zone in "abc"}),
+        numbers(3, 12),
+        NOW,
+    )
+    assert "outage" in summary(page_of_plan(json.dumps(plan_json(plans)), "plan.json"))
+    assert "outage" not in headline(told_status()), "one of its zones is fenced, two deliver"
+
+
+def test_of_a_live_look_at_all_who_is_well_is_folded_and_comes_last() -> None:
+    fine = told_status(cluster="green", zones={}, trouble=False)
+    html = page({"clusters": [fine, told_quota(), {"ok": False, "cluster": "grey", "message": "no record"}]})
+    assert cards_of(html) == ["demo", "grey", "green"]
+    assert [("open" in fold) for fold in re.findall(r"<details([^>]*)><summary><h2>", html)] == [True, True, False]
+    assert [row[:2] for row in rows_of(html, "Clusters in trouble")] == [
+        ["demo", "workers: quota"],
+        ["grey", "not readable"],
+    ]
+
+
+def test_nobody_has_to_scroll_past_more_than_a_hundred_open_cards() -> None:
+    html = page(told_fleet(130, 130))
+    assert len(cards_of(html)) == 130 - 2, "two are paused"
+    assert len(re.findall(r'<details open="">', html)) == 100
+
+
+def test_a_widget_has_no_links_no_ids_and_no_search_for_the_console_has_its_own() -> None:
+    html = fragment(page_of_status(FLEET, "x", NOW), Theme.DARK)
+    seen = Seen(html)
+    assert not {"a", "input", "select", "script"} & set(seen.tags)
+    assert not [name for _, name, _ in seen.attributes if name in ("id", "href")]
+    assert "prod-eu-01" in seen.text
+
+
+def test_pods_that_wait_and_nodes_that_nobody_needs_stand_at_their_pool() -> None:
+    answer = told_status()
+    says = ["3 pods wait for 4 min, for a node of this pool.", "Of its 9 nodes, nobody needs node-7."]
+    answer["pools"][0]["demand"] = {"says": says}
+    answer["demand"] = {"says": ["2 pods wait, and no node is asked for: no pool has so much memory."]}
+    card = page(answer).partition(">workers<")[2]
+    for words in says:
+        assert words in Seen(card).text
+    assert "no pool has so much memory" in Seen(page(answer)).text
+
+
+def test_what_there_is_nothing_of_says_why() -> None:
+    assert "No pool: no node group takes part" in Seen(page(told_status(pools=[], zones={}, decisions=[]))).text
+    unread = told_status(pools=[], groups={}, unread="no answer within 10 s")
+    assert "Nothing is remembered of its node groups" in Seen(page(unread)).text
+    empty = {"now": "2026-01-15T12:00:00Z", "pools": []}
+    assert "No pool: no node group takes part" in Seen(document(page_of_plan(json.dumps(empty), "x"))).text
+
+
+def test_the_answer_of_a_release_before_this_one_is_shown_as_well() -> None:
+    old = json.loads(json.dumps(FLEET))
+    del old["offerings"]
+    for cluster in old["clusters"]:
+        for trouble in cluster["troubles"]:
+            del trouble["headline"]
+    text = Seen(page(old)).text
+    for cluster in old["clusters"]:
+        for trouble in cluster["troubles"]:
+            assert trouble["message"] in text
+            if trouble["said"]:
+                assert text.count(trouble["message"]) <= sum(
+                    trouble["message"] == other["message"] for each in old["clusters"] for other in each["troubles"]
+                )
+
+
+def test_kinds_of_a_newer_release_are_shown_by_their_names() -> None:
+    newer = json.loads(json.dumps(FLEET))
+    newer["clusters"][0]["troubles"][0] |= {"kind": "eaten-by-mice", "class": None, "more": {"a": 1}}
+    assert "workers: eaten mice" not in Seen(page(newer)).text
+    assert "workers: eaten by mice" in Seen(page(newer)).text
+
+
+@pytest.mark.parametrize("name", ["-", "a b", '"><script>', "ä/ö", "x" * 250, "#", "%41"])
+def test_a_link_finds_its_card_whatever_the_cluster_is_called(name: str) -> None:
+    odd = json.loads(json.dumps(FLEET))
+    odd["clusters"][0]["cluster"] = name
+    seen = Seen(page(odd))
+    (first, *_) = [value for tag, attribute, value in seen.attributes if (tag, attribute) == ("a", "href")]
+    assert first.removeprefix("#") in {value for _, attribute, value in seen.attributes if attribute == "id"}
+    assert re.fullmatch(r"#cluster-[A-Za-z0-9_.~%-]+", first)
+
+
+@given(st.data())
+def test_whatever_stands_in_the_answer_of_a_fleet_it_is_drawn_or_refused_with_a_reason(data: st.DataObject) -> None:
+    told: Any = json.loads(json.dumps(FLEET))
+    place: Any = told
+    while True:  # down to some value, which becomes another one
+        step = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[step], dict | list) or not place[step] or data.draw(st.booleans()):
+            place[step] = data.draw(json_values())
+            break
+        place = place[step]
+    try:
+        html = page(told)
+    except ConfigError:
+        return
+    assert "<script" in html
+
+
+def test_what_ends_in_the_future_by_another_clock_has_lasted_for_no_time() -> None:
+    ahead = page_of_status(FLEET, "x", NOW - timedelta(hours=9))
+    assert "-" not in rows_of(document(ahead), "Clusters in trouble")[0][3]
