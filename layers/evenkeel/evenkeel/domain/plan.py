@@ -38,6 +38,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.relief import relieve
+from evenkeel.domain.replicas.converge import converge, mind_step
 from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
@@ -179,11 +180,12 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
     mostly stand elsewhere than the minima want them, and be paid twice.
     """
     sized = (
-        (size, raise_to_own_minimum, raise_to_minimum, carry_out_request)
+        (size, raise_to_own_minimum, raise_to_minimum, carry_out_request, converge)
         if strategy.publishes_minima
-        else (raise_to_minimum, carry_out_request, size)
+        else (raise_to_minimum, carry_out_request, converge, size)
     )
     return (
+        mind_step,
         redistribute,
         take_back_overshoot,
         probe_the_unseen,
@@ -322,7 +324,7 @@ def report(pool: PoolDraft) -> None:
     """What is wrong with what has come out, besides the warnings that the pool came with."""
     requested, maximum = pool.requested, pool.pool.max
     pool.problems += pool.pool.warnings
-    if requested > maximum:
+    if requested > pool.most:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=maximum)
     offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
     floors = any(draft.group.owner_min_max > draft.requested for draft in pool.groups)
@@ -389,9 +391,15 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         valid=True,
         problems=tuple(draft.problems),
         starved=starved(draft),
-        overcommitted=draft.requested > pool.max,
+        overcommitted=draft.requested > draft.most,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication, held_until=draft.held_until),
+        remembered=replace(
+            pool.state,
+            seen=draft.sighting,
+            published=draft.publication,
+            held_until=draft.held_until,
+            homing=draft.homing,
+        ),
         origins=pool.origins,
         notes=_notes(pool),
         known_as=pool.known_as,
@@ -401,4 +409,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         scale_request=draft.request,
         missing=draft.unmet,
         unmet_minimum=draft.missing,
+        step=draft.step,
+        converging=draft.converging,
+        asks=tuple(draft.asks),
     )

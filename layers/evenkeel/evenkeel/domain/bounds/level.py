@@ -67,8 +67,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.weight, draft.key), default=None)
     if fullest is None:
         return {}
-    top, width = fullest.requested - 1, fullest.group.weight
-    kept = [draft for draft in drafts if (draft.requested + 1) * width <= top * draft.group.weight]
+    kept = [draft for draft in drafts if draft.is_far_below(fullest)]
     if not kept:
         return {}
     highest = max(kept, key=lambda draft: draft.requested / draft.group.weight)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.demand import Advice, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.homing import Converging, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
@@ -90,6 +91,9 @@ class PoolPlan:
     relief: ReliefStep | None = None  # what is to be written to its Shoot
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
     demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
+    step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before
+    converging: Converging | None = None  # None: nobody wants it
+    asks: tuple[str, ...] = ()  # groups of which somebody has to say which machine may go
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
