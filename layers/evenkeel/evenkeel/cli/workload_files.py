@@ -77,4 +77,5 @@ class WorkloadFiles:
             budgets=found.get("PodDisruptionBudget", ()),
             namespaces=dict(found.get("Namespace", ())),
             daemon_sets=found.get("DaemonSet", ()),
+            whole=True,
         )

@@ -17,6 +17,7 @@ from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
+from evenkeel.domain.demand.moving import choose
 from evenkeel.domain.demand.orders import orders_for_pods
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
@@ -30,6 +31,7 @@ from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.demand import PoolOffer
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
+from evenkeel.domain.model.homing import NO_CHOICES, Choices
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
@@ -83,6 +85,11 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         plan_one(pool, orders[pool.id]) if pool.id in orders else before
         for pool, before in zip(pools, planned, strict=True)
     ]
+    if (choices := _choices(observation, planned, now)) is not None:
+        planned = [
+            plan_one(pool, orders.get(pool.id) or requests.get(pool.id), choices) if before.plan.asks else before
+            for pool, before in zip(pools, planned, strict=True)
+        ]
     whole = Plan(
         now=now,
         pools=with_left_groups([each.plan for each in planned], observation, state, policy),
@@ -123,6 +130,7 @@ class _Planned(NamedTuple):
 def _planned(
     pool: AnyPool,
     request: ScaleRequest | None,
+    choices: Choices = NO_CHOICES,
     *,
     observation: Observation,
     state: ClusterState,
@@ -130,7 +138,7 @@ def _planned(
     now: datetime,
 ) -> _Planned:
     """A pool with the request that it carries out."""
-    plan, moments, offer = _plan_pool(pool, request, state, now)
+    plan, moments, offer = _plan_pool(pool, request, choices, state, now)
     restored = is_restored(pool.id, policy)
     plan = restore_pool(plan, observation) if restored else restore_held(plan)
     plan, changes_at = relieve(plan, observation, state.groups, policy, now)
@@ -143,6 +151,15 @@ def _advised(observation: Observation, planned: Sequence[_Planned], policy: Poli
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
     return advise(observation, [each.offer() for each in planned if each.offer is not None], policy.demand, now)
+
+
+def _choices(observation: Observation, planned: Sequence[_Planned], now: datetime) -> Choices | None:
+    """Which machines may go, of the groups that somebody asks it of; None: nobody asks, or no pods can say."""
+    asks = {group: coming for each in planned for group, coming in each.plan.asks.items()}
+    is_read = observation.workload is not None and observation.workload.whole
+    if not asks or not is_read:
+        return None
+    return choose(observation, [each.offer() for each in planned if each.offer is not None], asks, now)
 
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:
@@ -244,7 +261,7 @@ def _requests(
 
 
 def _plan_pool(
-    pool: AnyPool, request: ScaleRequest | None, state: ClusterState, now: datetime
+    pool: AnyPool, request: ScaleRequest | None, choices: Choices, state: ClusterState, now: datetime
 ) -> tuple[PoolPlan, list[datetime], Offer]:
     """The pool's plan, the moments at which time alone may change it, and what it has to offer to pods that wait."""
     if isinstance(pool, InvalidPool):
@@ -262,6 +279,7 @@ def _plan_pool(
         sighting=sighting,
         grower=grower,
         request=request,
+        choices=choices,
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
     draft.ceiling = pool.max - draft.spoken_for()
@@ -375,6 +393,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         rolling=draft.rolling,
         journal_delta=draft.journal_delta,
         may_remove_running=draft.may_remove_running,
+        removes=draft.removes,
         failed_at=draft.failed_at,
         provision_timeout=draft.provision_timeout,
         short_provision=draft.short_provision,
@@ -411,5 +430,5 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         unmet_minimum=draft.missing,
         step=draft.step,
         converging=draft.converging,
-        asks=tuple(draft.asks),
+        asks=draft.asks,
     )

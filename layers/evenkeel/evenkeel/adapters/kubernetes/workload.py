@@ -72,7 +72,7 @@ class KubernetesWorkload:
         if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
             workload = self._with_volumes(workload)
         if judges_nodes:
-            workload = replace(workload, budgets=self._budgets())
+            workload = replace(workload, budgets=self._budgets(), whole=True)
         if any(term.namespace_selector is not None for each in needs for term in (*each.affinity, *each.anti_affinity)):
             namespaces = dict(self._each("/api/v1/namespaces", NamespaceShape, NamespaceShape.read))
             workload = replace(workload, namespaces=namespaces)

@@ -48,11 +48,11 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
     """
     workload, policy = observation.workload or Workload(), DemandPolicy()
     beside_another = _is_beside_another(workload, now) if stage.orders else None
-    unread = _unread(observation, pools)
-    if unread is None and beside_another and workload.autoscaler_at is not None:
-        unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
-    if unread is not None:
-        return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
+    why_unread = unread(observation, pools)
+    if why_unread is None and beside_another and workload.autoscaler_at is not None:
+        why_unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
+    if why_unread is not None:
+        return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
     nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
@@ -90,7 +90,8 @@ def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
-def _unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+    """Why nothing can be said of pods and nodes; None: something can, where they were read."""
     if observation.workload_unread:
         return because(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     for flavour in sorted({pool.pool.flavour for pool in pools}):

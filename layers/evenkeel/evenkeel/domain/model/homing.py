@@ -142,6 +142,7 @@ class Choice:
 
 Choices = Mapping[str, Choice]
 """By the keys of groups."""
+NO_CHOICES: Choices = {}
 
 
 @dataclass(frozen=True, kw_only=True)

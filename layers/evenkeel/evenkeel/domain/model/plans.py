@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.demand import Advice, PoolAdvice
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.homing import Converging, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
@@ -33,6 +33,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
+    removes: tuple[MachineRef, ...] = ()  # of those that go, exactly these, which may run; none named: whoever is first
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
     leaves: bool = False  # put back what was found at adoption and take our annotations off
@@ -93,7 +94,8 @@ class PoolPlan:
     demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
     step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before
     converging: Converging | None = None  # None: nobody wants it
-    asks: tuple[str, ...] = ()  # groups of which somebody has to say which machine may go
+    # Groups of which somebody has to say which machine may go -> the group where one comes before; empty: it is there.
+    asks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -198,6 +200,11 @@ class Plan:
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
     demand: Advice | None = None  # None: nobody has asked
+
+    @property
+    def asks(self) -> bool:
+        """Whether pods have to say which machine may go, and have not been asked."""
+        return any(pool.asks for pool in self.pools)
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import GroupKey, Machine
 from evenkeel.domain.model.templates import Taint
 
 Amounts = Mapping[str, Fraction]
@@ -186,6 +186,7 @@ class Node:
     deleting: bool = False  # the node object, or the machine behind it
     attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
     group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
+    machine: Machine | None = None  # None: not known, or none has an object of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,4 +262,5 @@ class Workload:
     # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
     autoscaler_sought: bool = False
     autoscaler_at: datetime | None = None
+    whole: bool = False  # all pods and budgets were read, so that it can be judged which nodes may go
     daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods

@@ -33,7 +33,7 @@ from evenkeel.domain.model.homing import (
     Step,
 )
 from evenkeel.domain.model.reasons import Reason, Rule, because
-from evenkeel.domain.replicas.removal import keeps_all
+from evenkeel.domain.replicas.removal import remove
 
 _COURSE = 100  # steps of a course that are told
 
@@ -61,7 +61,7 @@ def mind_step(pool: PoolDraft) -> None:
     if _runs(step, destination):
         return
     why = _stops(pool, step, source, destination)
-    if why is not None and destination.state is not State.FROZEN and destination.room_below:
+    if why is not None and destination.state is not State.FROZEN and destination.requested > destination.owner_min:
         destination.requested -= 1
         destination.stays = False
         destination.because(Rule.STEP_TAKEN_BACK, why=why)
@@ -160,7 +160,7 @@ def converge(pool: PoolDraft) -> None:
     home = pool.pool
     is_pass = home.asked_home is not None and pool.now < home.asked_home + PASS_LASTS
     wanted = home.level is Level.CONVERGE or is_pass
-    ways = _ways(pool.groups)
+    ways = _ways(pool.groups, _least(pool))
     if pool.homing.step is not None:
         _go_on(pool, pool.homing.step)
     if not wanted:
@@ -172,7 +172,7 @@ def converge(pool: PoolDraft) -> None:
         why = _begin(pool, ways, is_pass=is_pass) if ways else None
         pool.converging = Converging(left=_left(pool), why=why, begins=pool.step is not None, step=pool.step)
     if pool.converging is not None:
-        pool.converging = replace(pool.converging, course=_course(pool.groups))
+        pool.converging = replace(pool.converging, course=_course(pool))
 
 
 def _left(pool: PoolDraft) -> int:
@@ -221,14 +221,14 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
         if choice.machine is None:
             why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=choice.why)
             continue
-        giver.removes = (choice.machine,)
-        giver.requested -= 1
-        giver.journal_delta -= 1
-        if giver is destination:
-            giver.stays = False
+        if not remove(pool, {giver.key: (choice.machine,)}):
+            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=because(Rule.GROUP_AT_ITS_MIN, min=giver.requested))
+            continue
+        giver.stays = giver is not destination and giver.stays
         if giver.step_max is not None:
             giver.step_max = giver.requested
-        giver.because(Rule.STEP_GIVES, machine=str(choice.machine))
+        to = destination if giver is not destination else source
+        giver.because(Rule.STEP_GIVES if giver is not destination else Rule.STEP_UNDONE, zone=to and to.group.zone)
         pool.step = replace(step, giver=giver.key, machine=choice.machine)
         return None
     return why
@@ -240,7 +240,7 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
     if why is not None:
         return why
     for source, destination in ways:
-        choice = _choice(pool, source, begins=True)
+        choice = _choice(pool, source, destination)
         if choice.why is not None:
             why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
             continue
@@ -334,29 +334,32 @@ def _full(pool: PoolDraft) -> Reason | None:
 # ---------------------------------------------------------------- who gives, who takes
 
 
-def _ways(drafts: Iterable[Draft]) -> list[tuple[Draft, Draft]]:
+def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
     """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level."""
     able = [draft for draft in drafts if draft.state is State.HEALTHY and not draft.group.bounds_held]
     takers = [draft for draft in able if draft.room > 0]
     low = min(takers, key=lambda draft: (draft.requested / draft.group.weight, draft.tie), default=None)
     if low is None:
         return []
-    givers = [draft for draft in able if draft.room_below and low.is_far_below(draft)]
+    givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
     givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
     return [(giver, low) for giver in givers]
 
 
-def _choice(pool: PoolDraft, draft: Draft, *, begins: bool = False) -> Choice:
-    """Which machine of a group may go. A choice that only its pods can make is asked for."""
-    why = keeps_all(draft)
-    if why is not None:
-        return Choice(why=why)
+def _least(pool: PoolDraft) -> dict[str, int]:
+    return {draft.key: pool.least_of(draft) for draft in pool.groups}
+
+
+def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
+    """Which machine of a group may go; ``coming``: once one has come there. What only its pods can say is asked for."""
+    if draft.keeps_all is not None:
+        return Choice(why=draft.keeps_all)
     if draft.key in pool.choices:
         return pool.choices[draft.key]
-    pool.asks.append(draft.key)
+    pool.asks[draft.key] = "" if coming is None else coming.key
     if not pool.pool.converge.blind:
         return Choice(why=because(Rule.CONVERGE_NO_VIEW))
-    if begins:
+    if coming is not None:
         return Choice()  # nobody has listed its machines yet
     machines = [
         machine for machine in draft.group.machines or () if machine.has_node and not (machine.deleting or machine.preserved)
@@ -366,11 +369,12 @@ def _choice(pool: PoolDraft, draft: Draft, *, begins: bool = False) -> Choice:
     return Choice(machine=first.ref) if first is not None else Choice(why=because(Rule.CONVERGE_NO_MACHINE))
 
 
-def _course(drafts: Iterable[Draft]) -> tuple[tuple[str, str], ...]:
+def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     """Source and destination of every step until zones are level, from what is requested now."""
-    played = [replace(draft, reasons=[]) for draft in drafts]
+    played = [replace(draft, step_max=None) for draft in pool.groups]
     course: list[tuple[str, str]] = []
-    while len(course) < _COURSE and (ways := _ways(played)):
+    least = _least(pool)
+    while len(course) < _COURSE and (ways := _ways(played, least)):
         source, destination = ways[0]
         course.append((source.group.zone or source.key, destination.group.zone or destination.key))
         source.requested -= 1
