@@ -1,11 +1,11 @@
 """What a run and a look have in common: the cluster is read, and planned for with what is remembered of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
+from evenkeel.application.observing import contained, observe_cluster, see_all_pods, see_workload, with_shoots
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
@@ -65,7 +65,7 @@ class Eyes:
             AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
         """
         api, observation = self.observe(remembered, remaining)
-        return self.plan(remembered, api, observation, refused)
+        return self.plan(remembered, api, observation, refused, remaining)
 
     def observe(
         self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
@@ -81,14 +81,33 @@ class Eyes:
         return cluster, observation
 
     def plan(
-        self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]
+        self,
+        remembered: Remembered,
+        api: Cluster,
+        observation: Observation,
+        refused: Mapping[GroupKey, str],
+        remaining: Remaining,
+        *,
+        alone: bool = True,
     ) -> Looked:
-        """Plan. Raises as :meth:`look`."""
+        """Plan. Raises as :meth:`look`, and TooLargeError where others are looked at beside it."""
         now = self.clock.now()
         refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
-        plan = contained(remembered.record.id, "it was planned", partial(plan_for, remembered, observation, now))
+        see_pods = partial(see_all_pods, self.clusters, remembered.record, api, remaining=remaining, alone=alone)
+        observation, plan = planned(remembered, observation, now, see_pods)
         return Looked(api=api, observation=observation, plan=plan, refused=refused)
+
+
+def planned(
+    remembered: Remembered, observation: Observation, now: datetime, see_pods: Callable[[Observation], Observation]
+) -> tuple[Observation, Plan]:
+    """The plan, and what it was made from: pods are read only where it turns on them which machine may go."""
+    make = partial(contained, remembered.record.id, "it was planned")
+    plan = make(lambda: plan_for(remembered, observation, now))
+    if plan.asks and (seen := see_pods(observation)) is not observation:
+        return seen, make(lambda: plan_for(remembered, seen, now))
+    return observation, plan
 
 
 def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:

@@ -14,7 +14,7 @@ from evenkeel.application.ports import Cluster, Clusters, Remaining, WorkloadClu
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
@@ -110,6 +110,26 @@ def see_workload(
     return with_workload(record.id, stage, open_it, cluster, observation, alone=alone)
 
 
+def see_all_pods(
+    clusters: Clusters,
+    record: ClusterRecord,
+    cluster: Cluster,
+    observation: Observation,
+    remaining: Remaining,
+    *,
+    alone: bool = True,
+) -> Observation:
+    """The look with all that has to be known to say which node may go, where the record says where its pods are.
+
+    Raises as :func:`see_workload`.
+    """
+    known = observation.workload is not None and observation.workload.whole
+    if record.workload is None or known or observation.workload_unread:
+        return observation
+    open_it = partial(clusters.open_workload, record, lambda: remaining() - _KEPT_FOR_THE_REST, alone=alone)
+    return with_workload(record.id, DemandStage.FULL, open_it, cluster, observation, alone=alone)
+
+
 def with_workload(
     name: str,
     stage: DemandStage,
@@ -145,13 +165,16 @@ class _Time:
 
 
 def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
-    """A complete look. Machines of groups that are remembered to be in trouble are looked at closely.
+    """A complete look. Machines of groups that are remembered to be in trouble, or in a step of converge, are looked at
+    closely.
 
     So that one is seen that was launched since the last failure, and runs. ``buyer``: what such groups buy, and those
     that other clusters' words may be about, is looked up too. Raises as :func:`observe_cluster`.
     """
-    in_trouble = [key for key, group in state.groups.items() if group.in_trouble]
-    return contained(name, "it was read", lambda: cluster.observe(in_trouble, buyer))
+    closely = [key for key, group in state.groups.items() if group.in_trouble]
+    steps = [pool.homing.step for pool in state.pools.values() if pool.homing.step is not None]
+    closely += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
+    return contained(name, "it was read", lambda: cluster.observe(closely, buyer))
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:

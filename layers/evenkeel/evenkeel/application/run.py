@@ -21,6 +21,7 @@ from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, GroupKey
+from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState, Wish
@@ -261,7 +262,9 @@ class Run:
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
-                self.run_state.save_pool(id, replace(state, adopted={}, wishes={}, seen=None, published=None))
+                self.run_state.save_pool(
+                    id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing())
+                )
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
 

@@ -127,7 +127,7 @@ class _Planned(NamedTuple):
     offer: Offer | None
 
 
-def _planned(
+def _planned(  # noqa: PLR0913  what a plan follows from, each by name
     pool: AnyPool,
     request: ScaleRequest | None,
     choices: Choices = NO_CHOICES,

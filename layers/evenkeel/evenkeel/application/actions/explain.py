@@ -131,6 +131,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ABOVE_REQUESTED,
         ),
         "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
+        "converge": tuple(rule for rule in Rule if rule.name.startswith("STEP_")),
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),

@@ -6,7 +6,6 @@ wait for a pod to complete and lets evictions wait their turn: here nobody has t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.domain.demand.advice import unread, with_coming

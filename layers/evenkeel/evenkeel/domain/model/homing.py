@@ -8,12 +8,14 @@ A step is written down before its first patch, and each of its two patches carri
         late, or a word about a zone: that machine is taken back         nobody takes anything back any more
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 from evenkeel.domain.model.groups import MachineRef
 from evenkeel.domain.model.reasons import Reason
+from evenkeel.domain.model.values import BadValueError
 
 # Zones that differ are left alone for so long: what is ordered or given back just now may level them by itself.
 SETTLES = timedelta(minutes=10)
@@ -27,22 +29,49 @@ BUDGET = timedelta(hours=1)
 # Whoever asks for a pass by hand waits for it that long.
 PASS_LASTS = timedelta(hours=2)
 _DAY = timedelta(days=1)
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_NAME = f"(?:{'|'.join(_DAYS)})"
+_SPAN = f"{_NAME}(?:-{_NAME})?"
+WINDOW_PATTERN = f"^(?:({_SPAN}(?:,{_SPAN})*) )?([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-4]):([0-5][0-9])$"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """When steps may begin: on these days (0: Monday; none named: every day), between two times of day, in UTC.
 
-    One that ends before it begins goes past midnight, and belongs to the day on which it begins; ``end`` None: midnight.
+    One that ends before it begins goes past midnight and belongs to its first day. ``end`` None: midnight.
     """
 
     start: time
     end: time | None
     days: frozenset[int] = frozenset()
 
+    @classmethod
+    def read(cls, text: str) -> "Window":
+        """From ``22:00-06:00``, with days before it: ``Mon-Fri 22:00-06:00``, ``Sat,Sun 00:00-24:00``.
+
+        Raises BadValueError.
+        """
+        found = re.fullmatch(WINDOW_PATTERN, text)
+        if found is None:
+            raise BadValueError("write it like 22:00-06:00 or Mon-Fri 22:00-06:00, in UTC")
+        days, *parts = found.groups()
+        start_hour, start_minute, end_hour, end_minute = map(int, parts)
+        if (start_hour, start_minute) == (end_hour, end_minute):
+            raise BadValueError("it ends when it begins: for whole days write 00:00-24:00")
+        if end_hour == 24 and end_minute:
+            raise BadValueError("a day ends at 24:00")
+        end = None if end_hour == 24 else time(end_hour, end_minute)
+        return cls(start=time(start_hour, start_minute), end=end, days=_days(days or ""))
+
+    def __str__(self) -> str:
+        days = ",".join(_DAYS[day] for day in sorted(self.days))
+        times = f"{self.start:%H:%M}-{'24:00' if self.end is None else f'{self.end:%H:%M}'}"
+        return f"{days} {times}" if days else times
+
     def begins(self, now: datetime) -> datetime | None:
         """When it opens next; ``now`` where it is open; None: never."""
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         for day in range(-1, 8):
             start = (midnight + day * _DAY).replace(hour=self.start.hour, minute=self.start.minute)
             if self.days and start.weekday() not in self.days:
@@ -54,6 +83,17 @@ class Window:
             if now < end:
                 return max(now, start)
         return None
+
+
+def _days(text: str) -> frozenset[int]:
+    """The days of ``Mon-Wed,Sat``; a span may go past Sunday."""
+    days: set[int] = set()
+    for span in filter(None, text.split(",")):
+        first, _, last = span.partition("-")
+        start = _DAYS.index(first)
+        length = (_DAYS.index(last or first) - start) % len(_DAYS)
+        days |= {(start + day) % len(_DAYS) for day in range(length + 1)}
+    return frozenset(days)
 
 
 @dataclass(frozen=True, kw_only=True)

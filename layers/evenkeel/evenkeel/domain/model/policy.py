@@ -59,7 +59,7 @@ class Policy:
     strategy: Strategy
     on_failure: OnFailure = OnFailure.RELEASE
     level: Level = Level.OFF
-    converge: ConvergePolicy = ConvergePolicy()
+    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     asked_home: Mapping[str, datetime] = field(default_factory=dict)  # pool's name or id -> when a pass was asked for
     autoscaler: bool = True  # whether a Cluster Autoscaler obeys the bounds
     write_topology: bool = False  # whether bounds may be written to a Cluster's topology

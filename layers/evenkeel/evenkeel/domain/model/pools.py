@@ -35,7 +35,7 @@ class Members:
     autoscaler: bool
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
     level: Level = Level.OFF
-    converge: ConvergePolicy = ConvergePolicy()
+    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)

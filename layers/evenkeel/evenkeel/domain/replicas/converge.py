@@ -84,7 +84,7 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
             if giver is source:
                 homing = replace(homing, given=Given(source=step.source, requested=step.had - 1, at=now))
         elif destination is None or destination.group.requested < step.wants:
-            return replace(homing, step=None)  # taken back, by us or by others
+            return replace(homing, step=None).held(now, AFTER_FAILURE)  # taken back, by us or by others
         elif source is not None and source.group.requested < step.had:
             return replace(homing, step=None)  # somebody else has taken one there
         elif step.back:
@@ -166,9 +166,9 @@ def converge(pool: PoolDraft) -> None:
     if not wanted:
         pool.homing = replace(pool.homing, uneven_since=None)
         return
-    since = (pool.homing.uneven_since or pool.now) if ways else None
-    pool.homing = replace(pool.homing, uneven_since=since)
     if pool.homing.step is None:
+        since = (pool.homing.uneven_since or pool.now) if ways else None
+        pool.homing = replace(pool.homing, uneven_since=since)
         why = _begin(pool, ways, is_pass=is_pass) if ways else None
         pool.converging = Converging(left=_left(pool), why=why, begins=pool.step is not None, step=pool.step)
     if pool.converging is not None:
@@ -214,21 +214,21 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
     if why is not None:
         return why
     source, destination = drafts.get(step.source), drafts[step.destination]
-    givers = [] if source is None or source.group.requested > step.had else [source]
+    givers = [source] if source is not None and source.group.requested <= step.had else []
     givers += [destination] if is_late or not givers else []
     for giver in givers:
         choice = _choice(pool, giver)
-        if choice.machine is None:
-            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=choice.why)
+        if choice.machine is None or not remove(pool, {giver.key: (choice.machine,)}):
+            stays = choice.why or because(Rule.GROUP_AT_ITS_MIN, min=giver.requested)
+            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=stays)
             continue
-        if not remove(pool, {giver.key: (choice.machine,)}):
-            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=because(Rule.GROUP_AT_ITS_MIN, min=giver.requested))
-            continue
-        giver.stays = giver is not destination and giver.stays
+        if giver is destination:
+            giver.stays = False
+            giver.because(Rule.STEP_UNDONE, group=step.source)
+        else:
+            giver.because(Rule.STEP_GIVES, zone=destination.group.zone)
         if giver.step_max is not None:
             giver.step_max = giver.requested
-        to = destination if giver is not destination else source
-        giver.because(Rule.STEP_GIVES if giver is not destination else Rule.STEP_UNDONE, zone=to and to.group.zone)
         pool.step = replace(step, giver=giver.key, machine=choice.machine)
         return None
     return why
@@ -262,12 +262,12 @@ def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool)
 
 
 def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
-    """What the record and the clock say. Whoever asks for a pass by hand waits for neither, but for its own failures."""
+    """What the record and the clock say. A pass that is asked for by hand waits for neither, but for its failures."""
     homing, policy, now = pool.homing, pool.pool.converge, pool.now
-    since, until, asked = homing.held_since, homing.held_until, pool.pool.asked_home
+    since, held, asked = homing.held_since, homing.held_until, pool.pool.asked_home
     is_before = is_pass and since is not None and asked is not None and since < asked
-    if until is not None and now < until and not is_before:
-        return because(Rule.CONVERGE_HELD, until=until)
+    if held is not None and now < held and not is_before:
+        return because(Rule.CONVERGE_HELD, until=held)
     if is_pass:
         return None
     if homing.uneven_since is not None and now < (until := homing.uneven_since + SETTLES):
@@ -317,9 +317,7 @@ def _awaited(drafts: Iterable[Draft]) -> Reason | None:
     for draft in drafts:
         group = draft.group
         if group.requested != group.running:
-            return because(
-                Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running
-            )
+            return because(Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running)
     return None
 
 
@@ -361,12 +359,14 @@ def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choic
         return Choice(why=because(Rule.CONVERGE_NO_VIEW))
     if coming is not None:
         return Choice()  # nobody has listed its machines yet
-    machines = [
-        machine for machine in draft.group.machines or () if machine.has_node and not (machine.deleting or machine.preserved)
+    may_go = [
+        machine
+        for machine in draft.group.machines or ()
+        if machine.has_node and not machine.deleting and not machine.preserved
     ]
-    # The newest of those that are well: what has run for longest is moved last.
-    first = min(machines, key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name), default=None)
-    return Choice(machine=first.ref) if first is not None else Choice(why=because(Rule.CONVERGE_NO_MACHINE))
+    # Those that are unwell, then the newest: what has run for longest is moved last.
+    may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
+    return Choice(machine=may_go[0].ref) if may_go else Choice(why=because(Rule.CONVERGE_NO_MACHINE))
 
 
 def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
