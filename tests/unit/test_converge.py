@@ -109,17 +109,27 @@ def test_a_budget_and_windows_say_when_steps_begin() -> None:
     assert home.memory.step is not None
 
 
-def test_a_machine_that_never_comes_is_taken_back_after_the_provision_timeout() -> None:
+def test_a_machine_that_never_comes_is_taken_back_after_the_provision_timeout_and_its_zone_is_fenced() -> None:
     home = begun(0, 4, 5)
+    home.look(15)
     home.look(14 * 60)
     assert home.requested == (1, 4, 5)
-    home.look(2 * 60)
+    found = home.look(61)
     assert home.requested == (0, 4, 5)
+    assert [each.state.value for each in found.groups] == ["fenced", "healthy", "healthy"]
     home.look(60)
     assert home.memory.step is None
+    assert home.memory.held_until is not None
     assert home.went == []
-    assert home.why.startswith("no node is moved before")
-    assert [each.state.value for each in home.look(60).groups] == ["fenced", "healthy", "healthy"]
+
+
+def test_a_machine_that_is_there_and_not_well_is_no_successor() -> None:
+    home = begun(0, 4, 5)
+    home.change(
+        "a", machines=tuple(replace(each, has_node=True, ready=False) for each in home.machines("a")), running=1
+    )
+    home.look(60)
+    assert home.requested == (1, 4, 5)
 
 
 def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_elsewhere() -> None:

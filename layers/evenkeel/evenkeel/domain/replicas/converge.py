@@ -14,7 +14,7 @@ allow, and none while anything else of the pool is under way. What a step is, an
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft, PoolDraft
@@ -36,6 +36,7 @@ from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.replicas.removal import remove
 
 _COURSE = 100  # steps of a course that are told
+_FIRST_SIGHT = timedelta(minutes=1)  # a look comes 15 s after a write, and a scan every minute
 
 
 # ---------------------------------------------------------------- what has become of the step
@@ -141,13 +142,20 @@ def _runs(step: Step, destination: Draft) -> bool:
     return newest is None or (newest.has_node and newest.ready)
 
 
+def _ends(step: Step, destination: Draft) -> datetime:
+    """When a machine that does not run is late. Its group is fenced for it before: its clock begins with the first look
+    that finds it ordered.
+    """
+    return step.begun_at + destination.provision_timeout + _FIRST_SIGHT
+
+
 def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft) -> Reason | None:
     """Why nothing comes of a step whose machine does not run yet; None: it is waited for."""
     if source is None:
         return because(Rule.STEP_SOURCE_GONE, group=step.source)
     if source.group.requested > step.had:
         return because(Rule.STEP_BOUND, zone=source.group.zone)
-    if pool.now >= (until := step.begun_at + destination.provision_timeout):
+    if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
     return _word(pool.groups)
 
@@ -194,7 +202,7 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
         return
     if destination is None:
         return
-    ends = step.begun_at + destination.provision_timeout
+    ends = _ends(step, destination)
     pool.look_at += [ends] if pool.now < ends else []
     if not _runs(step, destination):
         why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
@@ -203,14 +211,14 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
     if pool.requested - 1 < pool.pool.min:
         pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
         return
-    why = _give(pool, step, drafts, is_late=pool.now >= ends)
-    hangs = why is not None and pool.now >= ends
-    pool.converging = replace(told, why=why, step=pool.step or step, hangs_since=ends if hangs else None)
+    stays = _give(pool, step, drafts, is_late=pool.now >= ends)
+    hangs = stays is not None and pool.now >= ends
+    pool.converging = replace(told, why=stays, step=pool.step or step, hangs_since=ends if hangs else None)
 
 
 def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: bool) -> Reason | None:
     """One machine goes by name: of the source; where that cannot give, in the end of the destination. Why not yet."""
-    why = _obstacle(pool) or _under_way(pool)
+    why: Reason | None = _obstacle(pool) or _under_way(pool)
     if why is not None:
         return why
     source, destination = drafts.get(step.source), drafts[step.destination]
