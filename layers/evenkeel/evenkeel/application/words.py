@@ -708,6 +708,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
     TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
+    TroubleKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end; or "
+    "have a machine given back: until then no other node of the pool is moved",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
 }
 _TRY_IT = ("plan",)
@@ -744,6 +746,9 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
             words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
             words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
+        case TroubleKind.STEP_HANGS:
+            what = f"machine {trouble.said} does not go" if trouble.said else "no machine may go"
+            words = f"levelling hangs {length}{_in(trouble.zones)}: {what}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
         case _:

@@ -27,6 +27,7 @@ class TroubleKind(StrEnum):
     REFUSED = "writes-refused"
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
+    STEP_HANGS = "step-hangs"  # a machine of converge does not go, so that nothing else is moved
 
     @property
     def of_cluster(self) -> bool:

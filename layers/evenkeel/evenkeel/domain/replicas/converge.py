@@ -341,8 +341,11 @@ def _full(pool: PoolDraft) -> Reason | None:
 
 
 def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
-    """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level."""
-    able = [draft for draft in drafts if draft.state is State.HEALTHY and not draft.group.bounds_held]
+    """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level.
+
+    Zones that may not deliver are compared too: what keeps a step from beginning is told of them.
+    """
+    able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
     takers = [draft for draft in able if draft.room > 0]
     low = min(takers, key=lambda draft: (draft.requested / draft.group.weight, draft.tie), default=None)
     if low is None:
