@@ -537,7 +537,7 @@ class FakeWorkload:
         if isinstance(self.found, Exception):
             raise self.found
         machines()
-        return self.found
+        return replace(self.found, whole=judges_nodes)
 
 
 @dataclass

@@ -120,7 +120,7 @@ class TestCosts:
         made = House([group("a", 5, bounds=(0, 9)), group("b", 2, bounds=(0, 9))], **ADVISE)
         made.clusters.workloads["demo"] = FakeWorkload(Workload())
         made.looks()
-        assert reads(made) == [True]
+        assert reads(made) == [False, True]
 
     def test_beside_others_a_workload_cluster_has_the_time_of_a_look(self) -> None:
         made = house(WAITING)

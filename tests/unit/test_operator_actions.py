@@ -690,6 +690,7 @@ class TestWhoAsked:
         ("fence-zone", {"zone": "a", "until": "2026-02-01T00:00:00Z"}),
         ("scale-up", {"pool": "workers", "nodes": 1}),
         ("scale-down", {"pool": "workers", "nodes": 1}),
+        ("level", {"pool": "workers"}),
         ("restore", {}),
         ("validate", {"apply": True}),
     )

@@ -39,11 +39,12 @@ from evenkeel.domain.membership.pausing import lasts, still_paused
 from evenkeel.domain.model.choices import DemandStage, Level, OnFailure, Strategy
 from evenkeel.domain.model.fleet import LABEL_KEY, LABEL_VALUE
 from evenkeel.domain.model.groups import PoolId
+from evenkeel.domain.model.homing import WINDOW_PATTERN, ConvergePolicy, Window
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.similarity import GARDENER, Similarity
-from evenkeel.domain.model.values import LARGEST_COUNT, near, shown
+from evenkeel.domain.model.values import LARGEST_COUNT, BadValueError, near, shown
 from evenkeel.domain.restore import is_restored
 
 
@@ -410,6 +411,35 @@ def _in_our_words(data: object) -> object:
     return renamed
 
 
+def _window(value: object) -> object:
+    if isinstance(value, Window):
+        return value
+    try:
+        return Window.read(str(value))
+    except BadValueError as error:
+        raise ValueError(f"it is {shown(value)}: {error}") from None
+
+
+WindowText = Annotated[
+    InstanceOf[Window],
+    BeforeValidator(_window),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": WINDOW_PATTERN}),
+]
+
+
+class ConvergeEntry(Strict):
+    """How running nodes are moved home, in pools whose level is converge. The windows are in UTC."""
+
+    per_hour: int = Field(default=ConvergePolicy.per_hour, ge=1, le=60, description="steps that a pool may begin")
+    windows: tuple[WindowText, ...] = Field(default=(), max_length=20)  # none: always
+    surge: Literal[0, 1] = 0  # nodes above PoolMaximum, for one step
+    blind: bool = False  # consent to choose machines without knowing their pods
+
+    def policy(self) -> ConvergePolicy:
+        return ConvergePolicy(**dict(self))
+
+
 class PoolEntry(Strict):
     """A pool in the cluster's record: numbers for a labelled pool, and who belongs to it where labels are missing."""
 
@@ -494,6 +524,7 @@ class ClusterPolicy(Strict):
     strategy: StrategyName = Field(default_factory=lambda: BALANCED)
     on_failure: OnFailureName | None = None  # release; move where there is no autoscaler
     level: LevelName | None = None  # none said: off; shrink where pods are seen
+    converge: ConvergeEntry | None = None  # None: as its defaults, and the release before reads what this one stores
     autoscaler: Literal["cluster-autoscaler", "none"] = "cluster-autoscaler"
     demand: DemandName | None = None  # none said: off
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
@@ -559,6 +590,7 @@ class ClusterPolicy(Strict):
             strategy=self.strategy,
             on_failure=self.on_failure or (OnFailure.MOVE if self.autoscaler == "none" else OnFailure.RELEASE),
             level=self.level or (Level.OFF if self.demand_stage is DemandStage.OFF else Level.SHRINK),
+            converge=(self.converge or ConvergeEntry()).policy(),
             autoscaler=self.autoscaler != "none",
             write_topology=self.write_topology is True,
             suspect_provision_time=None
@@ -597,6 +629,9 @@ class ControlRecord(Strict):
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
+    asked_home: dict[
+        PoolName, Moment
+    ] = {}  # pools, by name or id, for which a pass of converge was asked for, and when
 
     def is_paused(self, now: datetime) -> bool:
         """Whether the cluster is paused: for good, or until a moment that has not come yet."""
@@ -612,7 +647,13 @@ class ControlRecord(Strict):
 
     def applied_to(self, policy: Policy) -> Policy:
         """The policy with what is paused and what is being restored."""
-        return replace(policy, paused=self.paused_pools, restoring=self.restoring, restoring_pools=self.restoring_pools)
+        return replace(
+            policy,
+            paused=self.paused_pools,
+            restoring=self.restoring,
+            restoring_pools=self.restoring_pools,
+            asked_home=self.asked_home,
+        )
 
 
 class ClusterRecord(ClusterPolicy):
@@ -733,6 +774,7 @@ class Registration(ClusterRecord, _Controls):
             paused_pools=self.paused_pools if "paused_pools" in given_fields else before.paused_pools,
             restoring_pools=self.leaving_pools if "leaving_pools" in given_fields else before.restoring_pools,
             fixes=self.mending if "mending" in given_fields else before.fixes,
+            asked_home=before.asked_home,
         )
 
 

@@ -14,7 +14,8 @@ from evenkeel.config import Count, ImpairedZone, Model, Moment, Strict, parse_js
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.looks import Settled, Silence, Timer
 from evenkeel.domain.model.failures import FailureClass
-from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, PoolId
+from evenkeel.domain.model.homing import Given, Homing, Step
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.offerings import OfferingState, Word
 from evenkeel.domain.model.plans import Plan
@@ -241,6 +242,77 @@ class ReliefRecord(Strict):
         return cls(**{**vars(relief), "refused": refused})
 
 
+class MachineRefRecord(Strict):
+    """One machine."""
+
+    name: str
+    uid: str = ""
+
+
+class StepRecord(Strict):
+    """A step of converge, from before its first patch until its machine has gone."""
+
+    source: str
+    destination: str
+    begun_at: Moment
+    had: Count
+    wants: Count
+    id: str = ""
+    ordered: bool = False
+    giver: str = ""
+    machine: MachineRefRecord | None = None
+    back: str = ""
+    given_at: Moment | None = None
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        for key in (self.source, self.destination):
+            try:
+                GroupKey.read(key)
+            except BadValueError as error:
+                raise ValueError(f"it names group {shown(key)}: {error}") from None
+        return self
+
+    def step(self) -> Step:
+        machine = MachineRef(**dict(self.machine)) if self.machine else None
+        return Step(**{**dict(self), "machine": machine})
+
+    @classmethod
+    def of(cls, step: Step) -> Self:
+        machine = MachineRefRecord(**vars(step.machine)) if step.machine else None
+        return cls(**{**vars(step), "machine": machine})
+
+
+class GivenRecord(Strict):
+    """The source of the last step of converge."""
+
+    source: str
+    requested: Count
+    at: Moment
+
+
+class HomingRecord(Strict):
+    """What is remembered of a pool for converge."""
+
+    uneven_since: Moment | None = None
+    step: StepRecord | None = None
+    begun: tuple[Moment, ...] = ()
+    given: GivenRecord | None = None
+    held_since: Moment | None = None
+    held_until: Moment | None = None
+
+    def homing(self) -> Homing:
+        step = self.step.step() if self.step else None
+        given = Given(**dict(self.given)) if self.given else None
+        return Homing(**{**dict(self), "step": step, "given": given})
+
+    @classmethod
+    def of(cls, homing: Homing) -> Self:
+        step = StepRecord.of(homing.step) if homing.step else None
+        given = GivenRecord(**vars(homing.given)) if homing.given else None
+        return cls(**{**vars(homing), "step": step, "given": given})
+
+
 class PoolRecord(Strict):
     """A pool's memory as it is stored, and as ``--state`` files have it."""
 
@@ -255,6 +327,7 @@ class PoolRecord(Strict):
     zones: dict[str, str] = {}
     relief: ReliefRecord | None = None
     grew_at: Moment | None = None
+    homing: HomingRecord | None = None
 
     def state(self) -> PoolState:
         return PoolState(
@@ -269,6 +342,7 @@ class PoolRecord(Strict):
             zones=self.zones,
             relief=self.relief.relief() if self.relief else None,
             grew_at=self.grew_at,
+            homing=self.homing.homing() if self.homing else Homing(),
         )
 
     @classmethod
@@ -281,6 +355,7 @@ class PoolRecord(Strict):
             "seen": SightingRecord(**vars(state.seen)) if state.seen else None,
             "published": PublicationRecord(**vars(state.published)) if state.published else None,
             "relief": ReliefRecord.of(state.relief) if state.relief else None,
+            "homing": HomingRecord.of(state.homing) if state.homing != Homing() else None,
         }
         return cls(**{**vars(state), **fields})
 

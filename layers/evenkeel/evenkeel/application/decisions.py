@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.application.level_words import pool_level
 from evenkeel.application.plan_documents import (
     BoundChange,
     DecisionDocument,
@@ -130,6 +131,7 @@ def _pool(pool: PoolPlan) -> PlannedPoolDocument:
         else ScaleRequestDocument(request=request.id, nodes=request.nodes, missing=pool.missing),
         groups=tuple(_group(group) for group in pool.groups),
         demand=pool_demand(pool.demand),
+        level=pool_level(pool.converging),
     )
 
 
@@ -171,8 +173,8 @@ def decision_json(  # noqa: PLR0913  what is known of a decision besides its pla
     ``outcomes`` has those groups that were tried, or in dry run would be. A group that was to be written after one that
     failed waits.
     """
-    # What pods say is left out: it changes from minute to minute, and nothing of it was decided.
-    document: PoolDocument = _pool(replace(pool, demand=None))
+    # What pods say, and what a step waits for, is left out: it changes from minute to minute, and was not decided.
+    document: PoolDocument = _pool(replace(pool, demand=None, converging=None))
     for group, plan in zip(document.groups, pool.groups, strict=True):
         untried = _WAITS if plan.changes and outcomes else _LEFT_ALONE
         outcome = outcomes.get(plan.group.key, untried)

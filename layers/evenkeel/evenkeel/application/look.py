@@ -221,7 +221,11 @@ class Look:
             return _News("it answers again", Found.ANSWERS)
         if self.clusters.needs_run(remembered.record):
             return _News("its access is renewed")
-        looked = self._eyes.plan(remembered, api, observation, {})
+        try:
+            looked = self._eyes.plan(remembered, api, observation, {}, remaining, alone=alone)
+        except TooLargeError:  # its pods, beside others'
+            self.queue.request_looks([Chunk(clusters=(run.cluster,))])
+            return None
         run.plan = looked.plan
         if remembered.control.fixes or is_missed(remembered.timer, self.clock.now(), looked.plan.look_at):
             return _News("a look is due")

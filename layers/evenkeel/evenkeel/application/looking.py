@@ -1,18 +1,16 @@
 """What a run and a look have in common: the cluster is read, and planned for with what is remembered of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
+from evenkeel.application.observing import contained, observe_cluster, see_all_pods, see_workload, with_shoots
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
 from evenkeel.config import ControlRecord
-from evenkeel.domain.bounds.level import is_uneven
 from evenkeel.domain.looks import Settled
-from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.plans import Plan
@@ -68,7 +66,7 @@ class Eyes:
             AccessError, ClusterUnavailableError: whatever went wrong, of any kind.
         """
         api, observation = self.observe(remembered, remaining)
-        return self.plan(remembered, api, observation, refused)
+        return self.plan(remembered, api, observation, refused, remaining)
 
     def observe(
         self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
@@ -78,30 +76,38 @@ class Eyes:
         how = {"consistent": self.consistent, "alone": alone}
         cluster, observation = observe_cluster(self.clusters, record, remaining, state, **how)
         observation = with_shoots(observation, cluster, record, state, self.clock.now())
-        if record.demand_stage is not DemandStage.OFF:
-            judges = _judges_nodes(remembered, observation)
-            see = partial(see_workload, judges_nodes=judges, alone=alone)
-            observation = see(self.clusters, record, (cluster, observation), remaining)
-        return cluster, observation
+        judges = record.demand_stage.removes  # else they are looked for where the plan asks
+        see = partial(see_workload, judges_nodes=judges, alone=alone)
+        return cluster, see(self.clusters, record, (cluster, observation), remaining)
 
     def plan(
-        self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]
+        self,
+        remembered: Remembered,
+        api: Cluster,
+        observation: Observation,
+        refused: Mapping[GroupKey, str],
+        remaining: Remaining,
+        *,
+        alone: bool = True,
     ) -> Looked:
-        """Plan. Raises as :meth:`look`."""
+        """Plan. Raises as :meth:`look`, and TooLargeError where others are looked at beside it."""
         now = self.clock.now()
         refused = {**_refused_lately(remembered.state, now), **refused}
         observation = _without(observation, refused)
-        plan = contained(remembered.record.id, "it was planned", partial(plan_for, remembered, observation, now))
+        see_pods = partial(see_all_pods, self.clusters, remembered.record, api, remaining=remaining, alone=alone)
+        observation, plan = planned(remembered, observation, now, see_pods)
         return Looked(api=api, observation=observation, plan=plan, refused=refused)
 
 
-def _judges_nodes(remembered: Remembered, observation: Observation) -> bool:
-    """Whether anything follows from nodes that nobody needs. What nothing follows from is read for those who ask."""
-    stage = remembered.record.demand_stage
-    if stage is not DemandStage.ADVISE:
-        return stage.judges_nodes
-    pools, _ = find_pools(observation.groups, remembered.policy, remembered.state.pools)
-    return any(is_uneven(pool) for pool in pools)
+def planned(
+    remembered: Remembered, observation: Observation, now: datetime, see_pods: Callable[[Observation], Observation]
+) -> tuple[Observation, Plan]:
+    """The plan, and what it was made from: pods are read only where it turns on them which machine may go."""
+    make = partial(contained, remembered.record.id, "it was planned")
+    plan = make(lambda: plan_for(remembered, observation, now))
+    if plan.asks and (seen := see_pods(observation)) is not observation:
+        return seen, make(lambda: plan_for(remembered, seen, now))
+    return observation, plan
 
 
 def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> bool:

@@ -14,7 +14,7 @@ from evenkeel.application.ports import Cluster, Clusters, Remaining, WorkloadClu
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState
@@ -111,14 +111,38 @@ def see_workload(
     if record.demand_stage is DemandStage.OFF:
         return observation
     judges_nodes = record.demand_stage.judges_nodes if judges_nodes is None else judges_nodes
+    open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
+    return with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
+
+
+def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:
     time = _Time(remaining)
 
     def left() -> float:
         before_the_rest = remaining() - _KEPT_FOR_THE_REST
         return before_the_rest if alone else min(before_the_rest, time.left())
 
-    open_it = partial(clusters.open_workload, record, left, alone=alone)
-    return with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
+    return left
+
+
+def see_all_pods(
+    clusters: Clusters,
+    record: ClusterRecord,
+    cluster: Cluster,
+    observation: Observation,
+    remaining: Remaining,
+    *,
+    alone: bool = True,
+) -> Observation:
+    """The look with all that has to be known to say which node may go, where the record says where its pods are.
+
+    Raises as :func:`see_workload`.
+    """
+    known = observation.workload is not None and observation.workload.whole
+    if record.workload is None or known or observation.workload_unread:
+        return observation
+    open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
+    return with_workload(record.id, open_it, cluster, observation, judges_nodes=True, alone=alone)
 
 
 def with_workload(
@@ -156,13 +180,16 @@ class _Time:
 
 
 def read_cluster(name: str, cluster: Cluster, state: ClusterState, buyer: Buyer | None = None) -> Observation:
-    """A complete look. Machines of groups that are remembered to be in trouble are looked at closely.
+    """A complete look. Machines of groups that are remembered to be in trouble, or in a step of converge, are looked at
+    closely.
 
     So that one is seen that was launched since the last failure, and runs. ``buyer``: what such groups buy, and those
     that other clusters' words may be about, is looked up too. Raises as :func:`observe_cluster`.
     """
-    in_trouble = [key for key, group in state.groups.items() if group.in_trouble]
-    return contained(name, "it was read", lambda: cluster.observe(in_trouble, buyer))
+    closely = [key for key, group in state.groups.items() if group.in_trouble]
+    steps = [pool.homing.step for pool in state.pools.values() if pool.homing.step is not None]
+    closely += [GroupKey.read(key) for step in steps for key in sorted(step.groups)]
+    return contained(name, "it was read", lambda: cluster.observe(closely, buyer))
 
 
 def contained(cluster: str, step: str, call: Callable[[], _T]) -> _T:

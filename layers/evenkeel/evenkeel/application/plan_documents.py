@@ -198,6 +198,32 @@ class ClusterDemandDocument:
 
 
 @dataclass(kw_only=True, slots=True)
+class StepDocument:
+    """A step of converge that is under way, or begins. Groups by key."""
+
+    __pydantic_config__ = _READ
+    source: str
+    destination: str
+    begun_at: Annotated[Timestamp, Field(alias="begunAt")]
+    machine: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # that goes
+    given_at: Annotated[Timestamp | None, Field(alias="givenAt"), _ONLY_WHEN_KNOWN] = None
+
+
+@dataclass(kw_only=True, slots=True)
+class LevelDocument:
+    """What converge makes of a pool."""
+
+    __pydantic_config__ = _READ
+    step: Annotated[StepDocument | None, _ONLY_WHEN_KNOWN] = None
+    waits: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # what the step waits for, or why none begins
+    rule: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+    hangs_since: Annotated[Timestamp | None, Field(alias="hangsSince"), _ONLY_WHEN_KNOWN] = None
+    left: Count = 0  # steps that the budget leaves within this hour
+    course: tuple[tuple[str, str], ...] = ()  # source and destination of every step until zones are level
+    says: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
 class PoolDocument:
     """One pool of a plan."""
 
@@ -223,6 +249,7 @@ class PlannedPoolDocument(PoolDocument):
     """One pool of a plan, with what pods say where they were read. A decision has nothing of that."""
 
     demand: Annotated[DemandDocument | None, _ONLY_WHEN_KNOWN] = None
+    level: Annotated[LevelDocument | None, _ONLY_WHEN_KNOWN] = None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
+from evenkeel.application.looking import planned
+from evenkeel.application.observing import observe_cluster, see_all_pods, see_workload, with_shoots
 from evenkeel.application.ports import Clusters, Remaining, Remembered
-from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.membership.pausing import freeze_paused
@@ -93,8 +93,11 @@ def preview_of(
     observation = with_shoots(observation, cluster, record, remembered.state, now)
     if with_demand:
         observation = see_workload(clusters, record, (cluster, observation), remaining)
-    plan = contained(record.id, "it was planned", lambda: plan_for(remembered, observation, now))
-    return Preview.of(remembered, observation, plan)
+
+    def see_pods(found: Observation) -> Observation:
+        return see_all_pods(clusters, record, cluster, found, remaining) if with_demand else found
+
+    return Preview.of(remembered, *planned(remembered, observation, now, see_pods))
 
 
 def _pool_without_members(planned: PoolPlan, policy: Policy) -> InvalidPool:

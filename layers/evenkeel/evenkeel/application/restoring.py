@@ -1,12 +1,14 @@
-"""The plan of a run, and what is paused once nothing of ours is left in what was being restored."""
+"""The plan of a run, and what of an operator's wishes is done with it: a restore, a pass of converge."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from evenkeel.application.ports import Remembered
 from evenkeel.config import ControlRecord
 from evenkeel.domain.model.groups import Observation
+from evenkeel.domain.model.homing import PASS_LASTS
 from evenkeel.domain.model.plans import Plan
 from evenkeel.domain.model.pools import is_called
 from evenkeel.domain.plan import plan as make_plan
@@ -51,3 +53,17 @@ def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, st
     paused = {**control.paused_pools, **dict.fromkeys(finished)}
     sentence = f"restored, and paused: pool {', '.join(finished)}: nothing of ours is left in it"
     return control.model_copy(update={"restoring_pools": restoring, "paused_pools": paused}), sentence
+
+
+def still_asked(asked: Mapping[str, datetime], plan: Plan) -> dict[str, datetime]:
+    """Of the pools that somebody has asked to be brought home, those that are not yet, and when that was asked."""
+    under_way = [
+        pool.id
+        for pool in plan.pools
+        if pool.converging is not None and (pool.converging.step or pool.converging.course)
+    ]
+    return {
+        name: at
+        for name, at in asked.items()
+        if plan.now < at + PASS_LASTS and any(is_called(id, [name]) for id in under_way)
+    }

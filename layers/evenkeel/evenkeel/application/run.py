@@ -11,7 +11,7 @@ from evenkeel.application.fix import Fixes, fix
 from evenkeel.application.ports import Cluster, Lease, Remaining, Remembered, RunPorts
 from evenkeel.application.recording import Recorder, in_trouble
 from evenkeel.application.relieving import write_relief
-from evenkeel.application.restoring import after_restore
+from evenkeel.application.restoring import after_restore, still_asked
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import say
@@ -21,6 +21,7 @@ from evenkeel.application.writing import Writer
 from evenkeel.config import ClusterRecord, ScaleRequestRecord
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.groups import Bounds, GroupKey
+from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState, Wish
@@ -256,14 +257,26 @@ class Run:
         before = self.remembered.control
         restored = after_restore(before, self.plan)
         if restored is None:
+            self._end_passes()
             return
         control, sentence = restored
         for id, state in list(self.run_state.pools.items()):
             # Whoever comes back may find other bounds, and those are adopted then.
             if state.adopted and before.restores(id) and not control.restores(id):
-                self.run_state.save_pool(id, replace(state, adopted={}, wishes={}, seen=None, published=None))
+                self.run_state.save_pool(
+                    id, replace(state, adopted={}, wishes={}, seen=None, published=None, homing=Homing())
+                )
         self.ports.store.save_record(self.record, control, self.remembered.versions)
         self.summary.message = f"{self.summary.cluster}: {sentence}"
+
+    def _end_passes(self) -> None:
+        """Forget the passes of converge that are over: late, or nothing is left to be moved."""
+        control = self.remembered.control
+        asked = still_asked(control.asked_home, self.plan)
+        if asked != control.asked_home:
+            self.ports.store.save_record(
+                self.record, control.model_copy(update={"asked_home": asked}), self.remembered.versions
+            )
 
     def _judge(self) -> None:
         """What trouble there is, as this run leaves it."""

@@ -200,6 +200,10 @@ WORDS: dict[Rule, Words] = {
     "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
     "'false' on a machine or its node ends that",
     Rule.REMOVES: "takes away {machines}",
+    Rule.STEP_ORDERS: "raised by 1 to bring the zones level: a machine of {zone} goes once this one runs",
+    Rule.STEP_GIVES: "lowered by 1 to bring the zones level: its successor runs in {zone}",
+    Rule.STEP_UNDONE: "lowered by 1: the step that ordered a machine here is undone, since {group} cannot give one",
+    Rule.STEP_TAKEN_BACK: "lowered by 1: the machine that was ordered to bring the zones level is taken back: {why}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
@@ -219,6 +223,33 @@ WORDS: dict[Rule, Words] = {
     Rule.ZONE_MIN: "min raised to {min}: evenkeel.dev/zone-min is {zone_min}",
     Rule.LEVEL_KEPT: "min raised to the {min} requested until {until}: nodes go, and other zones have more to give",
     Rule.LEVEL_GIVES: "min raised to {min} until {until}: nodes go, and this one has some to give",
+    Rule.STEP_MIN: "min raised to the {min} requested: the machine that has come to bring the zones level stays",
+    Rule.STEP_MAX: "max is {max} while a machine is on its way to bring the zones level: nobody else orders here",
+    Rule.STEP_AWAITS_NODE: "its machine is on its way to {zone}, until {until} at most",
+    Rule.STEP_DRAINS: "machine {machine} of {group} is going since {since}",
+    Rule.STEP_CANNOT_GIVE: "no machine of {zone} may go: {why}",
+    Rule.STEP_LATE: "it was not there by {until}",
+    Rule.STEP_BOUND: "{zone} requests more again, so its demand can be served nowhere else",
+    Rule.STEP_SOURCE_GONE: "{group} is no group of the pool any more",
+    Rule.CONVERGE_SETTLES: "zones have to differ until {until} before a node is moved",
+    Rule.CONVERGE_HELD: "no node is moved before {until}: demand was bound to a zone, or a step came to nothing",
+    Rule.CONVERGE_WINDOW: lambda facts: (
+        "none of the record's windows ever opens"
+        if facts["until"] is None
+        else f"the record's next window opens at {_shown(facts['until'])}"
+    ),
+    Rule.CONVERGE_BUDGET: "the {per_hour} steps of an hour are used up until {until}",
+    Rule.CONVERGE_ROLLOUT: "zone {zone} is rolling out, or frozen by its controller",
+    Rule.CONVERGE_STATE: "zone {zone} is {state}",
+    Rule.CONVERGE_CAUTIOUS: "zone {zone} is cautious: other clusters could not get such machines",
+    Rule.CONVERGE_BEHIND: "a move, a request or a raise is under way in the pool",
+    Rule.CONVERGE_AWAITS: "zone {zone} requests {requested}, and {running} run",
+    Rule.CONVERGE_FULL: "{requested} of PoolMaximum {maximum} are requested, and a successor has to come before a "
+    "machine goes: let the record have converge: surge 1, or raise PoolMaximum",
+    Rule.CONVERGE_STAYS: "no machine of {zone} may go: {why}",
+    Rule.CONVERGE_NO_VIEW: "nobody knows its pods: let the record say where they are (workload), or consent to do "
+    "without (converge: blind)",
+    Rule.CONVERGE_NO_MACHINE: "it has no machine that can be named",
     Rule.LEVEL_RESTS: "no zone keeps its nodes for levelling before {until}: the last time, none went for 30 min",
     Rule.RESTORED: "restored: its bounds before us were {min} to {max}",
     Rule.RESTORED_TO_NONE: "restored: it had no bounds before us",
@@ -410,6 +441,7 @@ WORDS: dict[Rule, Words] = {
     Rule.NOT_SAFE_TO_EVICT: "pod {pod} is annotated safe-to-evict: false",
     Rule.LOCAL_STORAGE: "pod {pod} keeps data on the node, in volume {volume}",
     Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
+    Rule.VOLUME_OF_ITS_ZONE: "pod {pod} has a volume that no other zone reaches, claim {claim}",
     Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
     Rule.REPLICAS_OF_OTHERS: "the replicas of its group are written by others",
     Rule.REPLICAS_CHANGE: "the replicas of its group go from {before} to {after} now",
@@ -681,6 +713,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.CONTESTED: "Have whoever puts them back leave them out, then have them written again",
     TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
+    TroubleKind.STEP_HANGS: "Look what holds the machine: a disruption budget, a finalizer, pods that do not end; or "
+    "have a machine given back: until then no other node of the pool is moved",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
     TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
     "then no other node of the pool is drained",
@@ -721,6 +755,9 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
             words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
         case TroubleKind.DRAIN_HANGS:
             words = f"a drain hangs {length}{_in(trouble.zones)}{said}"
+        case TroubleKind.STEP_HANGS:
+            what = f"machine {trouble.said} does not go" if trouble.said else "no machine may go"
+            words = f"levelling hangs {length}{_in(trouble.zones)}: {what}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
         case _:

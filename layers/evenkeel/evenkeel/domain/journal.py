@@ -6,6 +6,7 @@ A run that ends in between leaves the journal open; the next look reads from the
 
 from dataclasses import replace
 
+from evenkeel.domain.model.homing import opened_step
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import PoolState, Wish
@@ -22,6 +23,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     state = replace(state, adopted={**state.adopted, **pool.adopted}, wishes=_wishes(pool))
     if not pool.moves:
         return state
+    if pool.step is not None:  # it has a journal of its own: nothing is ever owed to another zone
+        return replace(state, move=Move(id=id), homing=opened_step(state.homing, pool.step, id))
     move = Move(id=id, unplaced=pool.unplaced_before, steps=pool.moves)
     request = pool.scale_request
     if request is not None:

@@ -18,6 +18,7 @@ from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
 from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
+from evenkeel.domain.demand.moving import choose
 from evenkeel.domain.demand.orders import orders_for_pods, removals_for_nobody
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
@@ -31,6 +32,7 @@ from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
+from evenkeel.domain.model.homing import NO_CHOICES, Choices
 from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
@@ -39,6 +41,7 @@ from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.relief import relieve
+from evenkeel.domain.replicas.converge import converge, mind_step
 from evenkeel.domain.replicas.raising import (
     probe_the_unseen,
     raise_to_minimum,
@@ -75,17 +78,7 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
     requests, refusals = _requests(pools, state, policy, now)
     if policy.pins_fenced:
         pools = _with_exact_fences(pools, remembered, policy, now)
-    plan_one = partial(_planned, _Look(observation, remembered, policy, now))
-    planned = [plan_one(pool, requests.get(pool.id)) for pool in pools]
-    advised = _advised(observation, planned, remembered_idle(remembered, now), policy, now)
-    if advised is not None:
-        orders = _orders(advised, requests, policy, now)
-        planned = [
-            plan_one(pool, orders.get(pool.id, requests.get(pool.id)), advised.pools[pool.id])
-            if pool.id in advised.pools
-            else before
-            for pool, before in zip(pools, planned, strict=True)
-        ]
+    planned, advised = _planned_all(_Look(observation, remembered, policy, now), pools, requests)
     clocks = with_clocks(remembered.groups, advised, observation, policy)
     whole = Plan(
         now=now,
@@ -159,14 +152,42 @@ class _Look(NamedTuple):
     now: datetime
 
 
-def _planned(look: _Look, pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None = None) -> _Planned:
+def _planned(
+    look: _Look,
+    pool: AnyPool,
+    request: ScaleRequest | None,
+    advice: PoolAdvice | None = None,
+    choices: Choices = NO_CHOICES,
+) -> _Planned:
     """A pool with the request that it carries out, and with what pods and nodes say of its plan without them."""
-    plan, moments, offer = _plan_pool(pool, request, advice, look.state, look.now)
+    plan, moments, offer = _plan_pool(look, pool, request, advice, choices)
     restored = is_restored(pool.id, look.policy)
     plan = restore_pool(plan, look.observation) if restored else restore_held(plan)
     plan, changes_at = relieve(plan, look.observation, look.state.groups, look.policy, look.now)
     moments = [*([] if restored else moments), *([] if changes_at is None else [changes_at])]
     return _Planned(plan, moments, None if restored else offer)
+
+
+def _planned_all(
+    look: _Look, pools: Sequence[AnyPool], requests: Mapping[PoolId, ScaleRequest]
+) -> tuple[list[_Planned], Advised | None]:
+    """Every pool's plan, and what pods and nodes say of them: first without, then with what follows from that."""
+    observation, state, policy, now = look
+    planned = [_planned(look, pool, requests.get(pool.id)) for pool in pools]
+    advised = _advised(observation, planned, remembered_idle(state, now), policy, now)
+    said = {} if advised is None else advised.pools
+    if advised is not None:
+        requests = {**requests, **_orders(advised, requests, policy, now)}
+        planned = [
+            _planned(look, pool, requests.get(pool.id), said[pool.id]) if pool.id in said else before
+            for pool, before in zip(pools, planned, strict=True)
+        ]
+    if (choices := _choices(observation, planned, now)) is not None:
+        planned = [
+            _planned(look, pool, requests.get(pool.id), said.get(pool.id), choices) if before.plan.asks else before
+            for pool, before in zip(pools, planned, strict=True)
+        ]
+    return planned, advised
 
 
 def _advised(
@@ -177,6 +198,15 @@ def _advised(
         return None
     offers = [each.offer() for each in planned if each.offer is not None]
     return advise(observation, offers, policy.demand, remembered if policy.demand.removes else Shrinking(), now)
+
+
+def _choices(observation: Observation, planned: Sequence[_Planned], now: datetime) -> Choices | None:
+    """Which machines may go, of the groups that somebody asks it of; None: nobody asks, or no pods can say."""
+    asks = {group: coming for each in planned for group, coming in each.plan.asks.items()}
+    is_read = observation.workload is not None and observation.workload.whole
+    if not asks or not is_read:
+        return None
+    return choose(observation, [each.offer() for each in planned if each.offer is not None], asks, now)
 
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:
@@ -214,11 +244,12 @@ def steps_of(strategy: Strategy) -> tuple[Step, ...]:
     mostly stand elsewhere than the minima want them, and be paid twice.
     """
     sized = (
-        (size, raise_to_own_minimum, raise_to_minimum, carry_out_request)
+        (size, raise_to_own_minimum, raise_to_minimum, carry_out_request, converge)
         if strategy.publishes_minima
-        else (raise_to_minimum, carry_out_request, size)
+        else (raise_to_minimum, carry_out_request, converge, size)
     )
     return (
+        mind_step,
         redistribute,
         take_back_overshoot,
         probe_the_unseen,
@@ -277,9 +308,10 @@ def _requests(
 
 
 def _plan_pool(
-    pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None, state: ClusterState, now: datetime
+    look: _Look, pool: AnyPool, request: ScaleRequest | None, advice: PoolAdvice | None, choices: Choices
 ) -> tuple[PoolPlan, list[datetime], Offer]:
     """The pool's plan, the moments at which time alone may change it, and what it has to offer to pods that wait."""
+    state, now = look.state, look.now
     if isinstance(pool, InvalidPool):
         return _left_alone(pool, Rule.POOL_INVALID, state, now), [], partial(untouched, pool, Rule.POOL_INVALID)
     if (few := few_members(pool, now)) is not None:
@@ -296,6 +328,7 @@ def _plan_pool(
         grower=grower,
         request=request,
         advice=advice,
+        choices=choices,
         look_at=[now + SECOND_LOOK] if others_changed else [],
     )
     draft.ceiling = pool.max - draft.spoken_for()
@@ -358,7 +391,7 @@ def report(pool: PoolDraft) -> None:
     """What is wrong with what has come out, besides the warnings that the pool came with."""
     requested, maximum = pool.requested, pool.pool.max
     pool.problems += pool.pool.warnings
-    if requested > maximum:
+    if requested > pool.most:
         pool.problem(ProblemKind.OVER_COMMITTED, requested=requested, maximum=maximum)
     offered = sum(draft.bounds.max for draft in pool.groups if draft.bounds is not None)
     floors = any(draft.group.owner_min_max > draft.requested for draft in pool.groups)
@@ -426,9 +459,15 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         valid=True,
         problems=tuple(draft.problems),
         starved=starved(draft),
-        overcommitted=draft.requested > pool.max,
+        overcommitted=draft.requested > draft.most,
         groups=tuple([_group_plan(group) for group in draft.groups]),
-        remembered=replace(pool.state, seen=draft.sighting, published=draft.publication, held_until=draft.held_until),
+        remembered=replace(
+            pool.state,
+            seen=draft.sighting,
+            published=draft.publication,
+            held_until=draft.held_until,
+            homing=draft.homing,
+        ),
         origins=pool.origins,
         notes=_notes(pool),
         known_as=pool.known_as,
@@ -438,4 +477,8 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
         scale_request=draft.request,
         missing=draft.unmet,
         unmet_minimum=draft.missing,
+        step=draft.step,
+        converging=draft.converging,
+        asks=draft.asks,
+        asks_idle=draft.asks_idle,
     )

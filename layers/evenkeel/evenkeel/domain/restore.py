@@ -45,7 +45,7 @@ def restore_pool(planned: PoolPlan, observation: Observation) -> PoolPlan:
     if planned.valid and (planned.moves if begun else planned.unplaced < unplaced):
         return planned
     groups = tuple([_restored(plan, planned.remembered) for plan in planned.groups])
-    return replace(planned, groups=groups, starved=0, unplaced=0 if begun else unplaced)
+    return replace(planned, groups=groups, starved=0, unplaced=0 if begun else unplaced, step=None)
 
 
 def restore_held(planned: PoolPlan) -> PoolPlan:

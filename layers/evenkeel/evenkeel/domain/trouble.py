@@ -102,6 +102,7 @@ class _Found:
         yield self._contested()
         yield self._over_committed()
         yield self._drain_hangs()
+        yield self._step_hangs()
 
     def _before(self, kind: TroubleKind) -> Trouble | None:
         return self.known.get(f"{self.pool.id}/{kind.value}")
@@ -276,6 +277,16 @@ class _Found:
         return self._trouble(
             TroubleKind.DRAIN_HANGS, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(names)
         )
+
+    def _step_hangs(self) -> Trouble | None:
+        """A step of converge that only people, or whoever holds the machine, can end."""
+        told = self.pool.converging
+        if told is None or told.step is None or told.hangs_since is None:
+            return None
+        plans = [plan for plan in self.pool.groups if str(plan.group.key) in (told.step.giver, told.step.source)]
+        machine = told.step.machine.name if told.step.machine else ""
+        hangs = {"zones": _zones(plans), "groups": _keys(plans), "said": machine}
+        return self._trouble(TroubleKind.STEP_HANGS, told.hangs_since, **hangs)
 
     def _trouble(self, kind: TroubleKind, began: datetime, **more: object) -> Trouble:
         trouble = Trouble(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))

@@ -64,9 +64,9 @@ class KubernetesWorkload:
         if not judges_nodes:
             self._read_pods("spec.nodeName=", pods)
             if not any(pod.unscheduled is not None and pod.deleted_at is None for pod in pods.values()):
-                return Workload(pods=tuple(pods.values()), judges_nodes=False)
+                return Workload(pods=tuple(pods.values()), whole=False)
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
-        workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), judges_nodes=judges_nodes)
+        workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
         workload = replace(workload, autoscaler_sought=True, autoscaler_at=self._autoscaler_at())
         needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
         if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):

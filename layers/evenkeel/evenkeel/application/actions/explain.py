@@ -12,6 +12,7 @@ from evenkeel.application.actions.call import Answer, Call, Fields, GroupName, P
 from evenkeel.application.decisions import pool_json
 from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.errors import BadRequestError
+from evenkeel.application.level_words import pool_level
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.preview import Preview, find_group, find_pool
 from evenkeel.application.telling import trouble_json
@@ -131,6 +132,7 @@ _NAMES: Mapping[Rule, str] = {
             Rule.MIN_ABOVE_REQUESTED,
         ),
         "level": (Rule.LEVEL_KEPT, Rule.LEVEL_GIVES, Rule.LEVEL_RESTS),
+        "converge": tuple(rule for rule in Rule if rule.name.startswith("STEP_")),
         "restore": (Rule.RESTORED, Rule.RESTORED_TO_NONE, Rule.RESTORED_WITHOUT_BOUNDS),
         "release": (Rule.RELEASED,),
         "move": (Rule.TAKES_ON, Rule.MOVED, Rule.MOVE_UNDER_WAY),
@@ -168,6 +170,8 @@ def explain_pool(preview: Preview, planned: PoolPlan) -> list[str]:
     if not planned.valid:
         sentences.append("It is invalid, so nothing of it is written until that is mended.")
     sentences += [f"Problem: {problem_words(problem)}." for problem in planned.problems]
+    level = pool_level(planned.converging)
+    sentences += level.says if level else ()
     of_cluster, of_pool = cluster_demand(preview.plan.demand), pool_demand(planned.demand)
     return [*sentences, *(of_pool.says if of_pool else ()), *(of_cluster.says if of_cluster else ())]
 

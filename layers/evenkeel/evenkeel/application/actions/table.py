@@ -10,6 +10,7 @@ from evenkeel.application.actions.explain import ExplainFields, explain
 from evenkeel.application.actions.export import ExportFields, export, export_all
 from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone, fence_zone_touches
 from evenkeel.application.actions.history import HistoryFields, history
+from evenkeel.application.actions.level import LevelFields, level
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.actions.pause import PauseFields, pause, pause_touches
 from evenkeel.application.actions.plan import PlanFields, plan
@@ -153,6 +154,13 @@ _ROWS = (
     Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up),
     Action(
         "scale-down", "Give nodes of a pool back, from the largest zones first.", ScaleFields, Right.WRITE, scale_down
+    ),
+    Action(
+        "level",
+        "Bring a pool home once: its nodes are moved one by one until its zones are level.",
+        LevelFields,
+        Right.WRITE,
+        level,
     ),
     Action(
         "history",

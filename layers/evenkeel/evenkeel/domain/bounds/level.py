@@ -19,7 +19,6 @@ from datetime import timedelta
 from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import State
-from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Rule
 
 HELD = timedelta(minutes=30)
@@ -55,6 +54,7 @@ def _holds(pool: PoolDraft, minima: Mapping[str, int]) -> bool:
             pool.held_until = None  # it has done its work: there is nothing to rest from
         return False
     helps = _helps(pool, minima)
+    pool.asks_idle = helps is None and pool.advice is not None
     if helps is False:
         return False  # its time runs on: nodes that are needed now and then are not held for longer
     if rests and until is not None:
@@ -86,8 +86,7 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
     fullest = max(drafts, key=lambda draft: (draft.requested / draft.group.weight, draft.key), default=None)
     if fullest is None:
         return {}
-    top, width = fullest.requested - 1, fullest.group.weight
-    kept = [draft for draft in drafts if is_below(draft.requested, draft.group.weight, top, width)]
+    kept = [draft for draft in drafts if draft.is_far_below(fullest)]
     if not kept:
         return {}
     highest = max(kept, key=lambda draft: draft.requested / draft.group.weight)
@@ -97,22 +96,6 @@ def level_minima(drafts: Sequence[Draft]) -> dict[str, int]:
             level = -(-highest.requested * draft.group.weight // highest.group.weight)  # rounded up
             minima[draft.key] = max(0, min(draft.requested - 1, level))
     return minima
-
-
-def is_below(requested: int, weight: int, top: int, width: int) -> bool:
-    """Whether a zone with one node more would not pass the fullest, of this width, with ``top``: one node less."""
-    return (requested + 1) * width <= top * weight
-
-
-def is_uneven(pool: AnyPool) -> bool:
-    """Whether nodes that nobody needs are to be known, so that the fuller zones may give."""
-    if pool.level is Level.OFF or not pool.autoscaler:
-        return False
-    fullest = max(pool.groups, key=lambda group: group.requested / group.weight, default=None)
-    if fullest is None:
-        return False
-    top, width = fullest.requested - 1, fullest.weight
-    return any(is_below(group.requested, group.weight, top, width) for group in pool.groups)
 
 
 def _a_node_went(pool: PoolDraft) -> bool:

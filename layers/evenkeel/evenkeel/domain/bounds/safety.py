@@ -28,6 +28,9 @@ def publish(pool: PoolDraft) -> None:
         minimum = max(proposal.min, draft.zone_share)
         if minimum > proposal.min:
             draft.because(Rule.ZONE_MIN, min=minimum, zone_min=draft.group.zone_min)
+        if draft.stays and minimum < draft.requested:
+            minimum = draft.requested
+            draft.because(Rule.STEP_MIN, min=minimum)
         draft.bounds, reasons = safe_bounds(minimum, maximum, draft.group, draft.requested)
         draft.reasons += reasons
         draft.pins = draft.state is State.FENCED and draft.group.may_be_pinned
@@ -55,6 +58,9 @@ def _capped(pool: PoolDraft, draft: Draft, proposal: Size) -> int:
     if draft.slow_start_max is not None and maximum > max(draft.slow_start_max, draft.requested):
         maximum = max(draft.slow_start_max, draft.requested)
         draft.because(Rule.SLOW_START_MAX, max=maximum, nodes=draft.slow_start_max - group.running)
+    if draft.step_max is not None and maximum > max(draft.step_max, draft.requested):
+        maximum = max(draft.step_max, draft.requested)
+        draft.because(Rule.STEP_MAX, max=maximum)
     if group.worker_range is not None and maximum > max(group.worker_range.max, draft.requested):
         maximum = max(group.worker_range.max, draft.requested)
         draft.because(Rule.WORKER_SHARE, max=maximum, share=group.worker_range.max)

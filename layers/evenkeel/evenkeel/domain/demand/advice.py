@@ -55,15 +55,15 @@ def advise(
     """
     workload, policy = with_going(observation.workload or Workload(), pools), DemandPolicy()
     beside_another = _is_beside_another(workload, now) if stage.orders else None
-    unread = _unread(observation, pools)
-    if unread is None and beside_another and workload.autoscaler_at is not None:
-        unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
-    if unread is not None:
-        return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
+    why_unread = unread(observation, pools)
+    if why_unread is None and beside_another and workload.autoscaler_at is not None:
+        why_unread = because(Rule.TWO_AUTOSCALERS, at=workload.autoscaler_at)
+    if why_unread is not None:
+        return Advised(cluster=Advice(unread=why_unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
     leaving = remembered if not stage.removes else replace(remembered, leaving=_marked(workload, offers))
-    judges = stage.judges_nodes and workload.judges_nodes
+    judges = stage.judges_nodes and workload.whole
     idle = unneeded(workload, offers, leaving, policy, now) if judges else None
     nodes = {} if idle is None else _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
@@ -103,7 +103,8 @@ def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
     return any(offer.coming > offer.ordered for pool in offers for offer in pool.groups)
 
 
-def _unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+def unread(observation: Observation, pools: Sequence[PoolOffer]) -> Reason | None:
+    """Why nothing can be said of pods and nodes; None: something can, where they were read."""
     if observation.workload_unread:
         return because(Rule.WORKLOAD_UNREAD, error=observation.workload_unread)
     for flavour in sorted({pool.pool.flavour for pool in pools}):

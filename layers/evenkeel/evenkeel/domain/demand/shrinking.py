@@ -212,19 +212,11 @@ class _Shrinking:
 
     def _resettle(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
         """A place for each of these pods, with the node gone; or the first pod that has none."""
-        node = candidate.room.node
-        self._placing.remove(candidate.room)
-        # While its pods come elsewhere, the node is still there, with nobody on it (simulator/cluster.go:190-262).
-        gone = replace(node, taints=(*node.taints, Taint(GOING, "", "NoSchedule")), unschedulable=True)
-        ghost = self._placing.add(gone, {})
-        rooms = [room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open]
-        kinds = {str(pod): self._world.kinds.of(pod) for pod in moving}
-        for pod in sorted(moving, key=lambda pod: (-kinds[str(pod)].cpu, -kinds[str(pod)].memory, str(pod))):
-            place = self._placing.find(kinds[str(pod)], rooms)
-            if place is None:
-                return because(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
-            candidate.places[str(pod)] = place.name
-        self._placing.remove(ghost)
+        rooms = (room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open)
+        places = resettle(self._world, candidate.room, moving, rooms)
+        if isinstance(places, Reason):
+            return places
+        candidate.places.update(places)
         return None
 
     # ---------------------------------------------------------------- who goes now
@@ -319,6 +311,25 @@ def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter
     for pool, offer in homes.values():
         found[pool.pool, offer.zone] += offer.requested
     return found
+
+
+def resettle(world: World, room: Room, moving: Sequence[Pod], rooms: Iterable[Room]) -> dict[str, str] | Reason:
+    """The place of each of these pods with their node gone, among these rooms; or the first pod that has none."""
+    placing, node = world.placing, room.node
+    placing.remove(room)
+    # While its pods come elsewhere, the node is still there, with nobody on it (simulator/cluster.go:190-262).
+    gone = replace(node, taints=(*node.taints, Taint(GOING, "", "NoSchedule")), unschedulable=True)
+    ghost = placing.add(gone, {})
+    others = [other for other in rooms if other.name != room.name]
+    kinds = {str(pod): world.kinds.of(pod) for pod in moving}
+    places = {}
+    for pod in sorted(moving, key=lambda pod: (-kinds[str(pod)].cpu, -kinds[str(pod)].memory, str(pod))):
+        place = placing.find(kinds[str(pod)], others)
+        if place is None:
+            return because(Rule.NO_PLACE_ELSEWHERE, pod=str(pod))
+        places[str(pod)] = place.name
+    placing.remove(ghost)
+    return places
 
 
 class _Limits:

@@ -19,7 +19,7 @@ from evenkeel.domain.model.groups import GroupKey, NodeGroup, PoolId, Skipped
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, Source
 from evenkeel.domain.model.policy import Policy, PoolRule
-from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, count_zones, rule_of
+from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool, count_zones, is_called, rule_of
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.similarity import Similarity
@@ -339,6 +339,8 @@ def _members(
         "provision_timeout": rule.provision_timeout or policy.provision_timeout,
         "autoscaler": policy.autoscaler,
         "suspect_provision_time": policy.suspect_provision_time,
+        "converge": policy.converge,
+        "asked_home": max((at for name, at in policy.asked_home.items() if is_called(pool.id, [name])), default=None),
         "standstill": policy.autoscaler_loop * 1.5,
         "state": pool.state,
         "known_as": pool.known_as,

@@ -55,7 +55,7 @@ class Level(StrEnum):
 
     OFF = "off"
     SHRINK = "shrink"  # while nodes go, the fuller zones give
-    CONVERGE = "converge"  # includes shrink; running nodes are not moved yet
+    CONVERGE = "converge"  # includes shrink; running nodes are moved, one by one
 
     @classmethod
     def read(cls, value: object) -> Self:

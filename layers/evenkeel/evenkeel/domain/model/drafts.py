@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Size
 from evenkeel.domain.model.demand import PoolAdvice
 from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
+from evenkeel.domain.model.homing import Choices, Converging, Homing, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -34,6 +35,8 @@ class Draft:
         None  # where other clusters could not buy the same: one more than stood when they said so
     )
     slow_start_max: int | None = None  # where a zone has begun to deliver again: what runs and may be on its way
+    step_max: int | None = None  # while a step of converge is open: what it requests, so that nobody else orders there
+    stays: bool = False  # a machine has come with a step of converge: it keeps what it requests
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
@@ -89,7 +92,7 @@ class Draft:
     def cap(self) -> int | None:
         """The most that operator, owner of the replicas, others' words and a slow start let it grow to; None: any."""
         share = None if self.group.worker_range is None else self.group.worker_range.max
-        caps = (self.group.zone_max, share, self.cautious_max, self.slow_start_max)
+        caps = (self.group.zone_max, share, self.cautious_max, self.slow_start_max, self.step_max)
         return min([cap for cap in caps if cap is not None], default=None)
 
     @property
@@ -109,6 +112,12 @@ class Draft:
         if not self.replicas_are_ours:
             return self.requested
         return max(self.group.worker_range.min if self.group.worker_range else 0, self.group.owner_min_min)
+
+    def is_far_below(self, other: "Draft") -> bool:
+        """Whether it would not pass the other with one node more and the other one less, by weight: two nodes apart,
+        where weights are equal.
+        """
+        return (self.requested + 1) * other.group.weight <= (other.requested - 1) * self.group.weight
 
     @property
     def keeps_all(self) -> Reason | None:
@@ -174,6 +183,13 @@ class PoolDraft:
     publication: Publication | None = None  # what Balanced has dealt out
     deal_ends: datetime | None = None  # when time alone may change that
     held_until: datetime | None = None  # when the last hold of level shrink ends, or has ended
+    homing: Homing = field(default_factory=Homing)  # what is remembered for converge
+    step: Step | None = None  # of converge, as this plan's patch is to leave it
+    surge: int = 0  # nodes above PoolMaximum that an open step may have
+    converging: Converging | None = None  # what is told of converge
+    choices: Choices = field(default_factory=dict)  # which machines may go, of the groups that this was asked of
+    asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
+    asks: dict[str, str] = field(default_factory=dict)  # groups of which it is to be asked -> where a node is to come
     look_at: list[datetime] = field(default_factory=list)  # moments at which time alone may change the plan
     problems: list[Problem] = field(default_factory=list)
 
@@ -181,6 +197,11 @@ class PoolDraft:
     def requested(self) -> int:
         """Of all groups together."""
         return sum([draft.requested for draft in self.groups])
+
+    @property
+    def most(self) -> int:
+        """PoolMaximum, and the node above it that an open step may have."""
+        return self.pool.max + self.surge
 
     @property
     def moves(self) -> bool:

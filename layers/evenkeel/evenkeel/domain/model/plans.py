@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.demand import Advice, PoolAdvice
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.homing import Converging, Step
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
@@ -91,6 +92,11 @@ class PoolPlan:
     relief: ReliefStep | None = None  # what is to be written to its Shoot
     judged: bool = True  # False: left alone whole, so that this look says nothing of what is unplaced or asked for
     demand: PoolAdvice | None = None  # None: nobody has asked, or nobody knows
+    step: Step | None = None  # of converge, as the patch of this plan is to leave it: written down before
+    converging: Converging | None = None  # None: nobody wants it
+    # Groups of which somebody has to say which machine may go -> the group where one comes before; empty: it is there.
+    asks: Mapping[str, str] = field(default_factory=dict)
+    asks_idle: bool = False  # whether it turns on nodes that nobody needs, and nobody has looked for them
 
     @property
     def adopted(self) -> dict[str, Bounds | None]:
@@ -195,6 +201,11 @@ class Plan:
     look_at: datetime | None = None  # the first moment at which this plan could change by time alone
     experiences: Mapping[Offering, Experience] = field(default_factory=dict)  # what other clusters may want to hear
     demand: Advice | None = None  # None: nobody has asked
+
+    @property
+    def asks(self) -> bool:
+        """Whether pods have to say which machine may go, or which node nobody needs, and have not been asked."""
+        return any(pool.asks or pool.asks_idle for pool in self.pools)
 
     @property
     def changes(self) -> tuple[GroupPlan, ...]:

@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from evenkeel.domain.model.choices import Level, OnFailure, Strategy
 from evenkeel.domain.model.groups import Bounds, NodeGroup, PoolId
+from evenkeel.domain.model.homing import ConvergePolicy
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.origins import Origin
 from evenkeel.domain.model.policy import BackoffPolicy, Policy, PoolRule
@@ -34,6 +35,8 @@ class Members:
     autoscaler: bool
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
     level: Level = Level.OFF
+    converge: ConvergePolicy = field(default_factory=ConvergePolicy)
+    asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own

@@ -68,6 +68,10 @@ class Rule(StrEnum):
     GIVES_BACK = "gives-back", Topic.REQUESTED
     REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
+    STEP_ORDERS = "step-orders", Topic.REQUESTED
+    STEP_GIVES = "step-gives", Topic.REQUESTED
+    STEP_UNDONE = "step-undone", Topic.REQUESTED
+    STEP_TAKEN_BACK = "step-taken-back", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
     MOVE_UNDER_WAY = "move-under-way", Topic.MAX
@@ -88,6 +92,29 @@ class Rule(StrEnum):
     LEVEL_KEPT = "level-kept", Topic.MIN
     LEVEL_GIVES = "level-gives", Topic.MIN
     LEVEL_RESTS = "level-rests", Topic.MIN
+    STEP_MIN = "step-min", Topic.MIN
+    STEP_MAX = "step-max", Topic.MAX
+    # converge: what a step waits for, and why it comes to nothing
+    STEP_AWAITS_NODE = "step-awaits-node", Topic.NOTE
+    STEP_DRAINS = "step-drains", Topic.NOTE
+    STEP_CANNOT_GIVE = "step-cannot-give", Topic.NOTE
+    STEP_LATE = "step-late", Topic.NOTE
+    STEP_BOUND = "step-bound", Topic.NOTE
+    STEP_SOURCE_GONE = "step-source-gone", Topic.NOTE
+    # converge: why no step begins, or goes on
+    CONVERGE_SETTLES = "converge-settles", Topic.NOTE
+    CONVERGE_HELD = "converge-held", Topic.NOTE
+    CONVERGE_WINDOW = "converge-window", Topic.NOTE
+    CONVERGE_BUDGET = "converge-budget", Topic.NOTE
+    CONVERGE_ROLLOUT = "converge-rollout", Topic.NOTE
+    CONVERGE_STATE = "converge-state", Topic.NOTE
+    CONVERGE_CAUTIOUS = "converge-cautious", Topic.NOTE
+    CONVERGE_BEHIND = "converge-behind", Topic.NOTE
+    CONVERGE_AWAITS = "converge-awaits", Topic.NOTE
+    CONVERGE_FULL = "converge-full", Topic.NOTE
+    CONVERGE_STAYS = "converge-stays", Topic.NOTE
+    CONVERGE_NO_VIEW = "converge-no-view", Topic.NOTE
+    CONVERGE_NO_MACHINE = "converge-no-machine", Topic.NOTE
     # restore
     RESTORED = "restored", Topic.MAX
     RESTORED_TO_NONE = "restored-to-none", Topic.MAX
@@ -264,6 +291,7 @@ class Rule(StrEnum):
     NOT_SAFE_TO_EVICT = "not-safe-to-evict", Topic.NOTE
     LOCAL_STORAGE = "local-storage", Topic.NOTE
     BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
+    VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     # removal: what keeps every machine of a group
     REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Bounds, GroupKey, PoolId
+from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.moves import Move, ScaleRequest
 from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.reliefs import Relief
@@ -136,6 +137,7 @@ class PoolState:
     seen: Sighting | None = None
     published: Publication | None = None  # under Balanced
     held_until: datetime | None = None  # level shrink: when the hold ends, or has ended, that nodes' going began
+    homing: Homing = field(default_factory=Homing)  # for converge
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours

@@ -28,6 +28,7 @@ class TroubleKind(StrEnum):
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
     DRAIN_HANGS = "drain-hangs"  # a node that is to go, whose pods stay
+    STEP_HANGS = "step-hangs"  # a machine of converge does not go, so that nothing else is moved
 
     @property
     def of_cluster(self) -> bool:

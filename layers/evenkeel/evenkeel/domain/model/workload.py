@@ -260,7 +260,7 @@ class Workload:
     budgets: tuple[Budget, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # name -> labels
     # Whether anybody looked for an autoscaler, and when one was last at work; None: there is no sign of any.
-    judges_nodes: bool = True  # whether all was read that says which nodes nobody needs
     autoscaler_sought: bool = False
     autoscaler_at: datetime | None = None
+    whole: bool = True  # all pods and budgets were read, so that it can be judged which nodes may go
     daemon_sets: tuple[Pod, ...] = ()  # a pod of each DaemonSet as its template has it; none: seen from their pods

@@ -123,7 +123,7 @@ def take_back_overshoot(pool: PoolDraft) -> None:
 
     Those of fenced groups as well, unless they are held.
     """
-    maximum = pool.pool.max
+    maximum = pool.most
     surplus = pool.requested - maximum
     if surplus <= 0:
         return

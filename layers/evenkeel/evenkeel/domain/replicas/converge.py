@@ -1,0 +1,393 @@
+"""Converge: one machine more in the smallest zone, and, once its node runs, one named machine less in the fullest.
+
+Launch before drain: no node goes before its successor runs. One step of a pool at a time, as far as budget and windows
+allow, and none while anything else of the pool is under way. What a step is, and how it is written down:
+:mod:`~evenkeel.domain.model.homing`. Which machine may go, its pods say (:mod:`evenkeel.domain.demand.moving`).
+
+    look    step        what is planned
+    1       -           destination +1; both zones keep what they request, so that no autoscaler interferes
+    2       open        nothing: its machine is on its way. Late, or with any word about a zone: destination -1
+    3       open        its machine runs: source -1, one machine by name. If none of the source may go, and the
+                        provision timeout is over: destination -1, by name as well
+    4       given       nothing, until the machine has gone; a drain that hangs is told, and no second one begins
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.drafts import Draft, PoolDraft
+from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.homing import (
+    AFTER_FAILURE,
+    BUDGET,
+    COMES_BACK,
+    HELD,
+    PASS_LASTS,
+    SETTLES,
+    Choice,
+    Converging,
+    Given,
+    Homing,
+    Step,
+)
+from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.replicas.removal import remove
+
+_COURSE = 100  # steps of a course that are told
+_FIRST_SIGHT = timedelta(minutes=1)  # a look comes 15 s after a write, and a scan every minute
+
+
+# ---------------------------------------------------------------- what has become of the step
+
+
+def mind_step(pool: PoolDraft) -> None:
+    """Before all else: how far the step has come, and its machine taken back where nothing comes of it any more.
+
+    What is taken back must not be taken for stuck, and moved to another zone.
+    """
+    drafts = {draft.key: draft for draft in pool.groups}
+    pool.homing = homing = _bound(_followed(pool.pool.state.homing, drafts, pool.now), drafts, pool.now)
+    step = homing.step
+    if step is None:
+        return
+    source, destination = drafts.get(step.source), drafts.get(step.destination)
+    if destination is not None:
+        destination.stays = not step.is_undone
+    if not step.is_open or destination is None:
+        return
+    pool.surge = pool.pool.converge.surge
+    _keep_autoscalers_out(pool, source, destination)
+    if _runs(step, destination):
+        return
+    why = _stops(pool, step, source, destination)
+    if why is not None and destination.state is not State.FROZEN and destination.requested > destination.owner_min:
+        destination.requested -= 1
+        destination.stays = False
+        destination.because(Rule.STEP_TAKEN_BACK, why=why)
+
+
+def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
+    """What is remembered, with what the groups say of the step."""
+    step = homing.step
+    if step is None:
+        return homing
+    source, destination = drafts.get(step.source), drafts.get(step.destination)
+    if not step.ordered:
+        if destination is None or not step.id or destination.group.move != step.id:
+            return replace(homing, step=None, begun=tuple(at for at in homing.begun if at != step.begun_at))
+        step = replace(step, ordered=True)
+    if step.is_open:
+        giver = drafts.get(step.giver)
+        if giver is not None and step.back and giver.group.move == step.back:
+            step = replace(step, given_at=now)
+            if giver is source:
+                homing = replace(homing, given=Given(source=step.source, requested=step.had - 1, at=now))
+        elif destination is None or destination.group.requested < step.wants:
+            return replace(homing, step=None).held(now, AFTER_FAILURE)  # taken back, by us or by others
+        elif source is not None and source.group.requested < step.had:
+            return replace(homing, step=None)  # somebody else has taken one there
+        elif step.back:
+            step = replace(step, giver="", machine=None, back="")  # that patch was never written
+    if step.given_at is not None and _is_gone(step, drafts.get(step.giver)):
+        homing = replace(homing, step=None)
+        return homing.held(now, AFTER_FAILURE) if step.is_undone else homing
+    return homing if step == homing.step else replace(homing, step=step)
+
+
+def _is_gone(step: Step, giver: Draft | None) -> bool:
+    """Whether the machine that was given is there no more, or another one has gone in its place."""
+    if giver is None:
+        return True
+    group = giver.group
+    if group.machines is None:
+        return group.running <= group.requested
+    named = next((machine for machine in group.machines if machine.ref == step.machine), None)
+    staying = sum(not machine.deleting for machine in group.machines)
+    return named is None or (not named.deleting and staying <= group.requested)
+
+
+def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
+    """Held, where a source requests again what it had given: that demand can be served nowhere else."""
+    step, given = homing.step, homing.given
+    grown = step is not None and step.is_open and _grew(drafts.get(step.source), step.had)
+    if given is not None and now - given.at <= COMES_BACK:
+        grown |= _grew(drafts.get(given.source), given.requested)
+    return homing.held(now, HELD) if grown else homing
+
+
+def _grew(source: Draft | None, requested: int) -> bool:
+    return source is not None and source.group.requested > requested
+
+
+def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
+    """Until the source has given, nobody orders in either zone: an autoscaler does not count what it did not order."""
+    if pool.pool.autoscaler:
+        for draft in (source, destination):
+            if draft is not None:
+                draft.step_max = draft.requested
+
+
+def _runs(step: Step, destination: Draft) -> bool:
+    """Whether the destination has a node more than before the step, and the newest is well."""
+    group = destination.group
+    if group.running < step.wants:
+        return False
+    newest = max(
+        (machine for machine in group.machines or () if not machine.deleting),
+        key=lambda machine: (machine.created_at, machine.name),
+        default=None,
+    )
+    return newest is None or (newest.has_node and newest.ready)
+
+
+def _ends(step: Step, destination: Draft) -> datetime:
+    """When a machine that does not run is late. Its group is fenced for it before: its clock begins with the first look
+    that finds it ordered.
+    """
+    return step.begun_at + destination.provision_timeout + _FIRST_SIGHT
+
+
+def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft) -> Reason | None:
+    """Why nothing comes of a step whose machine does not run yet; None: it is waited for."""
+    if source is None:
+        return because(Rule.STEP_SOURCE_GONE, group=step.source)
+    if source.group.requested > step.had:
+        return because(Rule.STEP_BOUND, zone=source.group.zone)
+    if pool.now >= (until := _ends(step, destination)):
+        return because(Rule.STEP_LATE, until=until)
+    return _word(pool.groups)
+
+
+# ---------------------------------------------------------------- going on, and beginning
+
+
+def converge(pool: PoolDraft) -> None:
+    """After all else that changes what is requested: the next patch of a step, or why there is none."""
+    home = pool.pool
+    is_pass = home.asked_home is not None and pool.now < home.asked_home + PASS_LASTS
+    wanted = home.level is Level.CONVERGE or is_pass
+    ways = _ways(pool.groups, _least(pool))
+    if pool.homing.step is not None:
+        _go_on(pool, pool.homing.step)
+    if not wanted:
+        pool.homing = replace(pool.homing, uneven_since=None)
+        return
+    if pool.homing.step is None:
+        since = (pool.homing.uneven_since or pool.now) if ways else None
+        pool.homing = replace(pool.homing, uneven_since=since)
+        why = _begin(pool, ways, is_pass=is_pass) if ways else None
+        pool.converging = Converging(left=_left(pool), why=why, begins=pool.step is not None, step=pool.step)
+    if pool.converging is not None:
+        pool.converging = replace(pool.converging, course=_course(pool))
+
+
+def _left(pool: PoolDraft) -> int:
+    return max(0, pool.pool.converge.per_hour - len(pool.homing.spent(pool.now)))
+
+
+def _go_on(pool: PoolDraft, step: Step) -> None:
+    """What an open step comes to in this look. It goes on where nobody wants converge any more: every step ends."""
+    drafts = {draft.key: draft for draft in pool.groups}
+    destination = drafts.get(step.destination)
+    told = Converging(left=_left(pool), step=step)
+    if step.given_at is not None:
+        ends = step.given_at + (destination.provision_timeout if destination else pool.pool.provision_timeout)
+        pool.look_at += [ends] if pool.now < ends else []
+        why = because(Rule.STEP_DRAINS, machine=str(step.machine), group=step.giver, since=step.given_at)
+        pool.converging = replace(told, why=why, hangs_since=ends if pool.now >= ends else None)
+        if destination is not None and pool.now >= ends:
+            destination.stays = False
+        return
+    if destination is None:
+        return
+    ends = _ends(step, destination)
+    pool.look_at += [ends] if pool.now < ends else []
+    if not _runs(step, destination):
+        why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
+        pool.converging = replace(told, why=why)
+        return
+    if pool.requested - 1 < pool.pool.min:
+        pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
+        return
+    stays = _give(pool, step, drafts, is_late=pool.now >= ends)
+    hangs = stays is not None and pool.now >= ends
+    pool.converging = replace(told, why=stays, step=pool.step or step, hangs_since=ends if hangs else None)
+
+
+def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: bool) -> Reason | None:
+    """One machine goes by name: of the source; where that cannot give, in the end of the destination. Why not yet."""
+    why: Reason | None = _obstacle(pool) or _under_way(pool)
+    if why is not None:
+        return why
+    source, destination = drafts.get(step.source), drafts[step.destination]
+    givers = [source] if source is not None and source.group.requested <= step.had else []
+    givers += [destination] if is_late or not givers else []
+    for giver in givers:
+        choice = _choice(pool, giver)
+        if choice.machine is None or not remove(pool, {giver.key: (choice.machine,)}):
+            stays = choice.why or because(Rule.GROUP_AT_ITS_MIN, min=giver.requested)
+            why = why or because(Rule.STEP_CANNOT_GIVE, zone=giver.group.zone, why=stays)
+            continue
+        if giver is destination:
+            giver.stays = False
+            giver.because(Rule.STEP_UNDONE, group=step.source)
+        else:
+            giver.because(Rule.STEP_GIVES, zone=destination.group.zone)
+        if giver.step_max is not None:
+            giver.step_max = giver.requested
+        pool.step = replace(step, giver=giver.key, machine=choice.machine)
+        return None
+    return why
+
+
+def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
+    """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
+    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
+    if why is not None:
+        return why
+    for source, destination in ways:
+        choice = _choice(pool, source, destination)
+        if choice.why is not None:
+            why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
+            continue
+        destination.requested += 1
+        destination.journal_delta += 1
+        destination.stays = True
+        destination.because(Rule.STEP_ORDERS, zone=source.group.zone)
+        _keep_autoscalers_out(pool, source, destination)
+        pool.surge = pool.pool.converge.surge
+        pool.step = Step(
+            source=source.key,
+            destination=destination.key,
+            begun_at=pool.now,
+            had=source.requested,
+            wants=destination.requested,
+        )
+        return None
+    return why
+
+
+def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
+    """What the record and the clock say. A pass that is asked for by hand waits for neither, but for its failures."""
+    homing, policy, now = pool.homing, pool.pool.converge, pool.now
+    since, held, asked = homing.held_since, homing.held_until, pool.pool.asked_home
+    is_before = is_pass and since is not None and asked is not None and since < asked
+    if held is not None and now < held and not is_before:
+        return because(Rule.CONVERGE_HELD, until=held)
+    if is_pass:
+        return None
+    if homing.uneven_since is not None and now < (until := homing.uneven_since + SETTLES):
+        pool.look_at.append(until)
+        return because(Rule.CONVERGE_SETTLES, until=until)
+    opens = policy.opens(now)
+    if opens != now:
+        return because(Rule.CONVERGE_WINDOW, until=opens)
+    if (spent := homing.spent(now)) and len(spent) >= policy.per_hour:
+        until = min(spent) + BUDGET
+        pool.look_at.append(until)
+        return because(Rule.CONVERGE_BUDGET, per_hour=policy.per_hour, until=until)
+    return None
+
+
+def _obstacle(pool: PoolDraft) -> Reason | None:
+    """What keeps a pool from being moved, whatever is known of its machines."""
+    for draft in pool.groups:
+        frozen = draft.group.frozen_because
+        if frozen is not None and frozen.rule in _ROLLOUTS:
+            return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
+    return _word(pool.groups)
+
+
+# What freezes a group because its machines are being replaced.
+_ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
+
+
+def _word(drafts: Iterable[Draft]) -> Reason | None:
+    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'."""
+    for draft in drafts:
+        if draft.state in (State.FENCED, State.PROBING):
+            return because(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
+        if draft.cautious_max is not None:
+            return because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
+    return None
+
+
+def _under_way(pool: PoolDraft) -> Reason | None:
+    """A move or a request: one journal, one story."""
+    changes = any(draft.requested != draft.group.requested for draft in pool.groups)
+    asked = pool.request is not None or pool.request_waits is not None or pool.pool.scale_request is not None
+    return because(Rule.CONVERGE_BEHIND) if pool.moves or asked or changes else None
+
+
+def _awaited(drafts: Iterable[Draft]) -> Reason | None:
+    for draft in drafts:
+        group = draft.group
+        if group.requested != group.running:
+            return because(Rule.CONVERGE_AWAITS, zone=group.zone, requested=group.requested, running=group.running)
+    return None
+
+
+def _full(pool: PoolDraft) -> Reason | None:
+    """No node more fits under PoolMaximum, and none may pass it."""
+    spoken_for = pool.spoken_for() if pool.pool.strategy.reserves else 0
+    if pool.requested + spoken_for < pool.pool.max + pool.pool.converge.surge:
+        return None
+    return because(Rule.CONVERGE_FULL, maximum=pool.pool.max, requested=pool.requested)
+
+
+# ---------------------------------------------------------------- who gives, who takes
+
+
+def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
+    """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level.
+
+    Zones that may not deliver are compared too: what keeps a step from beginning is told of them.
+    """
+    able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
+    takers = [draft for draft in able if draft.room > 0]
+    low = min(takers, key=lambda draft: (draft.requested / draft.group.weight, draft.tie), default=None)
+    if low is None:
+        return []
+    givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
+    givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
+    return [(giver, low) for giver in givers]
+
+
+def _least(pool: PoolDraft) -> dict[str, int]:
+    return {draft.key: pool.least_of(draft) for draft in pool.groups}
+
+
+def _choice(pool: PoolDraft, draft: Draft, coming: Draft | None = None) -> Choice:
+    """Which machine of a group may go; ``coming``: once one has come there. What only its pods can say is asked for."""
+    if draft.keeps_all is not None:
+        return Choice(why=draft.keeps_all)
+    if draft.key in pool.choices:
+        return pool.choices[draft.key]
+    pool.asks[draft.key] = "" if coming is None else coming.key
+    if not pool.pool.converge.blind:
+        return Choice(why=because(Rule.CONVERGE_NO_VIEW))
+    if coming is not None:
+        return Choice()  # nobody has listed its machines yet
+    may_go = [
+        machine
+        for machine in draft.group.machines or ()
+        if machine.has_node and not machine.deleting and not machine.preserved
+    ]
+    # Those that are unwell, then the newest: what has run for longest is moved last.
+    may_go.sort(key=lambda machine: (machine.ready, -machine.created_at.timestamp(), machine.name))
+    return Choice(machine=may_go[0].ref) if may_go else Choice(why=because(Rule.CONVERGE_NO_MACHINE))
+
+
+def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
+    """Source and destination of every step until zones are level, from what is requested now."""
+    played = [replace(draft, step_max=None) for draft in pool.groups]
+    course: list[tuple[str, str]] = []
+    least = _least(pool)
+    while len(course) < _COURSE and (ways := _ways(played, least)):
+        source, destination = ways[0]
+        course.append((source.group.zone or source.key, destination.group.zone or destination.key))
+        source.requested -= 1
+        destination.requested += 1
+    return tuple(course)

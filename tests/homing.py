@@ -1,0 +1,196 @@
+"""A pool on its way home, played without any API: machines boot, drain and go; runs die between their patches.
+
+What a run does around a plan (journal, patches in order, marks, close) is done here as :mod:`evenkeel.application.run`
+does it, each patch a step of its own. Whoever plays the autoscaler, people or the cloud calls the methods below.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from evenkeel.application.words import sentence
+from evenkeel.domain.journal import closed, opened
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.homing import ConvergePolicy, Homing
+from evenkeel.domain.model.plans import GroupPlan, PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.states import ClusterState, PoolState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.plan import plan
+from evenkeel.domain.writes import grows, in_safe_order
+from tests.builders import NOW, group, numbers
+
+POOL_ID = PoolId("cluster-api", "default", "", "workers")
+
+
+def homing(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
+    """A record with converge, which knows no pods and may move them all."""
+    policy = numbers(minimum, maximum)
+    wishes = {"blind": True, **{name: fields.pop(name) for name in list(fields) if name in vars(ConvergePolicy())}}
+    return replace(policy, **{"level": Level.CONVERGE, "converge": ConvergePolicy(**wishes), **fields})  # type: ignore[arg-type]
+
+
+@dataclass
+class Home:
+    """``zones`` are a, b, c…; every machine that is ordered waits until :meth:`boot`, every deleted one until
+    :meth:`drain`.
+    """
+
+    counts: Sequence[int]
+    policy: Policy = field(default_factory=homing)
+    workload: Callable[["Home"], Workload] | None = None
+    state: ClusterState = field(default_factory=ClusterState)
+    now: datetime = NOW
+    groups: dict[str, NodeGroup] = field(init=False)
+    last: PoolPlan | None = field(init=False, default=None)
+    made: int = field(init=False, default=0)
+    #: nodes that went, in order, by the zone that they were in
+    went: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.groups = {}
+        for zone, count in zip("abcdefgh", self.counts, strict=False):
+            self.groups[zone] = group(zone, count, machines=(), bounds=(0, count))
+            for _ in range(count):
+                self._make(zone, has_node=True, age=timedelta(days=2))
+
+    # -- what stands there
+    @property
+    def requested(self) -> tuple[int, ...]:
+        return tuple(found.requested for found in self.groups.values())
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        return tuple(found.running for found in self.groups.values())
+
+    @property
+    def memory(self) -> Homing:
+        return self.state.pools.get(POOL_ID, PoolState()).homing
+
+    def machines(self, zone: str) -> tuple[Machine, ...]:
+        return self.groups[zone].machines or ()
+
+    def bounds(self, zone: str) -> tuple[int, int]:
+        found = self.groups[zone].bounds
+        assert found is not None
+        return found.min, found.max
+
+    @property
+    def why(self) -> str:
+        """What the last look says of converge, in words."""
+        told = self.last.converging if self.last else None
+        return sentence(told.why) if told is not None and told.why is not None else ""
+
+    def reasons(self, zone: str) -> str:
+        assert self.last is not None
+        (found,) = (each for each in self.last.groups if each.group.zone == zone)
+        return "; ".join(map(sentence, found.reasons))
+
+    # -- what others do
+    def change(self, zone: str, **fields: object) -> None:
+        self.groups[zone] = replace(self.groups[zone], **fields)  # type: ignore[arg-type]
+
+    def scale(self, zone: str, replicas: int) -> None:
+        """Somebody else writes replicas: machines come, or the newest that are not being deleted go at once."""
+        self.change(zone, requested=replicas)
+        self._reconcile(zone)
+
+    def boot(self, *zones: str) -> None:
+        """Machines that wait in these zones, or in all, have nodes."""
+        for zone in zones or self.groups:
+            self._put(zone, [replace(each, has_node=each.failure is None) for each in self.machines(zone)])
+
+    def fail(self, zone: str) -> None:
+        refused = MachineFailure(code="InsufficientInstanceCapacity", message="no room", at=self.now)
+        self._put(zone, [each if each.has_node else replace(each, failure=refused) for each in self.machines(zone)])
+
+    def drain(self, *zones: str) -> None:
+        """Machines that are being deleted in these zones, or in all, are gone."""
+        for zone in zones or self.groups:
+            gone = [each for each in self.machines(zone) if each.deleting]
+            self.went += [zone for each in gone if each.has_node]
+            self._put(zone, [each for each in self.machines(zone) if not each.deleting])
+
+    # -- what we do
+    def look(self, seconds: float = 0, *, dies_after: int | None = None, closes: bool = True) -> PoolPlan:
+        """A run after so many seconds; ``dies_after`` so many patches, 0: once it is written down what is to come."""
+        self.now += timedelta(seconds=seconds)
+        workload = self.workload(self) if self.workload else None
+        observation = Observation(groups=tuple(self.groups.values()), workload=workload)
+        found = plan(observation, self.state, self.policy, self.now)
+        (pool,) = found.pools
+        self.last = pool
+        self.made += 1
+        id = ulid(self.now, self.made.to_bytes(10))
+        self.state = replace(self.state, groups={**self.state.groups, **found.states})
+        self._remember(opened(pool, id))
+        writes = [each for each in in_safe_order(pool.changes) if not grows(each)]
+        writes += [each for each in in_safe_order(pool.changes) if grows(each)]
+        for written in writes[:dies_after]:
+            self._write(written, id)
+        if closes and (dies_after is None or dies_after >= len(writes)):
+            self._remember(closed(pool, self.state.pools[POOL_ID]))
+        return pool
+
+    def until_quiet(self, *, most: int = 400) -> None:
+        """Runs, each a minute after the one before, in a world where everything works, until nothing is left to do."""
+        quiet = 0
+        for _ in range(most):
+            found = self.look(60)
+            self.boot()
+            self.drain()
+            quiet = 0 if found.changes or self.memory.step or self._awaits() else quiet + 1
+            if quiet >= 3:
+                return
+        raise AssertionError(f"{most} looks, and it still goes on: {self.requested} {self.memory}")
+
+    def _awaits(self) -> bool:
+        """Whether time alone will have a step begin."""
+        soon = self.last.converging if self.last else None
+        return (
+            soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")
+        )
+
+    def _remember(self, pool: PoolState) -> None:
+        self.state = replace(self.state, pools={POOL_ID: pool})
+
+    def _write(self, written: GroupPlan, id: str) -> None:
+        zone = str(written.group.zone)
+        before = self.groups[zone]
+        assert written.bounds is not None
+        assert 0 <= written.bounds.min <= written.requested <= written.bounds.max
+        move = id if written.journal_delta and written.requested != before.requested else before.move
+        self.change(zone, bounds=written.bounds, requested=written.requested, move=move)
+        self._reconcile(zone, {ref.name for ref in written.removes})
+
+    # -- machine controllers
+    def _make(self, zone: str, *, has_node: bool = False, age: timedelta = timedelta(0)) -> None:
+        self.made += 1
+        name = f"{zone}-{self.made}"
+        machine = Machine(name=name, uid=f"uid-{name}", has_node=has_node, created_at=self.now - age)
+        self._put(zone, [*self.machines(zone), machine])
+
+    def _put(self, zone: str, machines: Iterable[Machine]) -> None:
+        listed = tuple(machines)
+        running = sum(each.has_node and not each.deleting for each in listed)
+        self.change(zone, machines=listed, running=running)
+
+    def _reconcile(self, zone: str, first: Collection[str] = ()) -> None:
+        """As many machines as replicas: those named go first, then those without a node, then the newest."""
+        staying = [each for each in self.machines(zone) if not each.deleting]
+        for _ in range(self.groups[zone].requested - len(staying)):
+            self._make(zone)
+        less = len(staying) - self.groups[zone].requested
+        if less > 0:
+            staying.sort(key=lambda each: (each.name not in first, each.has_node, -each.created_at.timestamp()))
+            going = {each.name for each in staying[:less]}
+            self._put(
+                zone,
+                [
+                    replace(each, deleting=True, deleting_since=self.now) if each.name in going else each
+                    for each in self.machines(zone)
+                    if each.name not in going or each.has_node
+                ],
+            )

@@ -1,0 +1,189 @@
+"""Converge, whatever happens in between: crashes at every patch, hostile autoscalers, words about zones, people."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, time, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.homing import Window
+from evenkeel.domain.model.states import ClusterState
+from tests.builders import NOW
+from tests.homing import Home, homing
+
+counts = st.lists(st.integers(0, 6), min_size=2, max_size=4)
+
+
+def _level(home: Home) -> bool:
+    return max(home.requested) - min(home.requested) < 2
+
+
+@given(counts, st.integers(0, 1), st.integers(0, 20))
+def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], surge: int, room: int) -> None:
+    total = sum(nodes)
+    maximum = max(total + room, len(nodes), 1)
+    home = Home(nodes, homing(maximum=maximum, surge=surge, per_hour=60))
+    for _ in range(200):
+        running = home.running
+        home.look(60)
+        assert total <= sum(home.requested) <= total + 1
+        assert sum(home.requested) <= maximum + surge
+        gone = [before - after for before, after in zip(running, home.running, strict=True) if after < before]
+        assert not gone or sum(home.running) >= total  # its successor runs before a node goes
+        home.boot()
+        home.drain()
+    assert sum(home.requested) == total
+    assert _level(home) or maximum == total + surge == total
+    assert home.memory.step is None
+    before = home.state
+    assert home.look(60).changes == ()
+    assert home.state == before
+
+
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "look",
+                "look",
+                "look",
+                "die",
+                "unclosed",
+                "boot",
+                "boot",
+                "drain",
+                "fail",
+                "word",
+                "well",
+                "grow",
+                "shrink",
+            ]
+        ),
+        st.integers(0, 3),
+        st.integers(1, 1200),
+    ),
+    max_size=60,
+)
+
+
+class _Hostile:
+    """Plays what happens, and knows what may have gone because of others."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.others = 0  # what others have added to what is requested
+
+    def play(self, what: str, number: int, seconds: int) -> None:
+        home = self.home
+        zone = list(home.groups)[number % len(home.groups)]
+        plays: dict[str, Callable[[], object]] = {
+            "look": lambda: home.look(seconds),
+            "die": lambda: home.look(seconds, dies_after=number % 2),
+            "unclosed": lambda: home.look(seconds, closes=False),
+            "boot": lambda: home.boot(zone),
+            "drain": lambda: home.drain(zone),
+            "fail": lambda: home.fail(zone),
+            "word": lambda: self.words({zone: home.now + timedelta(seconds=seconds)}),
+            "well": lambda: self.words({}),
+            "grow": lambda: self.scale(zone, 1),
+            "shrink": lambda: self.scale(zone, -1),
+        }
+        plays[what]()
+
+    def words(self, zones: dict[str, datetime]) -> None:
+        self.home.state = replace(self.home.state, zones=zones)
+
+    def scale(self, zone: str, more: int) -> None:
+        """As an autoscaler would, within the bounds."""
+        low, high = self.home.bounds(zone)
+        before = self.home.groups[zone].requested
+        after = min(max(before + more, low), high)
+        self.others += after - before
+        self.home.scale(zone, after)
+
+
+@given(counts, st.integers(0, 1), happenings)
+def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one_is_above(
+    nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
+) -> None:
+    maximum = sum(nodes) + 3
+    home = Home(nodes, homing(maximum=maximum, surge=surge, per_hour=60))
+    hostile = _Hostile(home)
+    home.look()
+    for what, number, seconds in happens:
+        before, given_before = home.running, _leaving(home)
+        hostile.play(what, number, seconds)
+        ours = what in ("look", "die", "unclosed")
+        if ours:
+            # A look takes away one running node at most, and only where another zone has one more than it began with.
+            assert len(_leaving(home) - given_before) <= 1
+            if _leaving(home) - given_before:
+                step = home.memory.step
+                assert step is not None
+                assert step.ordered
+                destination = next(each for each in home.groups.values() if str(each.key) == step.destination)
+                runs = before[list(home.groups.values()).index(destination)]
+                assert runs >= step.wants
+        assert sum(home.requested) <= maximum + surge
+    # Left alone from here on, it comes to an end.
+    hostile.words({})
+    home.state = ClusterState(pools=home.state.pools)
+    for _ in range(60):
+        home.look(60)
+        home.boot()
+        home.drain()
+    home.policy = replace(home.policy, level=Level.OFF)
+    for _ in range(20):
+        home.look(60)
+        home.boot()
+        home.drain()
+    assert home.memory.step is None
+    assert home.state.pools
+    assert all(pool.move is None for pool in home.state.pools.values())
+
+
+def _leaving(home: Home) -> set[str]:
+    return {each.name for zone in home.groups for each in home.machines(zone) if each.deleting and each.has_node}
+
+
+@given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
+def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_does(
+    nodes: list[int], at: int, patches: int, closes: bool
+) -> None:
+    calm, crashed = (Home(nodes, homing(per_hour=60)) for _ in range(2))
+    for number in range(150):
+        for home in (calm, crashed):
+            if home is crashed and number % 10 == at:
+                home.look(30, dies_after=patches, closes=closes)
+                home.look(30)
+            else:
+                home.look(60)
+            home.boot()
+            home.drain()
+    assert sum(crashed.requested) == sum(calm.requested) == sum(nodes)
+    assert _level(crashed)
+    assert crashed.memory.step is None
+
+
+@given(
+    st.integers(0, 23), st.integers(0, 59), st.integers(0, 23), st.integers(0, 59),
+    st.frozensets(st.integers(0, 6)), st.integers(0, 20_000),
+)  # fmt: skip
+def test_a_window_opens_when_it_says(
+    hour: int, minute: int, end_hour: int, end_minute: int, days: frozenset[int], later: int
+) -> None:
+    if (hour, minute) == (end_hour, end_minute):
+        return
+    window = Window(start=time(hour, minute), end=time(end_hour, end_minute), days=days)
+    assert Window.read(str(window)) == window
+    now = NOW + timedelta(minutes=later)
+    opens = window.begins(now)
+    assert opens is not None
+    assert opens >= now
+    assert window.begins(opens) == opens
+    if opens > now:
+        assert (opens.hour, opens.minute) == (hour, minute)
+        assert not days or opens.weekday() in days
+        assert window.begins(opens - timedelta(minutes=1)) != opens - timedelta(minutes=1)

@@ -1,0 +1,303 @@
+"""Converge, by example: one step at a time, launch before drain, and what becomes of it where others interfere."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.homing import Window
+from tests.homing import Home, homing
+
+SETTLED = 601
+
+
+def begun(*counts: int, **wishes: object) -> Home:
+    """A pool that has differed for long enough, with a step ordered."""
+    home = Home(counts, homing(**wishes))  # type: ignore[arg-type]
+    home.look()
+    home.look(SETTLED)
+    assert home.memory.step is not None
+    return home
+
+
+def test_a_pool_comes_home_one_machine_after_the_other_launch_before_drain() -> None:
+    home = Home((0, 4, 5))
+    home.look()
+    assert (home.requested, home.why) == (
+        (0, 4, 5),
+        "zones have to differ until 2026-01-15T12:10:00Z before a node is moved",
+    )
+    home.look(SETTLED)
+    assert home.requested == (1, 4, 5)
+    assert [home.bounds(zone)[1] for zone in "ac"] == [1, 5]  # nobody else orders there
+    assert home.bounds("a")[0] == 1  # nobody takes the new node away
+    home.look(15)
+    assert home.requested == (1, 4, 5)
+    home.boot()
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+    (going,) = (machine for machine in home.machines("c") if machine.deleting)
+    home.look(15)
+    assert "is going since" in home.why
+    assert home.requested == (1, 4, 4)
+    home.drain()
+    home.look(60)  # the next one begins at once: zones have differed all the time
+    assert home.requested == (2, 4, 4)
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+    assert sorted(home.went) == ["b", "c", "c"]
+    assert going.name not in {machine.name for machine in home.machines("c")}
+
+
+def test_zones_one_node_apart_are_level_and_nothing_is_written_or_remembered() -> None:
+    home = Home((3, 4, 3))
+    home.look()
+    before = home.state
+    assert home.look(SETTLED).changes == ()
+    assert home.state == before
+
+
+def test_weights_say_what_level_is() -> None:
+    home = Home((2, 4, 2))
+    home.change("b", weight=2)
+    home.look()
+    home.look(SETTLED)
+    assert (home.requested, home.why) == ((2, 4, 2), "")
+
+
+def test_off_and_shrink_move_nothing() -> None:
+    for level in (Level.OFF, Level.SHRINK):
+        home = Home((0, 4, 5), replace(homing(), level=level))
+        home.look()
+        home.look(SETTLED)
+        assert home.requested == (0, 4, 5)
+
+
+def test_a_full_pool_stays_as_it_is_and_says_why_unless_the_record_lets_one_step_pass() -> None:
+    home = Home((1, 4, 4), homing(maximum=9))
+    home.look()
+    home.look(SETTLED)
+    assert home.requested == (1, 4, 4)
+    assert home.why.startswith("9 of PoolMaximum 9 are requested, and a successor has to come before")
+    home = begun(1, 4, 4, maximum=9, surge=1)
+    assert sum(home.requested) == 10
+    found = home.look(15)
+    assert sum(home.requested) == 10
+    assert not found.overcommitted
+    assert found.problems == ()
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_a_budget_and_windows_say_when_steps_begin() -> None:
+    home = begun(0, 8, 8, per_hour=1)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(60)
+    assert home.why == "the 1 steps of an hour are used up until 2026-01-15T13:10:01Z"
+    assert home.requested == (1, 8, 7) or home.requested == (1, 7, 8)
+    home.look(60 * 60)
+    assert home.memory.step is not None
+    night = homing(windows=(Window.read("22:00-06:00"),))
+    home = Home((0, 4, 5), night)
+    home.look()
+    home.look(SETTLED)
+    assert home.why == "the record's next window opens at 2026-01-15T22:00:00Z"
+    home.look(10 * 60 * 60)
+    assert home.memory.step is not None
+
+
+def test_a_machine_that_never_comes_is_taken_back_after_the_provision_timeout_and_its_zone_is_fenced() -> None:
+    home = begun(0, 4, 5)
+    home.look(15)
+    home.look(14 * 60)
+    assert home.requested == (1, 4, 5)
+    found = home.look(61)
+    assert home.requested == (0, 4, 5)
+    assert [each.state.value for each in found.groups] == ["fenced", "healthy", "healthy"]
+    home.look(60)
+    assert home.memory.step is None
+    assert home.memory.held_until is not None
+    assert home.went == []
+
+
+def test_a_machine_that_is_there_and_not_well_is_no_successor() -> None:
+    home = begun(0, 4, 5)
+    home.change(
+        "a", machines=tuple(replace(each, has_node=True, ready=False) for each in home.machines("a")), running=1
+    )
+    home.look(60)
+    assert home.requested == (1, 4, 5)
+
+
+def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_elsewhere() -> None:
+    home = begun(0, 4, 5)
+    home.fail("a")
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+    home.look(60)
+    assert home.memory.step is None
+    assert home.went == []
+
+
+@pytest.mark.parametrize("zone", ["a", "b", "c"])
+def test_any_word_about_a_zone_takes_the_machine_back_that_is_on_its_way_and_stops_what_would_go(zone: str) -> None:
+    home = begun(0, 4, 5)
+    until = home.now + timedelta(hours=1)
+    home.state = replace(home.state, zones={zone: until})
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+    home = begun(0, 4, 5)
+    home.boot()
+    home.state = replace(home.state, zones={zone: home.now + timedelta(hours=1)})
+    home.look(60)
+    assert home.requested == (1, 4, 5)  # what runs is not taken away, and nothing goes for it
+    home.state = replace(home.state, zones={})
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_a_drain_that_hangs_is_told_and_no_second_one_begins() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+    for _ in range(60):
+        found = home.look(60)
+        assert home.requested == (1, 4, 4)
+    assert found.converging is not None
+    assert found.converging.hangs_since is not None
+    assert home.bounds("a")[0] == 0  # its new node is kept no longer than that
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_an_autoscaler_that_deletes_the_new_node_ends_the_step_and_no_other_node_goes() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.scale("a", 0)
+    home.drain()
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+    assert home.went == ["a"]
+
+
+def test_an_autoscaler_that_takes_one_of_the_source_itself_has_done_the_step() -> None:
+    home = begun(0, 4, 5)
+    home.scale("c", 4)
+    home.boot()
+    home.drain()
+    home.look(60)
+    assert home.went == ["c"]
+    assert home.memory.step is not None  # the next one
+    assert home.requested == (2, 4, 4)
+
+
+def test_a_source_that_grows_meanwhile_is_bound_and_nothing_is_moved_for_a_day() -> None:
+    home = begun(0, 4, 5)
+    home.scale("c", 6)
+    home.look(60)
+    assert home.requested == (0, 4, 6)
+    home.boot()
+    home.look(60)
+    home.look(23 * 60 * 60)
+    assert home.requested == (0, 4, 6)
+    assert home.why.startswith("no node is moved before")
+    home.look(2 * 60 * 60)
+    assert home.memory.step is not None
+
+
+def test_demand_that_comes_back_to_the_source_within_a_quarter_of_an_hour_holds_the_pool_for_a_day() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(15)
+    home.scale("c", 5)
+    home.boot()
+    home.look(10 * 60)
+    assert home.requested[2] == 5
+    assert home.memory.held_until == home.now + timedelta(hours=24)
+
+
+def test_where_the_source_cannot_give_in_the_end_the_new_machine_goes_again_by_name() -> None:
+    home = begun(1, 4, 5)
+    home.boot()
+    home.change("c", zone_min=5)
+    for _ in range(14):
+        home.look(60)
+        assert home.requested == (2, 4, 5)
+    assert home.why.startswith("no machine of c may go")
+    home.look(120)
+    assert home.requested == (1, 4, 5)
+    home.drain()
+    home.look(60)
+    assert home.memory.step is None
+    assert home.went == ["a"]
+    assert home.why.startswith("no node is moved before")
+
+
+def test_a_frozen_source_is_waited_for_and_the_step_ends_once_it_may_be_written() -> None:
+    from tests.builders import stated
+
+    home = begun(0, 4, 5)
+    home.boot()
+    home.change("c", frozen_because=stated("paused"))
+    home.look(60)
+    assert home.requested == (1, 4, 5)
+    home.change("c", frozen_because=None)
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+
+
+def test_a_lowered_pool_maximum_takes_the_machine_back_that_has_no_node_yet() -> None:
+    home = begun(0, 4, 5)
+    home.policy = homing(maximum=9)
+    home.look(60)
+    assert home.requested == (0, 4, 5)
+    home.look(60)
+    assert home.memory.step is None
+    assert home.went == []
+
+
+def test_level_off_in_the_middle_lets_the_step_end_and_begins_no_other() -> None:
+    home = begun(0, 4, 5)
+    home.policy = replace(home.policy, level=Level.OFF)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(60)
+    home.look(SETTLED)
+    assert home.requested == (1, 4, 4)
+    assert home.memory.step is None
+
+
+def test_a_pass_by_hand_waits_for_no_clock_and_works_where_level_is_off() -> None:
+    home = Home((0, 4, 5), replace(homing(per_hour=1), level=Level.OFF))
+    home.policy = replace(home.policy, asked_home={"workers": home.now})
+    found = home.look()
+    assert home.requested == (1, 4, 5)
+    assert found.converging is not None
+    for _ in range(12):
+        home.boot()
+        home.drain()
+        home.look(60)
+    assert home.requested == (3, 3, 3)
+
+
+def test_the_course_says_all_steps_that_would_follow() -> None:
+    home = Home((0, 4, 5))
+    found = home.look()
+    assert found.converging is not None
+    assert found.converging.course == (("c", "a"), ("b", "a"), ("c", "a")) or len(found.converging.course) == 3
+
+
+def test_without_a_view_of_the_pods_nothing_is_moved_and_it_says_so() -> None:
+    home = Home((0, 4, 5), homing(blind=False))
+    home.look()
+    found = home.look(SETTLED)
+    assert home.requested == (0, 4, 5)
+    assert "nobody knows its pods" in home.why
+    assert found.asks
