@@ -4,14 +4,14 @@ What a run does around a plan (journal, patches in order, marks, close) is done 
 does it, each patch a step of its own. Whoever plays the autoscaler, people or the cloud calls the methods below.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from evenkeel.application.words import sentence
 from evenkeel.domain.journal import closed, opened
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, Observation, PoolId
+from evenkeel.domain.model.groups import Machine, MachineFailure, NodeGroup, Observation, PoolId
 from evenkeel.domain.model.homing import ConvergePolicy, Homing
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy

@@ -16,7 +16,14 @@ from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.plan import steps_of
 from tests.builders import maxima, numbers, pool_plan, zones
 
-BEFORE = ["mind_step", "redistribute", "take_back_overshoot", "probe_the_unseen", "begin_request", "wait_for_standstill"]
+BEFORE = [
+    "mind_step",
+    "redistribute",
+    "take_back_overshoot",
+    "probe_the_unseen",
+    "begin_request",
+    "wait_for_standstill",
+]
 AFTER = ["hold_level", "publish", "shorten_provision_time", "share_rolling", "note", "report", "remember"]
 LEVELLED = ["raise_to_minimum", "carry_out_request", "converge", "size"]
 MINIMA_FIRST = ["size", "raise_to_own_minimum", "raise_to_minimum", "carry_out_request", "converge"]
