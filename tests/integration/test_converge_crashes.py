@@ -1,15 +1,21 @@
 """A worker may die anywhere in a step of converge, on every flavour and owner: the pool comes home all the same.
 
-Real use case, real adapter, simulated API (tests/crashing.py), every request of every run of a step. After each of them:
-no node has gone before its successor runs, and at most one machine more than before is requested.
+Real use case, real adapter, simulated API (tests/crashing.py), every request of every run of a step. After each: no
+node has gone before its successor runs, and at most one machine more than before is requested.
 """
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.domain import journal, plan
+from evenkeel.domain.model.homing import Homing, Step
+from evenkeel.domain.replicas import converge as converging
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene
 
 RUNS = 3  # of one step: order, give, close
@@ -129,3 +135,72 @@ def test_over_several_random_crashes_it_comes_home(scene: HomeScene) -> None:
         if found := played.amiss():
             wrong[f"seed {seed}: {'; '.join(story)}"] = found
     assert wrong == {}
+
+
+# What this harness is there to find: each bug, planted, makes an undisturbed or a crashed step end badly.
+
+_followed, _runs, _opened = converging._followed, converging._runs, journal.opened_step
+
+
+def _nobody_remembers_the_order(homing: Homing, step: Step, id: str) -> Homing:
+    return replace(_opened(homing, step, id), step=None)
+
+
+def _what_was_given_is_not_seen(homing: Homing, drafts: Any, now: Any) -> Homing:
+    """The giver's mark is not read: whoever died after the patch gives once more."""
+    step = homing.step
+    hidden = {
+        key: replace(draft, group=replace(draft.group, move=None, requested=step.had))
+        if step is not None and step.back and key == step.giver
+        else draft
+        for key, draft in drafts.items()
+    }
+    return _followed(homing, hidden, now)
+
+
+def _any_replica_is_a_node(step: Step, destination: Any) -> bool:
+    return bool(destination.group.requested >= step.wants)
+
+
+BUGS: Mapping[str, tuple[Any, str, Any]] = {
+    "the successor is not awaited": (converging, "_runs", _any_replica_is_a_node),
+    "an order is not written down": (journal, "opened_step", _nobody_remembers_the_order),
+    "what was given is given again": (converging, "_followed", _what_was_given_is_not_seen),
+    "what is late is never taken back": (converging, "_stops", lambda *_: None),
+    "what is late is moved elsewhere": (converging, "mind_step", lambda _pool: None),
+}
+
+
+def _tell(scene: HomeScene, *, launches: bool) -> list[str]:
+    """A step with a crash after every patch; where its zone launches nothing, until long after its timeout."""
+    played = scene.again()
+    if not launches:
+        for zone in (DEAD, IDLE):
+            played.cloud.take_away(zone)
+    for at in (6, 8, 10, 12):
+        played.troubled(Life(at=at, how=How.AFTER))
+    played.go_home(24)
+    found = played.amiss() if launches else [*played.faults]
+    if not launches and sum(played.replicas().values()) != scene.requested:
+        found.append(f"{played.replicas()} after a launch that failed")
+    return found
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_makes_a_step_end_badly_and_without_it_none_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = HomeScene("cluster-api", autoscaler="none")
+    assert _tell(scene, launches=True) == []
+    assert _tell(scene, launches=False) == []
+    target, what, bug = BUGS[name]
+    monkeypatch.setattr(target, what, bug)
+    if what == "mind_step":
+        monkeypatch.setattr(plan, what, bug)
+    ends: list[str] = []
+    for launches in (True, False):
+        try:
+            ends += _tell(scene, launches=launches)
+        except (AssertionError, EvenkeelError) as error:
+            ends.append(str(error))
+    assert ends

@@ -697,7 +697,7 @@ class TestWhoAsked:
 
     @pytest.mark.parametrize(("action", "fields"), WRITING)
     def test_an_action_that_writes_is_recorded_with_who_asked(self, action: str, fields: dict[str, Any]) -> None:
-        house = House()
+        house = House(zones((1, 2, 3), bounds=[(1, 9)] * 3))
         answer = house.ask(action, **fields, by=self.JANE)
         (told,) = house.ask("record")["decisions"]
         assert {**told, "id": None} == {

@@ -417,7 +417,7 @@ def _window(value: object) -> object:
     try:
         return Window.read(str(value))
     except BadValueError as error:
-        raise ValueError(f"it is {shown(value)}: {error}") from None
+        raise ValueError(str(error)) from None
 
 
 WindowText = Annotated[

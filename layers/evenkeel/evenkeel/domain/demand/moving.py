@@ -72,9 +72,11 @@ def _choose(world: World, budgets: Budgets, nodes: Iterable[Node], coming: Group
 
 def _moving(world: World, budgets: Budgets, node: Node) -> list[Pod] | Reason:
     """The pods that would move with a node, all of which may and have a place; or the first reason why it stays."""
-    if node.deleting or any(taint.key == GOING for taint in node.taints) or node.machine is None:
-        return because(Rule.NODE_GOING) if node.machine is not None else because(Rule.CONVERGE_NO_MACHINE)
-    if node.machine.preserved or node.annotations.get(KEPT) == "true":
+    if node.machine is None or node.machine.preserved:
+        return because(Rule.CONVERGE_NO_MACHINE)
+    if node.deleting or any(taint.key == GOING for taint in node.taints):
+        return because(Rule.NODE_GOING)
+    if node.annotations.get(KEPT) == "true":
         return because(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)
     moving = []
     for pod in world.standing[node.name]:

@@ -1,0 +1,82 @@
+"""A pass of converge by hand: what it answers, what it has the worker do, and when it is over."""
+
+from datetime import timedelta
+
+import pytest
+
+from evenkeel.config import ConfigError, ConvergeEntry, read_model
+from evenkeel.domain.model.homing import ConvergePolicy
+from tests.builders import zones
+from tests.house import House
+
+
+def uneven(*counts: int, **fields: object) -> House:
+    return House(zones(counts or (1, 2, 5), bounds=[(0, 9)] * 3), **{"converge": {"blind": True}, **fields})  # type: ignore[arg-type]
+
+
+def test_a_dry_run_lists_the_steps_that_would_follow_and_changes_nothing() -> None:
+    house = uneven()
+    answer = house.ask("level", pool="workers", dry_run=True)
+    assert answer["steps"] == [{"from": "c", "to": "a"}, {"from": "c", "to": "b"}]
+    assert answer["message"] == "pool workers of demo: dry run: 2 steps: c to a, c to b"
+    assert house.store.load("demo").control.asked_home == {}
+    assert not house.queue.requests
+
+
+def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotten_when_it_is_over() -> None:
+    house = uneven()
+    assert "is brought home, for 2 hours at most: 2 steps" in house.ask("level", pool="workers")["message"]
+    assert "level" in {why for _, why in house.queue.requests.values()}
+    house.carry_out()
+    assert [one.requested for one in house.cluster.groups.values()] == [2, 2, 5]
+    assert house.store.load("demo").control.asked_home
+    (step,) = (pool["level"]["step"] for pool in house.ask("status")["pools"])
+    assert (step["source"][-1], step["destination"][-1]) == ("c", "a")
+    said = house.ask("explain", pool="workers")["message"]
+    assert "A step of levelling is under way since" in said
+    house.clock.at += timedelta(hours=3)
+    house.run()
+    assert house.store.load("demo").control.asked_home == {}
+
+
+def test_a_level_pool_needs_none_and_says_so() -> None:
+    house = uneven(2, 2, 3)
+    assert house.ask("level", pool="workers")["message"].endswith("its zones are level: no node has to be moved")
+    assert house.store.load("demo").control.asked_home == {}
+
+
+def test_without_a_view_and_without_consent_it_says_what_is_missing() -> None:
+    house = uneven(converge=None)
+    message = house.ask("level", pool="workers", dry_run=True)["message"]
+    assert "it waits: no machine of c may go: nobody knows its pods: let the record say where they are" in message
+
+
+def test_an_unknown_pool_and_a_paused_one_are_refused_in_one_line() -> None:
+    house = uneven()
+    assert "pool is 'other'" in house.refused("level", pool="other")
+    house.ask("pause", pool="workers")
+    assert "all of its groups are frozen" in house.refused("level", pool="workers")
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"per_hour": 0}, "converge: per_hour is '0'"),
+        ({"surge": 2}, "converge: surge is '2'"),
+        ({"windows": ["22-06"]}, "converge: windows.0 is '22-06': write it like 22:00-06:00"),
+        ({"windows": ["Mon 10:00-10:00"]}, "for whole days write 00:00-24:00"),
+        ({"windows": ["10:00-24:30"]}, "a day ends at 24:00"),
+        ({"blond": True}, "blond"),
+    ],
+)
+def test_a_bad_wish_is_named_in_one_line(said: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_model(ConvergeEntry, said, "converge")
+    (line,) = caught.value.faults
+    assert fault in line
+    assert "\n" not in line
+
+
+def test_no_wishes_are_the_defaults() -> None:
+    assert ConvergeEntry().policy() == ConvergePolicy()
+    assert ConvergePolicy() == ConvergePolicy(per_hour=4, windows=(), surge=0, blind=False)

@@ -1,0 +1,163 @@
+"""Which machine of a zone may be moved, and what keeps each other one, by what runs there."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evenkeel.domain.demand.moving import choose
+from evenkeel.domain.demand.shrinking import KEPT
+from evenkeel.domain.model.groups import Machine, Observation
+from evenkeel.domain.model.homing import Choice
+from evenkeel.domain.model.workload import Budget, Claim, Node, NodeTerm, Owner, Pod, PodVolume, Volume, Workload
+from tests.builders import NOW
+from tests.homing import Home, homing
+from tests.workloads import ZONE, group_key, node, pod, pods, pool_offer, requirement, said, selector
+
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+def machine(name: str, **fields: Any) -> Machine:
+    return Machine(name=name, uid=f"uid-{name}", has_node=True, created_at=NOW, **fields)
+
+
+def ours(name: str, zone: str = "a", **fields: Any) -> Node:
+    of_machine = {field: fields.pop(field) for field in ("preserved",) if field in fields}
+    return node(name, zone, group=group_key(zone), machine=machine(f"m-{name}", **of_machine), **fields)
+
+
+def chosen(*nodes: Node, running: tuple[Pod, ...] = (), coming: str = "", **parts: Any) -> Choice:
+    """The choice among the nodes of zone a, beside an empty node in zone c unless one is to come there."""
+    here = nodes if coming else (*nodes, ours("new", "c"))
+    workload = Workload(nodes=here, pods=running, whole=True, **parts)
+    offers = (pool_offer(requested=3),)
+    asks = {str(group_key("a")): str(group_key(coming)) if coming else ""}
+    (choice,) = choose(Observation(groups=(), workload=workload), offers, asks, NOW).values()
+    return choice
+
+
+def why(pod_or_node: Pod | Node, **parts: Any) -> str:
+    """Why the only node of zone a stays, with this pod on it, or as this node."""
+    if isinstance(pod_or_node, Node):
+        return said(chosen(pod_or_node, **parts).why)
+    return said(chosen(ours("n1"), running=(pod_or_node,), **parts).why)
+
+
+def test_one_that_is_not_ready_goes_first_then_the_one_with_the_fewest_pods_then_the_smallest() -> None:
+    running = (*pods(2, "p", node="n1"), pod("q", node="n2"), pod("r", node="n3", cpu="2"))
+    three = [ours(name) for name in ("n1", "n2", "n3")]
+    choice = chosen(*three, running=running)
+    assert (choice.machine and choice.machine.name, choice.why) == ("m-n2", None)
+    unready = chosen(replace(three[0], ready=False), *three[1:], running=running)
+    assert unready.machine is not None
+    assert unready.machine.name == "m-n1"
+
+
+def test_pods_that_come_with_every_node_or_have_ended_cost_nothing() -> None:
+    daemon = pod("d", node="n1", owner=Owner("DaemonSet", "d"))
+    ended = pod("e", node="n1", phase="Succeeded")
+    choice = chosen(ours("n1"), ours("n2"), running=(daemon, ended, pod("p", node="n2")))
+    assert choice.machine is not None
+    assert choice.machine.name == "m-n1"
+
+
+def zonal(**fields: Any) -> dict[str, Any]:
+    term = NodeTerm(expressions=(requirement(f"{ZONE} in a"),))
+    volume = Volume(name="v", terms=(term,), claim="default/data")
+    return {
+        "claims": (Claim(namespace="default", name="data", volume="v", bound=True),),
+        "volumes": (volume,),
+        **fields,
+    }
+
+
+@pytest.mark.parametrize(
+    ("there", "parts", "words"),
+    [
+        (pod(node="n1", annotations={SAFE: "false"}), {}, "safe-to-evict"),
+        (pod(node="n1", owner=None), {}, "nobody would make pod default/p anew"),
+        (pod(node="n1", volumes=(PodVolume("d", "emptyDir"),)), {}, "keeps data on the node"),
+        (pod(node="n1", annotations={SAFE: "on-completion"}), {}, "default/p"),
+        (
+            pod(node="n1", annotations={SAFE: "true"}, volumes=(PodVolume("d", "persistentVolumeClaim", "data"),)),
+            zonal(),
+            "has a volume that no other zone reaches, claim default/data",
+        ),
+        (
+            pod(node="n1", annotations={SAFE: "true"}, labels={"app": "web"}),
+            {"budgets": (Budget(namespace="default", name="b", selector=selector("app in web"), allowed=0),)},
+            "disruption budget default/b allows no eviction of pod default/p now",
+        ),
+        (pod(node="n1", node_selector={ZONE: "a"}), {}, "pod default/p has no place elsewhere"),
+        (pod(node="n1", cpu="4"), {"running": (pod("q", cpu="1", node="new"), pod(node="n1", cpu="4"))}, "no place"),
+        (ours("n1", annotations={KEPT: "true"}), {}, "scale-down-disabled"),
+        (ours("n1", preserved=True), {}, "it has no machine that can be named"),
+        (replace(ours("n1"), deleting=True), {}, "going"),
+        (replace(ours("n1"), machine=None), {}, "it has no machine that can be named"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_keeps_a_node_where_it_is(there: Pod | Node, parts: dict[str, Any], words: str) -> None:
+    found = said(chosen(ours("n1"), **parts).why) if "running" in parts else why(there, **parts)
+    assert words in found
+
+
+def test_two_pods_of_a_budget_that_allows_one_do_not_both_move() -> None:
+    budget = Budget(namespace="default", name="b", selector=selector("app in web"), allowed=1)
+    two = pods(2, node="n1", labels={"app": "web"})
+    assert "disruption budget default/b" in said(chosen(ours("n1"), running=two, budgets=(budget,)).why)
+    assert chosen(ours("n1"), running=two[:1], budgets=(budget,)).machine is not None
+
+
+def test_before_its_successor_is_ordered_pods_have_the_place_that_it_will_have() -> None:
+    full = pod(node="n1", cpu="4")
+    assert chosen(ours("n1"), running=(full,), coming="c").machine is not None
+    bound = pod(node="n1", node_selector={ZONE: "a"})
+    assert "no place elsewhere" in said(chosen(ours("n1"), running=(bound,), coming="c").why)
+
+
+def test_the_place_of_a_pod_that_waits_is_nobody_elses() -> None:
+    waiting, full = pod("w", cpu="4"), pod(node="n1", cpu="4")
+    assert "no place elsewhere" in said(chosen(ours("n1"), running=(full, waiting)).why)
+
+
+def test_a_step_takes_the_machine_that_its_pods_let_go() -> None:
+    def workload(home: Home) -> Workload:
+        nodes = [
+            node(each.name, zone, group=found.key, machine=each)
+            for zone, found in home.groups.items()
+            for each in home.machines(zone)
+            if each.has_node and not each.deleting
+        ]
+        held = [each.name for each in nodes if each.name not in free]
+        return Workload(
+            nodes=tuple(nodes),
+            pods=tuple(pod(f"p-{name}", node=name, annotations={SAFE: "false"}) for name in held),
+            whole=True,
+        )
+
+    home = Home((2, 2, 5), homing(blind=False), workload=workload)
+    free = {home.machines("c")[3].name}
+    home.look()
+    home.look(601)
+    assert sum(home.requested) == 10
+    home.boot()
+    home.look(60)
+    assert {each.name for each in home.machines("c") if each.deleting} == free
+
+
+def test_where_every_pod_holds_its_node_no_step_begins_and_it_says_which() -> None:
+    def workload(home: Home) -> Workload:
+        nodes = tuple(
+            node(each.name, zone, group=found.key, machine=each)
+            for zone, found in home.groups.items()
+            for each in home.machines(zone)
+        )
+        held = tuple(pod(f"p-{each.name}", node=each.name, annotations={SAFE: "false"}) for each in nodes)
+        return Workload(nodes=nodes, pods=held, whole=True)
+
+    home = Home((2, 2, 5), homing(blind=False), workload=workload)
+    home.look()
+    home.look(601)
+    assert home.requested == (2, 2, 5)
+    assert home.why.startswith("no machine of c may go: ")
