@@ -157,6 +157,7 @@ class Valley:
         self.lost: set[str] = set()  # nodes that went
         self.unread: Exception | None = None
         self.slow = False  # machine controllers do nothing
+        self.another_at_work = False
         self._seen_budgets: dict[str, int] = {}
         self.cluster.before_apply = self._patched
         self.settle_pods()
@@ -188,7 +189,13 @@ class Valley:
             Budget(namespace="default", name=name, selector=selector(f"app in {name}"), allowed=allowed)
             for name, allowed in self._seen_budgets.items()
         )
-        return Workload(pods=tuple(self.pods.values()), nodes=tuple(nodes), budgets=budgets, autoscaler_sought=True)
+        return Workload(
+            pods=tuple(self.pods.values()),
+            nodes=tuple(nodes),
+            budgets=budgets,
+            autoscaler_sought=True,
+            autoscaler_at=self.clock.now() if self.another_at_work else None,
+        )
 
     def allowed(self) -> dict[str, int]:
         """How many pods each budget lets go now."""

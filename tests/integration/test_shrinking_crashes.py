@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evenkeel.domain.model.troubles import TroubleKind
 from sandbox.kube.schema import Object
 from sandbox.kube.workloads import Workloads
 from tests.crashing import BUSY, DEAD, IDLE, OWNERS, How, Life, Scene, dying_again, dying_at_every_step, patches_of
@@ -24,19 +25,24 @@ class Emptying(Scene):
 
     def __init__(self, owner: str) -> None:
         super().__init__(owner, trouble=False, arrived=lambda scene: scene.fill(), **FULL)  # type: ignore[attr-defined]
-        self.workloads = Workloads(self.objects)
+        self.workloads: Workloads | None = None  # no scheduler and no kubelets, where nobody is drained
 
     def again(self) -> Emptying:
         played = super().again()
-        played.workloads = Workloads(played.objects)
+        if self.workloads is not None:
+            played.run_workloads()
         return played
+
+    def run_workloads(self) -> None:
+        self.workloads = Workloads(self.objects, control_plane=self.namespace)
 
     def _pass(self, time: timedelta) -> None:
         super()._pass(time)
-        if hasattr(self, "workloads"):
-            for _ in range(3):
-                self.workloads.step(self.clock.at)
-                self.controllers.step(self.clock.at)
+        workloads: Workloads | None = getattr(self, "workloads", None)
+        for _ in range(3 if workloads is not None else 0):
+            assert workloads is not None
+            workloads.step(self.clock.at)
+            self.controllers.step(self.clock.at)
 
     @property
     def spare(self) -> int:
@@ -50,7 +56,8 @@ class Emptying(Scene):
 
     def fill_again(self) -> None:
         """Every node that is there and has no large pod gets one."""
-        taken = {pod["spec"]["nodeName"] for pod in self.objects.list("pods")}
+        large = [pod for pod in self.objects.list("pods") if not pod["metadata"]["name"].startswith("small")]
+        taken = {pod["spec"]["nodeName"] for pod in large}
         for node in self.objects.list("nodes"):
             if node["metadata"]["name"] not in taken:
                 self.pod(f"late-{node['metadata']['name'].partition('.')[0]}", node, LARGE)
@@ -85,7 +92,7 @@ class Emptying(Scene):
         self._pass(timedelta(minutes=11))
 
     def settle(self) -> None:
-        for _ in range(3):
+        for _ in range(2):
             self.troubled(Life())
         super().settle()
 
@@ -129,7 +136,7 @@ def test_undisturbed_the_empty_go_at_once_and_nobody_else(emptied: Emptying) -> 
     assert scene.replicas()[DEAD] == 2
 
 
-@pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])
 def test_whatever_step_the_worker_dies_at_the_same_nodes_go(emptied: Emptying, how: How) -> None:
     assert len(patches_of(emptied)) >= 4
     assert dying_at_every_step(emptied, [how], lambda scene: scene.wrong_after(scene.spare)) == {}  # type: ignore[attr-defined]
@@ -150,3 +157,47 @@ def test_pods_that_come_before_replicas_fall_keep_their_node_and_its_mark_comes_
     scene.fill_again()
     scene.settle()
     assert scene.wrong_after(0) == []
+
+
+# ---------------------------------------------------------------- nodes with pods
+
+
+@pytest.fixture
+def draining() -> Emptying:
+    """Two nodes of two zones with a small pod each, long enough, and room for both on a third."""
+    scene = Emptying("cluster-api")
+    scene.run_workloads()
+    scene.empty(BUSY, 1, left=SMALL)
+    scene.empty(IDLE, 1, left=SMALL)
+    scene.ripen()
+    return scene
+
+
+def test_nodes_with_pods_go_one_by_one_and_their_pods_are_evicted(draining: Emptying) -> None:
+    draining.run()
+    assert sum(draining.replicas().values()) == draining.requested - 1
+    going = draining.nodes - draining._nodes()
+    assert len(going) <= 1
+    draining.settle()
+    assert draining.faults == []
+    assert sum(draining.replicas().values()) == draining.requested - 2
+    assert not [pod for pod in draining.objects.list("pods") if pod["metadata"]["name"].startswith("small")]
+
+
+def test_a_drain_that_a_budget_holds_is_told_once_and_no_second_one_begins(draining: Emptying) -> None:
+    draining.run()
+    spec = {"minAvailable": 100, "selector": {"matchLabels": {"app": "web"}}}
+    draining.objects.create(
+        "poddisruptionbudgets.policy", {"metadata": {"name": "web", "namespace": "default"}, "spec": spec}
+    )
+    for _ in range(20):
+        draining._pass(timedelta(minutes=1))
+        draining.run()
+    verdict = draining.memory.load("demo").verdict
+    (trouble,) = verdict.troubles
+    assert trouble.kind is TroubleKind.DRAIN_HANGS
+    assert trouble.said.startswith("ip-")
+    assert sum(draining.replicas().values()) == draining.requested - 1
+    draining.objects.delete("poddisruptionbudgets.policy", "default", "web")
+    draining.settle()
+    assert draining.memory.load("demo").verdict.troubles == ()
