@@ -427,7 +427,7 @@ def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scen
 def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
     """The same after a run that died before its step ``first``, and a second one that dies at every step of its own."""
     found = {}
-    for at in range(30):
+    for at in range(60):
         played = scene.again()
         played.troubled(Life(at=first, how=How.BEFORE))
         mending = Life(at=at, how=How.AFTER)
@@ -437,7 +437,7 @@ def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -
         played.settle()
         if problems := wrong(played):
             found[f"{at} {mending.steps[-1]}"] = problems
-    raise AssertionError("a run of thirty steps: the loop must go on for longer")
+    raise AssertionError("a run of sixty steps: the loop must go on for longer")
 
 
 def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:

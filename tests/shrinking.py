@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -331,12 +331,11 @@ class Valley:
         self.pass_time(timedelta(seconds=75))  # until its lease has ended
         return None
 
-    def live(self, minutes: int, each: Callable[[], None] = lambda: None) -> None:
-        """A look a minute."""
-        for _ in range(minutes):
+    def live(self, looks: int, apart: timedelta = MINUTE) -> None:
+        """Looks, and time between them."""
+        for _ in range(looks):
             self.run()
-            each()
-            self.pass_time()
+            self.pass_time(apart)
 
     def raise_by_hand(self, chance: random.Random) -> None:
         """Somebody scales a group up, and no further than its max."""
