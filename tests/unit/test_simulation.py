@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from evenkeel.cli.simulation.agenda import Agenda
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.engine import (
     ALONE,
+    SERVERLESS,
     STATIC,
     Record,
     Run,
@@ -21,7 +23,7 @@ from evenkeel.cli.simulation.engine import (
 )
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
-from evenkeel.cli.simulation.world import Agenda, Group, World
+from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import Bounds, State
 from tests.unit.test_docs import rows
@@ -86,21 +88,22 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
         "Adaptive",
         "Balanced",
         STATIC,
-        ALONE,
+        SERVERLESS if found.pods else ALONE,
     ]
     for one in told["runs"]:
         assert set(one) == {"strategy", "measures", "pools", "timeline", "decisions", "fenced"}
         assert {entry["pool"] for entry in one["timeline"]} == {pool["name"] for pool in one["pools"]}
         for entry in one["timeline"]:
-            assert set(entry) == {"t", "pool", "demand", "groups"}
+            of_pods = {"pods", "waiting"} if found.pods else set()
+            assert set(entry) == {"t", "pool", "demand", "groups"} | of_pods
             for group in entry["groups"]:
                 assert set(group) == {"name", "zone", "requested", "running", "min", "max", "state"}
         assert one["measures"]["patches"] == 0 or one["strategy"] != STATIC
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_thirteen_scenarios_ship() -> None:
-    assert len(SCENARIOS) == 13
+def test_fourteen_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 14
 
 
 def shipped(name: str) -> Scenario:
@@ -194,6 +197,37 @@ def test_each_bad_value_is_a_line_of_its_own() -> None:
     with pytest.raises(ConfigError) as caught:
         scenario(zones=[{"name": "a", "provison": "1m"}, {"name": "b", "jitter": "-1s"}], seed="x")
     assert len(caught.value.faults) == 3
+
+
+def pods_and_size(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A scenario of pods in the place of numbers; nodes have 4 cores and 16 GiB."""
+    pools = [{"name": "workers", "min": 3, "max": 12, "start": 3, "node": {"cpu": 4, "memory": "16Gi"}}]
+    return {"demand": [], "pools": pools, "pods": list(found), **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"demand": [{"nodes": 3}]}, "demand is given beside pods: leave one of them out"),
+        (
+            {"pools": [{"name": "workers", "max": 3}]},
+            "pools.0.node is missing: say what a node has for pods, such as {cpu: 4, memory: 16Gi}",
+        ),
+        ({"pods": [{"name": "web", "count": 1}] * 2}, "pods.1.name is 'web': given twice"),
+        (
+            {"pods": [{"name": "web", "count": 1, "zones": ["d"]}]},
+            "pods.0.zones.0 is 'd': no such zone: choose one of a, b, c",
+        ),
+        (
+            {"pods": [{"name": "web", "count": 1, "pool": "wokers"}]},
+            "pods.0.pool is 'wokers': no such pool: choose one of workers; did you mean workers?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_pods_is_said_in_one_line(fields: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        scenario(**{**pods_and_size({"name": "web", "count": 1}), **fields})
+    assert caught.value.faults == [f"test.yaml: {line}"]
 
 
 def test_a_pool_has_its_own_zones_and_nodes_where_it_says_so() -> None:

@@ -14,9 +14,18 @@ from rich.text import Text
 
 from evenkeel.cli.answers import Output
 from evenkeel.cli.inputs import fail, read_text, read_yaml
-from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Variant, play, runs_of, variants_of
+from evenkeel.cli.simulation.engine import (
+    ALONE,
+    SERVERLESS,
+    STATIC,
+    Record,
+    Variant,
+    play,
+    runs_of,
+    variants_of,
+)
 from evenkeel.cli.simulation.history import is_history, scenario_of
-from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
+from evenkeel.cli.simulation.measures import Measures, PodMeasures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
@@ -33,6 +42,10 @@ _LEGEND = (
     "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
     "skew: nodes in the fullest zone less those in the emptiest, mean and worst; after: mean since all zones were well",
 )
+_LEGEND_OF_PODS = (
+    "waiting: pod-minutes without a node; ordered: nodes, in all and at most in one wave",
+    "evicted: pods of nodes that went; against: of these, with too few left for their budget",
+)
 
 
 def simulate_command(
@@ -41,7 +54,9 @@ def simulate_command(
     ],
     strategy: Annotated[
         str,
-        typer.Option(help=f"all compares; else a strategy, {STATIC} or {ALONE}; own: what the scenario says."),
+        typer.Option(
+            help=f"all compares; else a strategy, {STATIC}, {ALONE} or {SERVERLESS}; own: what the scenario says."
+        ),
     ] = "own",
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
@@ -69,14 +84,17 @@ def _read(file: str) -> Scenario:
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
-    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE]
+    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE, SERVERLESS]
     try:
         variants = variants_of(scenario, strategy)
     except BadValueError:
         why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
         raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
     if not variants:
-        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no autoscaler: leave --strategy out"])
+        lacks = "pods" if strategy == SERVERLESS else "autoscaler"
+        if strategy == ALONE and scenario.pods:
+            lacks = "demand in numbers"
+        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
     return variants
 
 
@@ -123,12 +141,13 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
     table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("strategy", no_wrap=True)
-    for heading in ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches"):
+    of_pods = ("ordered", "evicted", "against") if scenario.pods else ()
+    for heading in ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches", *of_pods):
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
         table.add_row(cell(record.variant.name), *_cells(measure(record)))
     console.print(table)
-    for line in _LEGEND:
+    for line in (*_LEGEND, *(_LEGEND_OF_PODS if scenario.pods else ())):
         console.print(line, style="dim", soft_wrap=True)
 
 
@@ -137,11 +156,21 @@ def _cells(measures: Measures) -> list[Text]:
     never = f"{measures.unmet} never"
     within = "-" if measures.worst_seconds is None else write_duration(measures.worst_seconds)
     over = f"{measures.over_requested} {measures.over_running}"
+    pods = measures.pods
     return [
         Text(never, style="bold red") if measures.unmet else Text(within),
-        Text(f"{measures.waiting_node_hours:.2f}"),
+        Text(f"{measures.waiting_node_hours:.2f}" if pods is None else f"{pods.waiting_pod_minutes:.0f}"),
         Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
         Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
         Text("-" if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
         *(Text(text) for text in (str(measures.failed_launches), f"{measures.node_hours:.1f}", str(measures.patches))),
+        *(() if pods is None else _cells_of_pods(pods)),
+    ]
+
+
+def _cells_of_pods(pods: PodMeasures) -> list[Text]:
+    return [
+        Text(f"{pods.ordered} {max(wave.ordered for wave in pods.waves)}"),
+        Text(str(pods.evicted)),
+        Text(str(pods.against_budget), style="bold red" if pods.against_budget else ""),
     ]
