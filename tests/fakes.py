@@ -415,6 +415,8 @@ class FakeCluster:
         return str(key)
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
+        if patch.plan.removes:
+            return tuple(machine.name for machine in patch.plan.removes)
         return deletion_candidates(
             self.groups[patch.plan.group.key].machines or (),
             patch.requested or 0,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from evenkeel.config import ClusterRecord, ControlRecord, EventLookRecord, Registration, ScaleRequestRecord, ZoneRecord
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, Observation, PoolId, Shoot
+from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, PoolId, Shoot
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.policy import BackoffPolicy, Policy
@@ -266,6 +266,7 @@ class MachineNode:
     """Whose machine a node is."""
 
     group: GroupKey
+    machine: Machine | None = None  # None: a pool of instances has it, and no object says which it is
     deleting: bool = False  # the machine, whatever the node says
 
 
@@ -296,7 +297,8 @@ class Cluster(Protocol):
 
         Then the least useful. A machine that its owner preserves is never named.
 
-        A machine with a node is named only where the plan gives nodes back on request. Raises ClusterUnavailableError.
+        A machine with a node is named only where the plan gives nodes back on request, or names machines itself: then
+        exactly those. Raises ClusterUnavailableError, ConflictError where one of those is another by now.
         """
 
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
@@ -304,7 +306,8 @@ class Cluster(Protocol):
 
         What is marked already is not written again.
         ``ours``: machines that we are remembered to have marked, for flavours whose mark does not say whose it is.
-        Raises ConflictError where a machine has changed since the look, RejectedError, ClusterUnavailableError.
+        Raises ConflictError where a machine has changed since the look, or others than the named would go,
+        RejectedError, ClusterUnavailableError.
         """
 
     def unmark(self, group: NodeGroup, names: Collection[str]) -> bool:

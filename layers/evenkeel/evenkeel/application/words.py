@@ -12,7 +12,7 @@ from evenkeel.domain.bounds import strategies
 from evenkeel.domain.membership.numbers import Change, Fix, Unfixable
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import SOMEBODY, Bounds, NodeGroup, OwnerNumbers, OwnerRef, shoot_of_namespace
-from evenkeel.domain.model.moves import FOR_PODS
+from evenkeel.domain.model.moves import FOR_NOBODY, FOR_PODS
 from evenkeel.domain.model.origins import POOL_MAX, POOL_MIN, Origin, OwnerShare, Source
 from evenkeel.domain.model.outcomes import Outcome
 from evenkeel.domain.model.problems import Problem, ProblemKind
@@ -56,7 +56,8 @@ def counted(number: int, noun: str = "node") -> str:
 def _request(facts: Facts) -> str:
     """A request for nodes, or for giving some back."""
     nodes = int(str(facts["nodes"]))
-    whose = f"for {FOR_PODS}" if facts["request"] == FOR_PODS else f"request {facts['request']}"
+    whose = {FOR_PODS: f"for {FOR_PODS}", FOR_NOBODY: FOR_NOBODY}.get(str(facts["request"]))
+    whose = whose or f"request {facts['request']}"
     return f"{counted(nodes)} {'asked for' if nodes >= 0 else 'to be given back'} ({whose})"
 
 
@@ -197,6 +198,7 @@ WORDS: dict[Rule, Words] = {
     Rule.PRESERVED: "{count} replicas are held by machines that Gardener preserves: they are no nodes, and "
     "are not given up, since a healthy node would go in their place; annotation node.machine.sapcloud.io/preserve: "
     "'false' on a machine or its node ends that",
+    Rule.REMOVES: "takes away {machines}",
     Rule.GIVES_BACK: _of_request("gives back {count}, its share of the {what}: the largest first"),
     Rule.FENCE: "max is the {requested} requested: a fenced zone gets no growth",
     Rule.MOVE_UNDER_WAY: "max is what is requested: Cluster Autoscaler would order what is on its way again",
@@ -406,6 +408,11 @@ WORDS: dict[Rule, Words] = {
     Rule.LOCAL_STORAGE: "pod {pod} keeps data on the node, in volume {volume}",
     Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
     Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
+    Rule.REPLICAS_OF_OTHERS: "the replicas of its group are written by others",
+    Rule.REPLICAS_CHANGE: "the replicas of its group go from {before} to {after} now",
+    Rule.NO_MACHINE_CAN_BE_NAMED: "nobody can say which machine of its {kind} is to go",
+    Rule.MACHINES_AWAITED: "its group requests {requested} and has {machines} machines",
+    Rule.MARKED_BY_OTHERS: "somebody else has marked machine {machine} of its group to go first",
     Rule.PODS_TOO_NEW: "pods that wait are too new to be judged before {until}",
     Rule.AFTER_GROWTH: "nodes were asked for lately: not before {until}",
     Rule.AFTER_FAILURE: "taking a node away failed lately: not before {until}",

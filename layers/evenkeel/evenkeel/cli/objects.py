@@ -83,19 +83,20 @@ def read_objects(files: Iterable[tuple[str, str]], policy: ClusterPolicy, now: d
         if SHOOT in listing.flavour.copies
     ]
     known = {namespace: shoot for of_flavour in shoots for namespace, shoot in of_flavour.items()}
-    workload = objects.workload.read(_machine_nodes(groups, counted, objects)) if objects.workload else None
+    workload = objects.workload.read(_machine_nodes(groups, counted, objects, now)) if objects.workload else None
     return Observation(groups=tuple(groups), skipped=tuple(objects.skipped), shoots=known, workload=workload)
 
 
 def _machine_nodes(
-    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted
+    groups: Iterable[NodeGroup], members: Iterable[GroupObjects], objects: _Sorted, now: datetime
 ) -> dict[str, MachineNode]:
     """The groups' nodes by the names that their machines give them, where files hold those."""
     scalables = {member.group.key: member.scalable for member in members}
     owned = {name: by_scalable(FLAVOURS[name], objects.machines.get(name, ())) for name in objects.listings}
     found: dict[str, MachineNode] = {}
     for group in groups:
-        found |= nodes_of(group.key, (scalables[group.key], *owned[group.key.flavour].get(scalable_of(group), ())))
+        items = owned[group.key.flavour].get(scalable_of(group), ())
+        found |= nodes_of(FLAVOURS[group.key.flavour], group.key, scalables[group.key], items, now)
     return found
 
 

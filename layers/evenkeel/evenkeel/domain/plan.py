@@ -373,6 +373,7 @@ def _group_plan(draft: Draft) -> GroupPlan:
         rolling=draft.rolling,
         journal_delta=draft.journal_delta,
         may_remove_running=draft.may_remove_running,
+        removes=draft.removes,
         failed_at=draft.failed_at,
         provision_timeout=draft.provision_timeout,
         short_provision=draft.short_provision,

@@ -39,7 +39,7 @@ from evenkeel.application.errors import (
     RejectedError,
 )
 from evenkeel.application.ports import MachineNode, Remaining
-from evenkeel.application.words import rfc3339, sentences
+from evenkeel.application.words import rfc3339, sentence, sentences
 from evenkeel.config import ClusterPolicy
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, NodeGroup, Observation, Shoot, Skipped, State
@@ -47,6 +47,7 @@ from evenkeel.domain.model.offerings import Buyer
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.plans import GroupPlan
 from evenkeel.domain.model.reasons import Reason, Rule, because
+from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
 from evenkeel.domain.writes import Patch
 
@@ -432,6 +433,8 @@ class KubernetesCluster:
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         """As many machines as will go, in order (:mod:`evenkeel.domain.replicas.deletion`)."""
+        if patch.plan.removes:
+            return self._named(patch.plan)
         group, requested = patch.plan.group, patch.requested or 0
         staying = [machine for machine, _ in self._staying(group)]
         names = deletion_candidates(
@@ -450,6 +453,16 @@ class KubernetesCluster:
             )
         return names
 
+    def _named(self, plan: GroupPlan) -> tuple[str, ...]:
+        """The machines that the plan names. Raises ConflictError where one is another by now, or has to stay."""
+        staying = {machine.ref: machine for machine, _ in self._staying(plan.group)}
+        for ref in plan.removes:
+            machine = staying.get(ref)
+            if machine is None or machine.preserved:
+                change = "is gone" if machine is None else "is preserved"
+                raise ConflictError(f"machine {ref} of {plan.group.key} {change} since it was read")
+        return tuple(ref.name for ref in plan.removes)
+
     def mark(self, patch: Patch, names: Collection[str], ours: Collection[str]) -> None:
         """Mark these machines, and take a mark of ours off those that stay.
 
@@ -463,6 +476,10 @@ class KubernetesCluster:
         if names:
             self._rehearse(patch.plan)
         staying = self._staying(group)
+        if patch.plan.removes:
+            why = disagree((machine for machine, _ in staying), group.requested, ours)
+            if why is not None:
+                raise ConflictError(f"{group.key}: {sentence(why)}")
         for machine, item in staying:
             # Gardener's mark does not say whose it is. Left on a node, it would go in the place of the named ones.
             is_ours = flavour.mark_is_ours or machine.name in ours
@@ -533,7 +550,7 @@ class KubernetesCluster:
             owned = by_scalable(flavour, self._list_machines(flavour, unlisted))
             for member in members:
                 items = self._machines.get(member.group.key) or owned.get(scalable_of(member.group), [])
-                found |= nodes_of(member.group.key, (member.scalable, *items))
+                found |= nodes_of(flavour, member.group.key, member.scalable, items, self._api.now())
         return found
 
     def _list_group(self, group: NodeGroup) -> list[Object]:

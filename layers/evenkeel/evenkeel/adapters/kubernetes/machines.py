@@ -28,26 +28,34 @@ ScalableId = tuple[str, str, str]
 def read_machine(flavour: Flavour, item: Object, now: datetime) -> Machine:
     """One machine, as far as redistribution needs it."""
     has_node, ready = flavour.joined(item)
+    annotations = mapping(get_path(item, ("metadata", "annotations")))
     return Machine(
         name=name_of(item)[1],
+        uid=str(get_path(item, ("metadata", "uid")) or ""),
         has_node=has_node,
         ready=ready,
         created_at=moment_of(get_path(item, ("metadata", "creationTimestamp"))) or _LONG_AGO,
         launched_at=flavour.launched_at(item),
         preserved=flavour.is_preserved is not None and flavour.is_preserved(item, now),
-        marked=flavour.is_marked(mapping(get_path(item, ("metadata", "annotations")))),
+        marked=flavour.is_marked(annotations),
+        marked_by_us=flavour.mark_is_ours and annotations.get(flavour.mark[0]) == flavour.mark[1],
         deleting=get_path(item, ("metadata", "deletionTimestamp")) is not None,
+        deleting_since=moment_of(get_path(item, ("metadata", "deletionTimestamp"))),
         failure=flavour.failure(item),
         zone=_zone_of(item),
     )
 
 
-def nodes_of(group: GroupKey, items: Iterable[Object]) -> dict[str, MachineNode]:
-    """The nodes of a group's machines, by every name that these give them."""
-    found: dict[str, MachineNode] = {}
+def nodes_of(
+    flavour: Flavour, group: GroupKey, scalable: Object, items: Iterable[Object], now: datetime
+) -> dict[str, MachineNode]:
+    """The nodes of a group's machines, by every name that these, or a pool of instances, give them."""
+    is_going = get_path(scalable, ("metadata", "deletionTimestamp")) is not None
+    found = dict.fromkeys(_node_names(scalable), MachineNode(group=group, deleting=is_going))
     for item in items:
-        is_going = get_path(item, ("metadata", "deletionTimestamp")) is not None
-        found |= dict.fromkeys(_node_names(item), MachineNode(group=group, deleting=is_going))
+        machine = read_machine(flavour, item, now)
+        node = MachineNode(group=group, machine=machine, deleting=machine.deleting)
+        found |= dict.fromkeys(_node_names(item), node)
     return found
 
 

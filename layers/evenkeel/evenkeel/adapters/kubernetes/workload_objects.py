@@ -105,6 +105,7 @@ class NodeShape(Shape):
             ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
             deleting=metadata.deletion_timestamp is not None or (machine is not None and machine.deleting),
             group=None if machine is None else machine.group,
+            machine=None if machine is None else machine.machine,
         )
 
 

@@ -215,6 +215,8 @@ class _Cluster:
 
     def deletion_candidates(self, patch: Patch) -> tuple[str, ...]:
         group, plan = self.groups[patch.plan.group.key], patch.plan
+        if plan.removes:
+            return tuple(machine.name for machine in plan.removes)
         return deletion_candidates(
             self.world.machines_of(group),
             patch.requested or 0,

@@ -23,7 +23,7 @@ def orders_for_pods(
     orders = {}
     for pool, said in advised.pools.items():
         under_way = requests.get(pool)
-        if said.asked.nodes and (under_way is None or under_way.is_for_pods):
+        if said.asked.nodes and (under_way is None or under_way.is_of_plan):
             shares = {str(group): nodes for group, nodes in said.asked.nodes.items()}
             orders[pool] = ScaleRequest(id=FOR_PODS, nodes=sum(shares.values()), at=now, pool=str(pool), shares=shares)
     return orders

@@ -133,6 +133,7 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         bounds=group.bounds,
         short_provision=group.short_provision,
         pins=group.pinned,
+        marked=() if remembered is None else remembered.marked,
     )
     if health.slow_start:
         draft.slow_start_max = group.running + health.slow_start

@@ -327,7 +327,7 @@ def _members(
     request = None
     if move and move.request:
         request = ScaleRequest(id=move.request, nodes=unplaced, at=time_of(move.id), only=move.only)
-        if request.is_for_pods:
+        if request.is_of_plan:
             # What was done of it is on its way, and counts; what was not, the same pods ask for again, or do not.
             request = replace(request, nodes=0)
     return {

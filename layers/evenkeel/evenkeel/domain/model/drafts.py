@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Size
-from evenkeel.domain.model.groups import Bounds, NodeGroup, Rolling, State
+from evenkeel.domain.model.groups import Bounds, MachineRef, NodeGroup, Rolling, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.pools import Pool
 from evenkeel.domain.model.problems import Problem, ProblemKind
-from evenkeel.domain.model.reasons import Fact, Reason, Rule
+from evenkeel.domain.model.reasons import Fact, Reason, Rule, because
+from evenkeel.domain.model.removals import disagree
 from evenkeel.domain.model.states import Publication, Sighting
 from evenkeel.domain.model.values import LARGEST_COUNT
 
@@ -36,6 +37,8 @@ class Draft:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
+    removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/replicas/removal.py)
+    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
     stuck_kept: int = 0  # stuck replicas that stay because nobody healthy can take them
     bounds: Bounds | None = None  # to be published; None: they are not ours to write
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
@@ -104,6 +107,20 @@ class Draft:
         if not self.replicas_are_ours:
             return self.requested
         return max(self.group.worker_range.min if self.group.worker_range else 0, self.group.owner_min_min)
+
+    @property
+    def keeps_all(self) -> Reason | None:
+        """Why none of its machines can be taken away by name now; None: some may be."""
+        group = self.group
+        if self.state is State.FROZEN:
+            return because(Rule.IN_STATE, state=self.state.value)
+        if not self.replicas_are_ours:
+            return because(Rule.REPLICAS_OF_OTHERS)
+        if group.launched is not None:
+            return because(Rule.NO_MACHINE_CAN_BE_NAMED, kind=group.kind)
+        if self.requested != group.requested:
+            return because(Rule.REPLICAS_CHANGE, before=group.requested, after=self.requested)
+        return None if group.machines is None else disagree(group.machines, group.requested, self.marked)
 
     @property
     def alive(self) -> int:
@@ -177,6 +194,16 @@ class PoolDraft:
         """
         reserved = self.spoken_for() if self.pool.strategy.reserves else 0
         return max(0, self.pool.max - reserved - self.requested)
+
+    def least_of(self, draft: Draft) -> int:
+        """The least that a group is left with when nodes are taken away.
+
+        Where a strategy publishes no minima, those that stand there are PoolMinimum dealt out, and no wish of the zone.
+        """
+        low = max(draft.owner_min, draft.group.zone_min or 0)
+        if self.pool.strategy.publishes_minima and self.sizes:
+            low = max(low, next(size.min for each, size in zip(self.groups, self.sizes, strict=True) if each is draft))
+        return low
 
     def spoken_for(self) -> int:
         """Room under PoolMaximum that nobody may be raised into: what frozen groups keep free, and owners insist on.

@@ -207,20 +207,38 @@ class MachineFailure:
     at: datetime | None = None
 
 
+@dataclass(frozen=True, order=True)
+class MachineRef:
+    """One machine. Made anew under the same name, it is another one."""
+
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """A machine of a node group, as far as redistribution needs to know it."""
 
     name: str
+    uid: str = ""
     has_node: bool
     created_at: datetime
     launched_at: datetime | None = None  # when the provider last made it, where that was tried again; None: created_at
     preserved: bool = False  # Gardener keeps it, running or failed: it holds a slot, and does not go
     ready: bool = True  # nothing says that its node is unwell
     marked: bool = False  # carries the flavour's delete mark
+    marked_by_us: bool = False  # and the mark says that it is ours, where such marks can
     deleting: bool = False
+    deleting_since: datetime | None = None
     failure: MachineFailure | None = None
     zone: str | None = None  # as itself or the cloud's id of it says
+
+    @property
+    def ref(self) -> MachineRef:
+        return MachineRef(self.name, self.uid)
 
     def is_overdue(self, now: datetime, provision_timeout: timedelta) -> bool:
         """Whether a machine without a node should have become one by now.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.groups import NodeGroup
+from evenkeel.domain.model.groups import MachineRef, NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,10 @@ class Move:
 SCALE_REQUEST_KEPT = timedelta(hours=1)
 
 
-# The id of the requests that a plan makes itself, for pods that wait. Nobody else's has a space in it.
+# The ids of the requests that a plan makes itself. First those for pods that wait. Nobody else's has a space in it.
 FOR_PODS = "pods that wait"
+# The same for nodes that nobody needs.
+FOR_NOBODY = "nodes that nobody needs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +56,12 @@ class ScaleRequest:
     group: str = ""  # or one of its groups, by key or name
     only: frozenset[str] = frozenset()  # the groups that the pods fit, by key or name; none named: all
     shares: Mapping[str, int] = field(default_factory=dict)  # for pods: how many of the nodes each group gets, by key
+    machines: Mapping[str, tuple[MachineRef, ...]] = field(default_factory=dict)  # given back: exactly these, by group
 
     @property
-    def is_for_pods(self) -> bool:
-        """Whether it follows from pods that wait, and is known only to the plan that made it and to its journal."""
-        return self.id == FOR_PODS
+    def is_of_plan(self) -> bool:
+        """Whether it follows from what pods need, and is known only to the plan that made it and to its journal."""
+        return self.id in (FOR_PODS, FOR_NOBODY)
 
     def is_over(self, now: datetime) -> bool:
         """Whether it is too old to be carried out."""

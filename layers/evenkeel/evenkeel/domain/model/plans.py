@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from evenkeel.domain.model.choices import Strategy
 from evenkeel.domain.model.demand import Advice, PoolAdvice
-from evenkeel.domain.model.groups import Bounds, GroupKey, NodeGroup, PoolId, Rolling, Skipped, State
+from evenkeel.domain.model.groups import Bounds, GroupKey, MachineRef, NodeGroup, PoolId, Rolling, Skipped, State
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.offerings import Experience, Offering
 from evenkeel.domain.model.origins import Origin
@@ -32,6 +32,7 @@ class GroupPlan:
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
     journal_delta: int = 0  # of the change in requested: taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
+    removes: tuple[MachineRef, ...] = ()  # of those that go, exactly these, which may run; none named: whoever is first
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     short_provision: timedelta | None = None  # for which an autoscaler waits for its nodes while it is suspect
     leaves: bool = False  # put back what was found at adoption and take our annotations off

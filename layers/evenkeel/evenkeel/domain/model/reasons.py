@@ -66,6 +66,7 @@ class Rule(StrEnum):
     REQUEST_SHARE = "request-share", Topic.REQUESTED
     REQUEST_NO_SHARE = "request-no-share", Topic.REQUESTED
     GIVES_BACK = "gives-back", Topic.REQUESTED
+    REMOVES = "removes", Topic.REQUESTED
     PRESERVED = "preserved", Topic.REQUESTED
     # bounds
     FENCE = "fence", Topic.MAX
@@ -262,6 +263,12 @@ class Rule(StrEnum):
     LOCAL_STORAGE = "local-storage", Topic.NOTE
     BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
+    # removal: what keeps every machine of a group
+    REPLICAS_OF_OTHERS = "replicas-of-others", Topic.NOTE
+    REPLICAS_CHANGE = "replicas-change", Topic.NOTE
+    NO_MACHINE_CAN_BE_NAMED = "no-machine-can-be-named", Topic.NOTE
+    MACHINES_AWAITED = "machines-awaited", Topic.NOTE
+    MARKED_BY_OTHERS = "marked-by-others", Topic.NOTE
     # shrinking: why what nobody needs does not go yet
     PODS_TOO_NEW = "pods-too-new", Topic.NOTE
     AFTER_GROWTH = "after-growth", Topic.NOTE

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.groups import GroupKey, Machine
 from evenkeel.domain.model.templates import Taint
 
 Amounts = Mapping[str, Fraction]
@@ -186,6 +186,7 @@ class Node:
     deleting: bool = False  # the node object, or the machine behind it
     attach_limits: Mapping[str, int] = field(default_factory=dict)  # per CSI driver; not named: no limit
     group: GroupKey | None = None  # the node group whose machine it is; None: nobody's, or not known
+    machine: Machine | None = None  # None: not known, or none has an object of its own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import PoolState
 from evenkeel.domain.model.water_fill import Bucket, water_fill
+from evenkeel.domain.replicas.removal import remove
 
 
 def share_out(
@@ -111,11 +112,17 @@ def begin_request(pool: PoolDraft) -> None:
 
     For pods that wait nothing is ordered either while the pool gives replicas up: until that is written, they may come.
     """
-    if pool.request is not None and pool.request.is_for_pods:
+    if pool.request is not None and pool.request.is_of_plan:
         if pool.moves or any(draft.requested < draft.group.requested for draft in pool.groups):
-            pool.request = None if pool.pool.scale_request is None else replace(pool.request, nodes=0, shares={})
+            _drop(pool, pool.request)
     elif pool.pool.scale_request is None and pool.moves:
         pool.request, pool.request_waits = None, pool.request
+
+
+def _drop(pool: PoolDraft, request: ScaleRequest) -> None:
+    """Nothing comes of what the plan itself has asked for; of what it has begun before, the journal is closed."""
+    begun = pool.pool.scale_request is not None
+    pool.request = replace(request, nodes=0, shares={}, machines={}) if begun else None
 
 
 def carry_out_request(pool: PoolDraft) -> None:
@@ -127,6 +134,9 @@ def carry_out_request(pool: PoolDraft) -> None:
         pool.unmet = abs(request.nodes)
     elif request.nodes > 0:
         pool.unmet = _grow(pool, request)
+    elif request.machines:
+        if not remove(pool, request.machines):
+            _drop(pool, request)
     elif request.nodes < 0:
         pool.unmet = _give_back(pool, request)
 
@@ -140,7 +150,7 @@ def _grow(pool: PoolDraft, request: ScaleRequest) -> int:
     rooms: list[int] = []
     obstacles: list[Reason | None] = []
     for draft, cap in zip(pool.groups, _caps(pool), strict=True):
-        if request.is_for_pods:
+        if request.is_of_plan:
             rooms.append(min(draft.room_for_pods, request.shares.get(draft.key, 0)))
             obstacles.append(None)
             continue

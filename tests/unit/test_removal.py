@@ -1,0 +1,121 @@
+"""Machines that run are taken away by name: those, and as many as every minimum leaves."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evenkeel.application.words import sentence
+from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.journal import opened
+from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup, Observation
+from evenkeel.domain.model.moves import FOR_NOBODY, Move, ScaleRequest
+from evenkeel.domain.model.plans import PoolPlan
+from evenkeel.domain.model.policy import Policy
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.removals import disagree
+from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.plan import plan
+from evenkeel.domain.writes import patches
+from tests.builders import NOW, drafted, group, key, numbers, requested, zones
+
+ID = ulid(NOW, b"0123456789")
+
+
+def machine(name: str = "m", **fields: Any) -> Machine:
+    return Machine(name=name, uid=f"uid-{name}", has_node=True, created_at=NOW, **fields)
+
+
+def named(*names: str, zone: str = "a") -> dict[str, tuple[MachineRef, ...]]:
+    return {str(key(zone)): tuple(machine(name).ref for name in names)}
+
+
+def removed(members: list[NodeGroup], machines: dict[str, tuple[MachineRef, ...]], policy: Policy | None = None,
+            **state: Any) -> PoolPlan:  # fmt: skip
+    count = sum(map(len, machines.values()))
+    request = ScaleRequest(id=FOR_NOBODY, nodes=-count, at=NOW, pool="workers", machines=machines)
+    known = ClusterState(scale_requests=(request,), **state)
+    (pool,) = plan(Observation(groups=tuple(members)), known, policy or numbers(0, 100), NOW).pools
+    return pool
+
+
+def test_exactly_the_named_go_with_the_bounds_in_one_journaled_patch() -> None:
+    pool = removed(zones([5, 5, 5]), named("m7"))
+    assert requested(pool) == (4, 5, 5)
+    gone = pool.groups[0]
+    assert [ref.name for ref in gone.removes] == ["m7"]
+    assert not gone.may_remove_running
+    (patch,) = patches(gone)
+    assert patch.requested == 4
+    assert patch.bounds == gone.bounds
+    assert pool.moves == {str(key("a")): -1}
+
+
+def test_what_was_done_of_it_counts_and_what_was_not_is_judged_anew() -> None:
+    pool = removed(zones([5, 5, 5]), named("m7"))
+    journal = opened(pool, ID).move
+    assert journal is not None
+    done = [replace(one, move=ID, requested=4) if one.key == key("a") else one for one in zones([5, 5, 5])]
+    assert journal.still_unplaced(done) == 0
+    again = Move(id=ID, unplaced=-1, steps={str(key("a")): -1}, request=FOR_NOBODY)
+    for members in (done, zones([5, 5, 5])):
+        state = replace(pool.remembered, move=again)
+        (left,) = plan(
+            Observation(groups=tuple(members)), ClusterState(pools={pool.id: state}), numbers(0, 100), NOW
+        ).pools
+        assert [one.requested for one in left.groups] == [one.requested for one in members]
+        assert left.unplaced == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "counts", "names", "left"),
+    [
+        (numbers(0, 100), (1, 5, 5), ("m",), (0, 5, 5)),
+        (numbers(11, 100), (1, 5, 5), ("m",), (1, 5, 5)),
+        (numbers(10, 100), (3, 4, 4), ("m", "n"), (2, 4, 4)),
+        (numbers(6, 100, strategy=BACKWARD_COMPATIBLE), (3, 5, 5), ("m", "n"), (2, 5, 5)),
+    ],
+    ids=["the last", "PoolMinimum", "one of two", "the zone's own min"],
+)
+def test_never_below_a_minimum(
+    policy: Policy, counts: tuple[int, ...], names: tuple[str, ...], left: tuple[int, ...]
+) -> None:
+    assert requested(removed(zones(counts), named(*names), policy)) == left
+
+
+def test_a_zones_own_min_holds() -> None:
+    members = [replace(one, zone_min=5) for one in zones([5, 5, 5])]
+    assert requested(removed(members, named("m"))) == (5, 5, 5)
+
+
+def test_what_cannot_be_named_stays_and_says_why() -> None:
+    def why(member: NodeGroup, **state: Any) -> str:
+        known = ClusterState(**state)
+        draft = drafted([member], numbers(0, 100), known).groups[0]
+        reason = draft.keeps_all
+        return "it may" if reason is None else sentence(reason)
+
+    here = group("a", 2)
+    there = (machine("m"), machine("n"))
+    assert why(here) == "it may"
+    assert why(replace(here, machines=there)) == "it may"
+    assert why(replace(here, launched=2)) == "nobody can say which machine of its MachineDeployment is to go"
+    assert why(replace(here, max_only=True)) == "the replicas of its group are written by others"
+    assert why(here.frozen(because(Rule.OBJECT_PAUSED))) == "it is frozen"
+    going = (machine("m"), machine("n", deleting=True))
+    assert why(replace(here, machines=going)) == "its group requests 2 and has 1 machines"
+    marked = (machine("m", marked=True), machine("n"))
+    others = "somebody else has marked machine m of its group to go first"
+    assert why(replace(here, machines=marked)) == others
+    assert why(replace(here, machines=marked), groups={here.key: GroupState(marked=("m",))}) == "it may"
+    assert disagree((machine("m", marked=True, marked_by_us=True),), 1, ()) is None
+
+
+def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told() -> None:
+    pool = removed(zones([5, 1, 0]), named("m"), numbers(8, 100))
+    assert sum(requested(pool)) == 8
+    assert requested(pool)[0] == 5
+    kinds = {problem.kind for problem in pool.problems}
+    assert not kinds & {ProblemKind.REQUEST_UNMET, ProblemKind.REQUEST_EXPIRED}
