@@ -201,12 +201,14 @@ class _Cluster:
         return False
 
     def nodes(self) -> Mapping[str, MachineNode]:
-        leaving = {name: MachineNode(group=group.key, deleting=True) for name, group in self.world.leaving.items()}
+        leaving = {
+            name: MachineNode(group=group.key, machine=machine, deleting=True)
+            for name, (group, machine) in self.world.leaving.items()
+        }
         staying = {
-            machine.name: MachineNode(group=group.key)
+            machine.name: MachineNode(group=group.key, machine=self.world.seen(machine))
             for group in self.world.groups
-            for machine in group.machines
-            if machine.node
+            for machine in group.nodes()
         }
         return {**staying, **leaving}
 

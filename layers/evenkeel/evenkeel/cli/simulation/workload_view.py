@@ -102,4 +102,5 @@ def node_of(room: Room, machine: MachineNode, joined: datetime | None) -> Node:
         created_at=joined,
         deleting=machine.deleting,
         group=machine.group,
+        machine=machine.machine,
     )

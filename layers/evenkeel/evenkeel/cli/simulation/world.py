@@ -7,7 +7,7 @@ the three machine APIs do. What runs goes on running when its zone has no more m
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -102,7 +102,7 @@ class World:
         self._machines_given, self._launches = cloud.given, cloud.launches
         self._numbers = count(1)
         self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is numbers
-        self.leaving: dict[str, Group] = {}  # nodes that are being drained, and whose they are
+        self.leaving: dict[str, tuple[Group, Machine]] = {}  # nodes that are being drained, their groups and machines
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
         self.groups.sort(key=lambda group: group.key)
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
@@ -168,7 +168,7 @@ class World:
             self._machines_given[group.zone] -= machine.launched
             return
         group.drained += 1
-        self.leaving[machine.name] = group
+        self.leaving[machine.name] = group, replace(self.seen(machine), deleting=True, deleting_since=self.time)
         self.pods.drain(self.pods.board.rooms[machine.name], partial(self._drained, group, machine))
 
     def _drained(self, group: Group, machine: SimulatedMachine) -> None:
@@ -236,14 +236,16 @@ class World:
 
     def machines_of(self, group: Group) -> tuple[Machine, ...]:
         """The group's machines as a reader of the API would find them."""
-        return tuple(
-            Machine(
-                name=machine.name,
-                has_node=machine.node,
-                created_at=self.moment(machine.created),
-                failure=machine.failure,
-            )
-            for machine in group.machines
+        leaving = (machine for home, machine in self.leaving.values() if home is group)
+        return (*(self.seen(machine) for machine in group.machines), *leaving)
+
+    def seen(self, machine: SimulatedMachine) -> Machine:
+        return Machine(
+            name=machine.name,
+            uid=str(machine.number),
+            has_node=machine.node,
+            created_at=self.moment(machine.created),
+            failure=machine.failure,
         )
 
     def observe(self, group: Group) -> NodeGroup:
