@@ -349,10 +349,15 @@ def test_after_growth_and_after_a_failure_nothing_goes_for_a_while_and_clocks_ru
 
 
 def test_what_begins_to_be_needed_again_is_let_go() -> None:
-    answer = look(ours("na0"), running=(pod(cpu="3", node="na0"),), leaving=frozenset({"na0"}))
-    assert said(answer.let_go["na0"]) == "75 % of its cpu are asked for, more than 50 %"
-    still = look(ours("na0"), leaving=frozenset({"na0"}))
-    assert (still.let_go, still.go, said(still.waits["na0"])) == ({}, (), "it is going already")
+    marked = {"leaving": frozenset({"nb0"})}
+    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(cpu="3", node="nb0"),), **marked)
+    assert (gone(answer), answer.ended) == (["na0"], LONG.keys() - {"na0"})
+
+
+def test_what_a_run_has_marked_and_not_taken_away_goes_before_all_others() -> None:
+    nodes, running = busy_world(3)
+    assert gone(look(*nodes, running=running)) == ["na0"]
+    assert gone(look(*nodes, running=running, leaving=frozenset({"na2"}))) == ["na2"]
 
 
 # ---------------------------------------------------------------- who goes first, and how many

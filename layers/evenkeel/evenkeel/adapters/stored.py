@@ -98,6 +98,7 @@ class GroupRecord(Strict):
     contested_replicas: bool = False
     reports: tuple[Moment, ...] = ()
     marked: tuple[str, ...] = ()
+    unneeded: dict[str, Moment] = {}
     bounds_applied_by: str = ""
     replicas_applied_by: str = ""
     arrived_at: Moment | None = None
@@ -253,6 +254,7 @@ class PoolRecord(Strict):
     held_until: Moment | None = None
     zones: dict[str, str] = {}
     relief: ReliefRecord | None = None
+    grew_at: Moment | None = None
 
     def state(self) -> PoolState:
         return PoolState(
@@ -266,6 +268,7 @@ class PoolRecord(Strict):
             held_until=self.held_until,
             zones=self.zones,
             relief=self.relief.relief() if self.relief else None,
+            grew_at=self.grew_at,
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from evenkeel.application.plan_documents import (
     ClusterDemandDocument,
@@ -72,13 +73,22 @@ def _by_reason(entries: Iterable[tuple[str, Reason]]) -> Mapping[tuple[str, str]
 
 
 def _node(node: NodeAdvice) -> NodeDocument:
-    why = node.needed
+    """Why it is needed, or where nobody needs it, why it does not go just now."""
+    why = node.needed or node.waits
     return NodeDocument(
         node=node.node,
         group=str(node.group),
         reason=None if why is None else sentence(why),
         rule=None if why is None else why.rule.value,
+        since=node.since,
+        goes_at=_goes_at(node),
     )
+
+
+def _goes_at(node: NodeAdvice) -> datetime | None:
+    """When it may go; None: nobody can say yet."""
+    until = None if node.waits is None else node.waits.facts.get("until")
+    return until if isinstance(until, datetime) else None
 
 
 # ---------------------------------------------------------------- sentences
@@ -91,15 +101,29 @@ def _of_pool(advice: PoolAdvice) -> Iterator[str]:
         yield f"{_waiting(each)}, for a node of this pool{zones}."
     if asked.nodes:
         shares = ", ".join(f"{nodes} for {group.name}" for group, nodes in asked.nodes.items())
-        yield f"It would be asked for {counted(sum(asked.nodes.values()))}: {shares}."
+        verb = "is" if advice.is_ordered else "would be"
+        yield f"It {verb} asked for {counted(sum(asked.nodes.values()))}: {shares}."
     for unfit in asked.unfit:
         yield f"No node of it for {_named(unfit.pods)}: {_by_group(unfit)}."
     idle = [node.node for node in advice.nodes if node.needed is None]
     if idle:
         yield f"Of its {counted(len(advice.nodes))}, nobody needs {_some(idle)}."
-    kept = _by_reason((node.node, node.needed) for node in advice.nodes if node.needed is not None)
-    for (words, _), nodes in kept.items():
+    for words, nodes in _together((node.node, node.waits) for node in advice.nodes):
+        yield f"{_some(nodes)} {'stays' if len(nodes) == 1 else 'stay'} for now: {words}."
+    if going := [node.node for node in advice.nodes if node.goes]:
+        yield f"{_some(going)} {'goes' if len(going) == 1 else 'go'} now."
+    for node in advice.nodes:
+        if (hangs := node.hangs) is not None:
+            held = f", held by {_named(hangs.pods)}" if hangs.pods else ""
+            yield f"{node.node} is being drained since {rfc3339(hangs.since)}{held}."
+    for words, nodes in _together((node.node, node.needed) for node in advice.nodes):
         yield f"Needed {'is' if len(nodes) == 1 else 'are'} {_some(nodes)}: {words}."
+
+
+def _together(nodes: Iterable[tuple[str, Reason | None]]) -> Iterator[tuple[str, list[str]]]:
+    """Those with one reason together; those without one are left out."""
+    for (words, _), names in _by_reason((name, reason) for name, reason in nodes if reason is not None).items():
+        yield words, names
 
 
 def _of_cluster(advice: Advice) -> Iterator[str]:

@@ -160,18 +160,20 @@ class UnfitDocument:
 
 @dataclass(kw_only=True, slots=True)
 class NodeDocument:
-    """A node, and why it is needed; without a reason nobody needs it."""
+    """A node, and why it is needed; of one that nobody needs since when, and why and until when it stays for now."""
 
     __pydantic_config__ = _READ
     node: str
     group: str
     reason: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
     rule: Annotated[str | None, _ONLY_WHEN_KNOWN] = None
+    since: Annotated[Timestamp | None, _ONLY_WHEN_KNOWN] = None
+    goes_at: Annotated[Timestamp | None, Field(alias="goesAt"), _ONLY_WHEN_KNOWN] = None
 
 
 @dataclass(kw_only=True, slots=True)
 class DemandDocument:
-    """What pods and nodes say of a pool. Nothing of it is written."""
+    """What pods and nodes say of a pool."""
 
     __pydantic_config__ = _READ
     pending: tuple[WaitingDocument, ...] = ()

@@ -396,6 +396,7 @@ WORDS: dict[Rule, Words] = {
     Rule.NODE_OF_NO_GROUP: "it is no machine of a node group here",
     Rule.NODE_GOING: "it is going already",
     Rule.NODE_STARTING: "it is still starting",
+    Rule.MACHINE_PRESERVED: "its machine is preserved",
     Rule.SCALE_DOWN_DISABLED: 'it is annotated {annotation}: "true"',
     Rule.GROUP_AT_ITS_MIN: "its group is at its min {min}",
     Rule.POOL_AT_ITS_MIN: "its pool is at PoolMinimum {min}",
@@ -420,6 +421,8 @@ WORDS: dict[Rule, Words] = {
     Rule.WAITS_FOR_COMPLETION: "it goes once pod {pod} has completed",
     Rule.ONE_DRAIN_AT_A_TIME: "another node is being drained",
     Rule.EMPTY_AT_THEIR_MOST: "{most} nodes are going, the most at once",
+    Rule.DRAIN_HANGS: "node {node} of its pool is being drained since {since}, and its pods stay",
+    Rule.POOL_BUSY: "a move or a request of its pool is not ended",
 }
 
 WORDS_OF_PROBLEMS: dict[ProblemKind, Words] = {
@@ -677,6 +680,8 @@ _TODO: dict[TroubleKind, str] = {
     TroubleKind.TWO_AUTOSCALERS: "Take the cluster-autoscaler away, or register the cluster with demand off and with "
     "autoscaler: cluster-autoscaler: until then no node is ordered for pods that wait",
     TroubleKind.OVER_COMMITTED: "Raise PoolMaximum, or take back what was ordered beside Evenkeel: nobody may grow",
+    TroubleKind.DRAIN_HANGS: "Let its pods go: see which disruption budget, finalizer or drain hook holds them; until "
+    "then no other node of the pool is drained",
 }
 _TRY_IT = ("plan",)
 _COMMANDS: dict[TroubleKind, tuple[str, ...]] = {
@@ -712,6 +717,8 @@ def trouble_words(trouble: Trouble, now: datetime) -> str:
             words = f"writes refused {length}{_in(trouble.zones)}{said}"
         case TroubleKind.CONTESTED:
             words = f"put back by {trouble.said or 'somebody'} {length}{_in(trouble.zones)}"
+        case TroubleKind.DRAIN_HANGS:
+            words = f"a drain hangs {length}{_in(trouble.zones)}{said}"
         case TroubleKind.INVALID | TroubleKind.OVER_COMMITTED:
             words = f"{trouble.kind.value} {length}{_problems(trouble)}"
         case _:

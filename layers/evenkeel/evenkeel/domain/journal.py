@@ -9,6 +9,7 @@ from dataclasses import replace
 from evenkeel.domain.model.moves import Move
 from evenkeel.domain.model.plans import PoolPlan
 from evenkeel.domain.model.states import PoolState, Wish
+from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.wishes import wish_of
 from evenkeel.domain.writes import bounds_of
 
@@ -25,7 +26,8 @@ def opened(pool: PoolPlan, id: str) -> PoolState:
     request = pool.scale_request
     if request is not None:
         move = replace(move, unplaced=request.nodes, request=request.id, only=request.only)
-    return replace(state, move=move)
+    grows = request is not None and any(step > 0 for step in pool.moves.values())
+    return replace(state, move=move, grew_at=time_of(id) if grows else state.grew_at)
 
 
 def _wishes(pool: PoolPlan) -> dict[str, Wish]:

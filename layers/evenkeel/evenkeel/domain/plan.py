@@ -17,7 +17,8 @@ from evenkeel.domain.bounds.pinning import exact_fences, without_foreign
 from evenkeel.domain.bounds.safety import publish, size
 from evenkeel.domain.bounds.suspect import shorten_provision_time
 from evenkeel.domain.demand.advice import Advised, advise, offer_of, untouched
-from evenkeel.domain.demand.orders import orders_for_pods
+from evenkeel.domain.demand.clocks import remembered_idle, with_clocks
+from evenkeel.domain.demand.orders import orders_for_pods, removals_for_nobody
 from evenkeel.domain.health.observed import observe_appliers, observe_health
 from evenkeel.domain.health.offerings import experiences, heed, words_about
 from evenkeel.domain.health.slow_start import count_arrivals
@@ -27,10 +28,10 @@ from evenkeel.domain.membership.pausing import freeze_paused
 from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.membership.sighting import FEW_LAST, few_members, sight
 from evenkeel.domain.model.choices import DemandStage, Strategy
-from evenkeel.domain.model.demand import PoolOffer
+from evenkeel.domain.model.demand import PoolAdvice, PoolOffer, Shrinking
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, NodeGroup, Observation, PoolId, State
-from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.moves import FOR_PODS, ScaleRequest
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan, Refusal
 from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.pools import AnyPool, InvalidPool, Pool
@@ -76,18 +77,22 @@ def plan(observation: Observation, state: ClusterState, policy: Policy, now: dat
         pools = _with_exact_fences(pools, remembered, policy, now)
     plan_one = partial(_planned, observation=observation, state=remembered, policy=policy, now=now)
     planned = [plan_one(pool, requests.get(pool.id)) for pool in pools]
-    advised = _advised(observation, planned, policy, now)
+    advised = _advised(observation, planned, remembered_idle(remembered, now), policy, now)
     orders = {} if advised is None or not policy.demand.orders else orders_for_pods(advised, requests, now)
+    # Not in one look with growth, anywhere: the pods that wait may need what nobody needed before.
+    if advised is not None and policy.demand.removes and not orders:
+        orders = removals_for_nobody(advised, requests, now)
     planned = [
         plan_one(pool, orders[pool.id]) if pool.id in orders else before
         for pool, before in zip(pools, planned, strict=True)
     ]
+    clocks = with_clocks(remembered.groups, advised, observation, policy)
     whole = Plan(
         now=now,
         pools=with_left_groups([each.plan for each in planned], observation, state, policy),
         skipped=observation.skipped + tuple(left_out),
         # Whoever is about to let go of a group neither remembers its health nor waits for it.
-        states={key: after for key, after in news.items() if key not in restored},
+        states={key: after for key, after in (news | clocks).items() if key not in restored},
         refusals=tuple(refusals),
         pool_states={
             pool.id: pool.remembered for pool, *_ in planned if pool.remembered != state.pools.get(pool.id, PoolState())
@@ -105,9 +110,25 @@ def _with_demand(plan: Plan, advised: Advised) -> Plan:
     moments = [moment for moment in (plan.look_at, advised.look_at) if moment is not None]
     return replace(
         plan,
-        pools=tuple(replace(pool, demand=advised.pools.get(pool.id)) for pool in plan.pools),
+        pools=tuple(replace(pool, demand=_said_of(pool, advised)) for pool in plan.pools),
         demand=advised.cluster,
         look_at=min(moments, default=None),
+    )
+
+
+def _said_of(pool: PoolPlan, advised: Advised) -> PoolAdvice | None:
+    """What is said of a pool, and what of it its plan carries out."""
+    said, request = advised.pools.get(pool.id), pool.scale_request
+    if said is None:
+        return None
+    going = {ref for group in pool.groups for ref in group.removes}
+    homes = {removal.node: removal.machine for removal in advised.idle.go} if advised.idle is not None else {}
+    return replace(
+        said,
+        is_ordered=request is not None and request.id == FOR_PODS and request.nodes > 0,
+        nodes=tuple(
+            replace(node, goes=homes[node.node] in going) if node.node in homes else node for node in said.nodes
+        ),
     )
 
 
@@ -137,11 +158,14 @@ def _planned(
     return _Planned(plan, moments, None if restored else offer)
 
 
-def _advised(observation: Observation, planned: Sequence[_Planned], policy: Policy, now: datetime) -> Advised | None:
+def _advised(
+    observation: Observation, planned: Sequence[_Planned], remembered: Shrinking, policy: Policy, now: datetime
+) -> Advised | None:
     """What pods and nodes say of these plans; None: nobody has asked for them."""
     if policy.demand is DemandStage.OFF or (observation.workload is None and not observation.workload_unread):
         return None
-    return advise(observation, [each.offer() for each in planned if each.offer is not None], policy.demand, now)
+    offers = [each.offer() for each in planned if each.offer is not None]
+    return advise(observation, offers, policy.demand, remembered if policy.demand.removes else Shrinking(), now)
 
 
 def _frozen(pool: AnyPool, policy: Policy, now: datetime) -> AnyPool:

@@ -51,7 +51,8 @@ def judge(before: Verdict, plan: Plan, groups: Groups, after: timedelta) -> Verd
         if pool.valid and not pool.judged:  # half of a list, perhaps: this look says nothing of it
             troubles += [trouble for trouble in before.troubles if trouble.pool == id]
             continue
-        found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after)
+        has_demand = plan.demand is not None
+        found = _Found(pool=pool, groups=groups, known=known, now=plan.now, after=after, has_demand=has_demand)
         troubles += [trouble for trouble in found.all() if trouble is not None]
     return before.with_troubles([*troubles, *_beside_another(before, plan)])
 
@@ -92,6 +93,7 @@ class _Found:
     known: Mapping[str, Trouble]
     now: datetime
     after: timedelta
+    has_demand: bool  # somebody has asked for pods and nodes
 
     def all(self) -> Iterator[Trouble | None]:
         yield self._missing()
@@ -99,6 +101,7 @@ class _Found:
         yield self._refused()
         yield self._contested()
         yield self._over_committed()
+        yield self._drain_hangs()
 
     def _before(self, kind: TroubleKind) -> Trouble | None:
         return self.known.get(f"{self.pool.id}/{kind.value}")
@@ -258,6 +261,21 @@ class _Found:
             return None
         problems = tuple(problem for problem in self.pool.problems if problem.kind is ProblemKind.OVER_COMMITTED)
         return self._trouble(TroubleKind.OVER_COMMITTED, stood, problems=problems)
+
+    def _drain_hangs(self) -> Trouble | None:
+        """Of who could not be read, what was known stays."""
+        if self.pool.demand is None:
+            return self._before(TroubleKind.DRAIN_HANGS) if self.has_demand else None
+        hanging = [node.hangs for node in self.pool.demand.nodes if node.hangs is not None]
+        if not hanging:
+            return None
+        groups = {each.group for each in hanging}
+        plans = [plan for plan in self.pool.groups if plan.group.key in groups]
+        names = ", ".join(each.node for each in hanging[:_MOST_NAMES])
+        since = min(each.since for each in hanging)
+        return self._trouble(
+            TroubleKind.DRAIN_HANGS, since, zones=_zones(plans), groups=_keys(plans), said=_excerpt(names)
+        )
 
     def _trouble(self, kind: TroubleKind, began: datetime, **more: object) -> Trouble:
         trouble = Trouble(kind=kind, pool=str(self.pool.id), since=self._since(kind, began))

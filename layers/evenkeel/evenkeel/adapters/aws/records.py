@@ -228,7 +228,8 @@ class Records:
         if state.contested_since is not None:
             last = max(last, state.contested_since + _CONTESTED_KEPT)
         # A group may stay frozen for longer than its failure counts; its marks must be found again all the same.
-        expires = None if state.marked else last + _GROUP_KEPT
+        # So must a clock that has run for longer than that.
+        expires = None if state.marked or state.unneeded else last + _GROUP_KEPT
         text = GroupRecord.of(state).model_dump_json(by_alias=True, exclude_none=True)
         return self._of(cluster, f"GROUP#{key}", text, versions, expires)
 

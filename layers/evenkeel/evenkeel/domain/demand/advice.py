@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 
 from evenkeel.domain.demand.growth import demand
 from evenkeel.domain.demand.shrinking import unneeded
@@ -19,13 +20,15 @@ from evenkeel.domain.model.demand import (
     PoolAdvice,
     PoolOffer,
     Shrinking,
+    Unneeded,
 )
 from evenkeel.domain.model.drafts import Draft, PoolDraft
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId, State
 from evenkeel.domain.model.pools import AnyPool
 from evenkeel.domain.model.reasons import Reason, Rule, Topic, because
-from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.model.workload import Node, Workload
 
+_LASTING = frozenset({Rule.REPLICAS_OF_OTHERS, Rule.NO_MACHINE_CAN_BE_NAMED})
 # How soon pods are looked at again that wait for a node that is on its way.
 WHILE_PODS_WAIT = timedelta(seconds=15)
 # Cluster Autoscaler renews its lease every two seconds and its status every loop. What is older was left behind.
@@ -38,15 +41,19 @@ class Advised:
 
     cluster: Advice
     pools: Mapping[PoolId, PoolAdvice]
+    idle: Unneeded | None = None  # None: nobody has looked for nodes that nobody needs
     look_at: datetime | None = None  # where orders follow from it: when the pods are worth another look
 
 
-def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, now: datetime) -> Advised:
+def advise(
+    observation: Observation, pools: Sequence[PoolOffer], stage: DemandStage, remembered: Shrinking, now: datetime
+) -> Advised:
     """What the pods and nodes of one look come to, with these pools as their plans leave them.
 
-    Nothing, with one sentence why, where they could not be read, or where nobody can say whose pods they are.
+    ``remembered``: since when nodes are unneeded, where that is; with advice alone no clock runs. Nothing is said, with
+    one sentence why, where pods could not be read, or where nobody can say whose they are.
     """
-    workload, policy = observation.workload or Workload(), DemandPolicy()
+    workload, policy = with_going(observation.workload or Workload(), pools), DemandPolicy()
     beside_another = _is_beside_another(workload, now) if stage.orders else None
     unread = _unread(observation, pools)
     if unread is None and beside_another and workload.autoscaler_at is not None:
@@ -55,7 +62,9 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
         return Advised(cluster=Advice(unread=unread, beside_another=beside_another), pools={})
     offers = with_coming(pools, workload)
     found = demand(workload, offers, policy, now)
-    nodes = _nodes(workload, offers, policy, now) if stage.judges_nodes else {}
+    leaving = remembered if not stage.removes else replace(remembered, leaving=_marked(workload, offers))
+    idle = unneeded(workload, offers, leaving, policy, now) if stage.judges_nodes else None
+    nodes = {} if idle is None else _nodes(workload, offers, idle, clocks=stage.removes)
     advice = Advice(
         unmet=found.unmet,
         not_counted=found.not_counted,
@@ -66,9 +75,12 @@ def advise(observation: Observation, pools: Sequence[PoolOffer], stage: DemandSt
     # While all that waits is too young, nobody has been asked.
     asked = {} if found.look_again is not None else {each.pool: each for each in found.pools}
     waits = now + WHILE_PODS_WAIT if found.fits_already and _is_awaited(offers) else None
+    ripe = idle.look_at + timedelta(seconds=1) if idle is not None and idle.look_at is not None else None
+    moments = [moment for moment in (found.look_again or waits, ripe if stage.removes else None) if moment is not None]
     return Advised(
-        look_at=(found.look_again or waits) if stage.orders else None,
+        look_at=min(moments, default=None) if stage.orders else None,
         cluster=advice,
+        idle=idle,
         pools={
             id: PoolAdvice(asked=each, nodes=tuple(nodes.get(id, ())), not_counted=found.not_counted)
             for id, each in asked.items()
@@ -106,17 +118,59 @@ def _workload_cluster(pool: PoolId) -> str:
 
 
 def _nodes(
-    workload: Workload, offers: Sequence[PoolOffer], policy: DemandPolicy, now: datetime
+    workload: Workload, offers: Sequence[PoolOffer], found: Unneeded, *, clocks: bool
 ) -> dict[PoolId, list[NodeAdvice]]:
-    """Every node of a pool, needed or not. Nothing is remembered of any: no clock runs while nothing goes."""
-    found = unneeded(workload, offers, Shrinking(), policy, now)
+    """Every node of a pool, needed or not. Where nothing goes no clock runs, and nothing waits."""
     homes = {offer.group: pool.pool for pool in offers for offer in pool.groups}
+    hanging = {each.node: each for each in found.hanging}
     advice: dict[PoolId, list[NodeAdvice]] = {}
     for node in sorted(workload.nodes, key=lambda node: node.name):
         if node.group in homes and (node.name in found.clocks or node.name in found.needed):
-            said = NodeAdvice(node=node.name, group=node.group, needed=found.needed.get(node.name))
+            said = NodeAdvice(
+                node=node.name,
+                group=node.group,
+                needed=found.needed.get(node.name),
+                since=found.clocks.get(node.name) if clocks else None,
+                waits=found.waits.get(node.name) if clocks else None,
+                hangs=hanging.get(node.name),
+            )
             advice.setdefault(homes[node.group], []).append(said)
     return advice
+
+
+def with_going(workload: Workload, pools: Sequence[PoolOffer]) -> Workload:
+    """The look, with those nodes going that we have marked and whose replicas have fallen already.
+
+    Until its controller comes to a machine, only its mark says which one it will take: as many as there are more nodes
+    than replicas. Where replicas are raised meanwhile, none is.
+    """
+    offers = {offer.group: offer for pool in pools for offer in pool.groups if offer.marked}
+    if not offers:
+        return workload
+    staying: Counter[GroupKey] = Counter(
+        node.group for node in workload.nodes if node.group in offers and not node.deleting
+    )
+    more = {key: staying[key] - offer.before for key, offer in offers.items()}
+    nodes = []
+    for node in sorted(workload.nodes, key=lambda node: node.name):
+        if node.group in offers and is_marked(node, offers[node.group]) and more[node.group] > 0:
+            more[node.group] -= 1
+            nodes.append(replace(node, deleting=True))
+        else:
+            nodes.append(node)
+    return replace(workload, nodes=tuple(nodes))
+
+
+def is_marked(node: Node, offer: GroupOffer) -> bool:
+    """Whether the machine of a node carries a mark of ours."""
+    return node.machine is not None and node.machine.name in offer.marked and node.machine.marked and not node.deleting
+
+
+def _marked(workload: Workload, pools: Sequence[PoolOffer]) -> frozenset[str]:
+    offers = {offer.group: offer for pool in pools for offer in pool.groups if offer.marked}
+    return frozenset(
+        node.name for node in workload.nodes if node.group in offers and is_marked(node, offers[node.group])
+    )
 
 
 # ---------------------------------------------------------------- what pools have to offer
@@ -127,14 +181,15 @@ def offer_of(pool: PoolDraft) -> PoolOffer:
     once the published bounds have followed: they are for an autoscaler, and no limit of the zone.
     """
     room = pool.free_on_request
-    groups = tuple(_offer(draft, room) for draft in pool.groups)
+    busy = pool.moves or (pool.request is not None and not pool.request.is_of_plan)
+    groups = tuple(_offer(pool, draft, room, because(Rule.POOL_BUSY) if busy else None) for draft in pool.groups)
     return PoolOffer(pool=pool.pool.id, groups=groups, room=room, min=pool.pool.min)
 
 
-def _offer(draft: Draft, room: int) -> GroupOffer:
+def _offer(pool: PoolDraft, draft: Draft, room: int, busy: Reason | None) -> GroupOffer:
     why = _in_its_state(draft)
-    published = 0 if draft.bounds is None else draft.bounds.min
     may_have = draft.room_for_pods
+    keeps, share = draft.keeps_all, draft.group.utilization_threshold
     return GroupOffer(
         group=draft.group.key,
         zone=draft.group.zone or "",
@@ -142,11 +197,24 @@ def _offer(draft: Draft, room: int) -> GroupOffer:
         coming=_coming(draft),
         ordered=max(0, draft.requested - draft.group.requested),
         room=min(room, may_have),
-        min=max(published, draft.owner_min),
+        before=draft.group.requested,
+        min=pool.least_of(draft),
         template=draft.group.template,
         closed=None if may_have and draft.state is State.PROBING else why or _unknown(draft),
-        held=why if draft.state is State.FROZEN else None,
+        held=_lasting(draft, why, keeps),
+        waits=busy or keeps,
+        marked=draft.marked,
+        unneeded_for=draft.group.unneeded_time,
+        threshold=None if share is None else Fraction(str(share)),
     )
+
+
+def _lasting(draft: Draft, why: Reason | None, keeps: Reason | None) -> Reason | None:
+    """What keeps all nodes of a group for as long as it is what it is. All else ends by itself, and clocks run on."""
+    frozen = draft.group.frozen_because
+    if draft.state is State.FROZEN and (frozen is None or frozen.rule is not Rule.WRITE_REFUSED):
+        return why
+    return keeps if keeps is not None and keeps.rule in _LASTING else None
 
 
 def _unknown(draft: Draft) -> Reason | None:

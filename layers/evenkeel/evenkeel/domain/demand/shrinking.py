@@ -4,8 +4,8 @@ As Cluster Autoscaler does it (core/scaledown), from the fullest zone first. Wha
 one moment per node, written when it begins and when it ends: a look that is missed changes nothing.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -16,7 +16,7 @@ from evenkeel.domain.demand.taints import GOING
 from evenkeel.domain.demand.utilization import utilization
 from evenkeel.domain.demand.waiting import judged_from
 from evenkeel.domain.demand.world import World
-from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, PoolOffer, Removal, Shrinking, Unneeded
+from evenkeel.domain.model.demand import DemandPolicy, GroupOffer, Hanging, PoolOffer, Removal, Shrinking, Unneeded
 from evenkeel.domain.model.groups import GroupKey, PoolId
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.templates import Taint
@@ -34,7 +34,8 @@ def unneeded(
     place elsewhere: a place that is not given to anybody else in this look, neither to waiting pods nor to those of
     another node. Its clock runs from the first look that finds so to the first that does not. Whoever has been
     unneeded for long enough goes, if neither growth nor a failure was too recent: empty nodes at once, others one by
-    one, never below a min. The answer's ``clocks`` are what to remember; ``go`` is what may be done now.
+    one, never below a min. A node whose drain hangs holds the others of its pool, and not those of other pools. The
+    answer's ``clocks`` are what to remember; ``go`` is what may be done now.
     """
     world = World(workload, tuple(pools), policy, now)
     return _Shrinking(world, workload, tuple(pools), remembered).run()
@@ -68,32 +69,44 @@ class _Shrinking:
         self._budgets = Budgets(workload.budgets)
         self._homes = {offer.group: (pool, offer) for pool in pools for offer in pool.groups}
         self._nodes = {node.name: node for node in workload.nodes}
+        self._on: dict[str, list[Pod]] = defaultdict(
+            list
+        )  # every pod that stands on a node, those of one that goes too
+        for pod in workload.pods:
+            self._on[pod.node].append(pod)
         self._places: list[str] = []  # nodes that are there, in the order in which places are sought on them
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
+        self._there = Counter(node.group for node in workload.nodes if node.group is not None and not _is_going(node))
 
     def run(self) -> Unneeded:
-        clocks = dict(self._remembered.clocks)
+        clocks = {name: since for name, since in self._remembered.clocks.items() if self._runs(name, since)}
+        hanging = self._hanging()
         judged_at = judged_from(self._world.waiting, self._policy)
         if judged_at is not None and self._now < judged_at:
             # Who waits has not been judged yet: nothing begins, nothing ends, nothing goes.
             held = because(Rule.PODS_TOO_NEW, until=judged_at)
             standing = {name: since for name, since in clocks.items() if name in self._nodes}
-            gone = frozenset(clocks.keys() - standing.keys())
-            return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held))
+            gone = frozenset(self._remembered.clocks.keys() - standing.keys())
+            return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held), hanging=hanging)
         self._world.place_waiting()
         found = self._find()
         now_clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in found}
-        go = self._choose(found, now_clocks)
+        go = self._choose(found, now_clocks, hanging)
         return Unneeded(
             clocks=now_clocks,
             started=frozenset(now_clocks.keys() - clocks.keys()),
-            ended=frozenset(clocks.keys() - now_clocks.keys()),
+            ended=frozenset(self._remembered.clocks.keys() - now_clocks.keys()),
             go=tuple(go),
+            hanging=hanging,
             waits=self._waits,
             needed=self._needed,
-            let_go={name: self._needed[name] for name in sorted(self._remembered.leaving) if name in self._needed},
         )
+
+    def _runs(self, name: str, since: datetime) -> bool:
+        """Whether a clock is of the node that is there now, and not of one before it that was called the same."""
+        node = self._nodes.get(name)
+        return node is None or node.created_at is None or node.created_at <= since
 
     # ---------------------------------------------------------------- who is not needed
 
@@ -107,8 +120,7 @@ class _Shrinking:
                 self._needed[name] = reason
             elif home is not None:
                 candidates.append(_Candidate(self._placing.rooms[name], *home))
-        full = Counter((candidate.pool.pool, candidate.offer.zone) for candidate in candidates)
-        candidates.sort(key=lambda each: self._turn(each, full))
+        self._sort(candidates)
         # Places on nodes that stay anyway come first, then on those that would go last: else a node that could go as
         # well is needed for what came from another.
         going = [candidate.name for candidate in candidates]
@@ -123,21 +135,37 @@ class _Shrinking:
                 self._needed[candidate.name] = reason
         return found
 
-    def _turn(self, candidate: _Candidate, full: Mapping[tuple[PoolId, str], int]) -> tuple[bool, bool, int, str]:
-        """Empty ones first, then those whose clock runs, then the fullest zone."""
-        in_zone = full[candidate.pool.pool, candidate.offer.zone]
-        is_new = candidate.name not in self._remembered.clocks
-        return bool(self._moving(candidate.name)), is_new, -in_zone, candidate.name
+    def _sort(self, candidates: list[_Candidate]) -> None:
+        """What we have marked already first, then empty ones, then those whose clock runs; from the fullest zone.
+
+        Each that goes leaves its zone with one less.
+        """
+        moving = {candidate.name: bool(self._moving(candidate.name)) for candidate in candidates}
+
+        def turn(candidate: _Candidate) -> tuple[bool, bool, bool]:
+            known = self._remembered
+            return candidate.name not in known.leaving, moving[candidate.name], candidate.name not in known.clocks
+
+        candidates.sort(key=lambda candidate: (*turn(candidate), candidate.name))
+        left = _in_zones(self._homes)
+        levels: dict[str, int] = {}
+        for candidate in candidates:
+            zone = candidate.pool.pool, candidate.offer.zone
+            levels[candidate.name] = left[zone]
+            left[zone] -= 1
+        candidates.sort(key=lambda candidate: (*turn(candidate), -levels[candidate.name], candidate.name))
 
     def _kept(self, node: Node, home: tuple[PoolOffer, GroupOffer] | None) -> Reason | None:
         """What keeps a node, whatever stands on it, or because too much does."""
         if home is None:
             return because(Rule.NODE_OF_NO_GROUP)
         pool, offer = home
-        if node.deleting or any(taint.key == GOING for taint in node.taints):
+        if _is_going(node):
             return because(Rule.NODE_GOING)
         if offer.held is not None:
             return offer.held
+        if node.machine is not None and node.machine.preserved:
+            return because(Rule.MACHINE_PRESERVED)
         if node.name in self._world.starting:
             return because(Rule.NODE_STARTING)
         if node.annotations.get(KEPT) == "true":
@@ -150,8 +178,9 @@ class _Shrinking:
         if used is None:
             return because(Rule.ALLOCATABLE_UNKNOWN)
         resource, share = used
-        if share > self._policy.threshold:
-            percent, most = int(share * 100), int(self._policy.threshold * 100)
+        threshold = self._policy.threshold if offer.threshold is None else offer.threshold
+        if share > threshold:
+            percent, most = int(share * 100), int(threshold * 100)
             return because(Rule.NODE_IN_USE, resource=resource, percent=percent, threshold=most)
         return None
 
@@ -200,25 +229,38 @@ class _Shrinking:
 
     # ---------------------------------------------------------------- who goes now
 
-    def _choose(self, found: Sequence[_Candidate], clocks: Mapping[str, datetime]) -> list[Removal]:
+    def _choose(
+        self, found: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[Hanging]
+    ) -> list[Removal]:
         """Who goes: long enough unneeded, within the limits, from the fullest zone first."""
         held = self._held()
+        hangs = {self._homes[each.group][0].pool: each for each in hanging}
         ripe = []
         for candidate in found:
-            reason = held or self._unripe(candidate, clocks[candidate.name])
+            reason = held or candidate.offer.waits or self._unripe(candidate, clocks[candidate.name])
+            stuck = hangs.get(candidate.pool.pool)
+            if reason is None and stuck is not None and candidate.places:
+                reason = because(Rule.DRAIN_HANGS, node=stuck.node, since=stuck.since)
             if reason is None:
                 ripe.append(candidate)
             else:
                 self._waits[candidate.name] = reason
-        limits = _Limits(self._homes, self._policy, *self._under_way())
+        limits = _Limits(self._homes, self._policy, self._remembered.leaving, self._there, *self._under_way(hanging))
         go = []
         while ripe:
-            ripe.sort(key=limits.turn)
-            candidate = ripe.pop(0)
+            candidate = min(ripe, key=limits.turn)
+            ripe.remove(candidate)
             reason = limits.take(candidate)
             if reason is None:
-                places = dict(sorted(candidate.places.items()))
-                go.append(Removal(node=candidate.name, group=candidate.offer.group, places=places))
+                go.append(
+                    Removal(
+                        node=candidate.name,
+                        pool=candidate.pool.pool,
+                        group=candidate.offer.group,
+                        machine=None if (machine := candidate.room.node.machine) is None else machine.ref,
+                        places=dict(sorted(candidate.places.items())),
+                    )
+                )
             else:
                 self._waits[candidate.name] = reason
         return go
@@ -233,24 +275,50 @@ class _Shrinking:
         return None
 
     def _unripe(self, candidate: _Candidate, since: datetime) -> Reason | None:
-        if candidate.name in self._remembered.leaving:
-            return because(Rule.NODE_GOING)
-        wanted: timedelta = self._policy.unneeded_for if self._nodes[candidate.name].ready else self._policy.unready_for
+        wanted: timedelta = candidate.offer.unneeded_for or self._policy.unneeded_for
+        if not self._nodes[candidate.name].ready:
+            wanted = self._policy.unready_for
         if self._now - since <= wanted:
             return because(Rule.UNNEEDED_TOO_SHORT, since=since, until=since + wanted)
         if candidate.waits_for:
             return because(Rule.WAITS_FOR_COMPLETION, pod=candidate.waits_for)
         return None
 
-    def _under_way(self) -> tuple[int, int]:
-        """Nodes that are going already: all of them, and those that are still being drained."""
-        going = [
-            name
-            for name, node in self._nodes.items()
-            if node.deleting or name in self._remembered.leaving or any(taint.key == GOING for taint in node.taints)
-        ]
-        drained = sum(1 for name in going if self._moving(name) or name in self._world.drained)
-        return len(going), drained
+    def _under_way(self, hanging: Sequence[Hanging]) -> tuple[int, int]:
+        """Nodes that are going already: all of them, and those that are still being drained and do not hang."""
+        hang = {each.node for each in hanging}
+        going = [name for name, node in self._nodes.items() if _is_going(node) and name not in hang]
+        return len(going), sum(self._is_drained(name) for name in going)
+
+    def _is_drained(self, name: str) -> bool:
+        return bool(self._moving(name)) or name in self._world.drained
+
+    def _hanging(self) -> tuple[Hanging, ...]:
+        """Machines that were asked to go long ago, and whose nodes still have pods that should go first."""
+        found = []
+        for name, node in sorted(self._nodes.items()):
+            since = None if node.machine is None else node.machine.deleting_since
+            if since is None or node.group not in self._homes or self._now - since < self._policy.drain_takes:
+                continue
+            if self._is_drained(name):
+                pods = tuple(sorted(str(pod) for pod in self._on.get(name, ()) if self._is_evicted(pod)))
+                found.append(Hanging(node=name, group=node.group, since=since, pods=pods))
+        return tuple(found)
+
+    def _is_evicted(self, pod: Pod) -> bool:
+        return fate(pod, self._budgets, self._now) is not Fate.ENDS
+
+
+def _is_going(node: Node) -> bool:
+    return node.deleting or any(taint.key == GOING for taint in node.taints)
+
+
+def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter[tuple[PoolId, str]]:
+    """What is requested in each zone of each pool."""
+    found: Counter[tuple[PoolId, str]] = Counter()
+    for pool, offer in homes.values():
+        found[pool.pool, offer.zone] += offer.requested
+    return found
 
 
 class _Limits:
@@ -260,22 +328,30 @@ class _Limits:
         self,
         homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]],
         policy: DemandPolicy,
+        leaving: Container[str],
+        there: Mapping[GroupKey, int],
         going: int,
         drained: int,
     ) -> None:
-        self._spare = Counter({group: offer.requested - offer.min for group, (_, offer) in homes.items()})
-        self._pool_spare = {pool.pool: pool.requested - pool.min for pool, _ in homes.values()}
-        self._in_zone: Counter[tuple[PoolId, str]] = Counter()
-        for pool, offer in homes.values():
-            self._in_zone[pool.pool, offer.zone] += offer.requested
+        # A minimum is one of nodes: what is requested and not there yet may never come.
+        self._spare = {key: min(offer.requested, there.get(key, 0)) - offer.min for key, (_, offer) in homes.items()}
+        nodes = Counter[PoolId]()
+        for key, (pool, offer) in homes.items():
+            nodes[pool.pool] += min(offer.requested, there.get(key, 0))
+        self._pool_spare = {pool.pool: nodes[pool.pool] - pool.min for pool, _ in homes.values()}
+        self._in_zone = _in_zones(homes)
+        self._leaving = leaving
         self._empty = max(0, policy.most_empty - going)
         self._most_empty = policy.most_empty
         self._drains = max(0, 1 - drained)
 
-    def turn(self, candidate: _Candidate) -> tuple[bool, bool, int, str]:
-        """Empty before drained, what its budgets let go at once before what they do not, the fullest zone first."""
+    def turn(self, candidate: _Candidate) -> tuple[bool, bool, bool, int, str]:
+        """Marked by us already before others, empty before drained, what its budgets let go at once before what they do
+        not, the fullest zone first.
+        """
         full = self._in_zone[candidate.pool.pool, candidate.offer.zone]
-        return bool(candidate.places), candidate.is_risky, -full, candidate.name
+        is_new = candidate.name not in self._leaving
+        return is_new, bool(candidate.places), candidate.is_risky, -full, candidate.name
 
     def take(self, candidate: _Candidate) -> Reason | None:
         """Count a node as going; or which limit it has to wait for."""

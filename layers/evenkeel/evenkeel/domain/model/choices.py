@@ -82,6 +82,11 @@ class DemandStage(StrEnum):
         return self in (DemandStage.SCALE_UP, DemandStage.FULL)
 
     @property
+    def removes(self) -> bool:
+        """Whether nodes that nobody needs go."""
+        return self is DemandStage.FULL
+
+    @property
     def judges_nodes(self) -> bool:
         """Whether nodes that nobody needs are looked for."""
         return self in (DemandStage.ADVISE, DemandStage.FULL)

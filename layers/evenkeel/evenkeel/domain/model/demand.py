@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from evenkeel.domain.model.groups import GroupKey, PoolId
+from evenkeel.domain.model.groups import GroupKey, MachineRef, PoolId
 from evenkeel.domain.model.reasons import Reason
 from evenkeel.domain.model.templates import NodeTemplate
 
@@ -29,6 +29,7 @@ class DemandPolicy:
     after_growth: timedelta = timedelta(minutes=10)
     after_failure: timedelta = timedelta(minutes=3)
     most_empty: int = 10  # empty nodes that may go at once
+    drain_takes: timedelta = timedelta(minutes=15)  # a node that is drained for longer hangs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class GroupOffer:
     group: GroupKey
     zone: str
     requested: int = 0
+    before: int = 0  # what stood there before this plan
     coming: int = 0  # of those requested, how many have no node object yet and may still get one
     ordered: int = 0  # of those coming, how many this very plan adds
     room: int = 0  # how many more it may have
@@ -45,6 +47,10 @@ class GroupOffer:
     template: NodeTemplate | None = None
     closed: Reason | None = None  # why it gets no node, however much room it has
     held: Reason | None = None  # why none of its nodes goes, whoever needs them
+    waits: Reason | None = None  # why none of them goes just now; what nobody needs is found all the same
+    marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
+    unneeded_for: timedelta | None = None  # its own option; None: the policy's
+    threshold: Fraction | None = None  # the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +121,26 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Hanging:
+    """A node that is going, and whose pods stay."""
+
+    node: str
+    group: GroupKey
+    since: datetime  # its machine was asked to go
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeAdvice:
     """A node of a pool, and the first rule by which it is needed; None: nobody needs it."""
 
     node: str
     group: GroupKey
     needed: Reason | None = None
+    since: datetime | None = None  # unneeded, where that is remembered
+    waits: Reason | None = None  # unneeded, and why it does not go now
+    goes: bool = False  # by this very plan
+    hangs: Hanging | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +148,7 @@ class PoolAdvice:
     """What demand says of one pool."""
 
     asked: PoolDemand
+    is_ordered: bool = False  # what is asked for is asked for by this very plan
     nodes: tuple[NodeAdvice, ...] = ()  # by name; none where nobody has looked for nodes that nobody needs
     not_counted: tuple[NotCounted, ...] = ()  # the cluster's: no pool gets a node for them
 
@@ -149,7 +170,9 @@ class Removal:
     """A node that may go now."""
 
     node: str
+    pool: PoolId
     group: GroupKey
+    machine: MachineRef | None = None
     places: Mapping[str, str] = field(default_factory=dict)  # pod -> node that has room for it; empty: nothing moves
 
     @property
@@ -164,7 +187,7 @@ class Shrinking:
     clocks: Mapping[str, datetime] = field(default_factory=dict)  # node -> unneeded since
     grew_at: datetime | None = None  # when a node was last asked for
     failed_at: datetime | None = None  # when taking a node away last failed
-    leaving: frozenset[str] = frozenset()  # nodes with our mark whose machine is not being deleted yet
+    leaving: frozenset[str] = frozenset()  # nodes with a mark of ours that was not followed by fewer replicas yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,4 +200,10 @@ class Unneeded:
     go: tuple[Removal, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)  # unneeded, and why it does not go now
     needed: Mapping[str, Reason] = field(default_factory=dict)  # the first rule that keeps a node
-    let_go: Mapping[str, Reason] = field(default_factory=dict)  # carries our mark and is needed again
+    hanging: tuple[Hanging, ...] = ()  # drained for too long, by name
+
+    @property
+    def look_at(self) -> datetime | None:
+        """When time alone may let a node go."""
+        until = [reason.facts.get("until") for reason in self.waits.values()]
+        return min((moment for moment in until if isinstance(moment, datetime)), default=None)

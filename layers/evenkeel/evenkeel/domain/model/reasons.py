@@ -251,6 +251,7 @@ class Rule(StrEnum):
     NODE_OF_NO_GROUP = "node-of-no-group", Topic.NOTE
     NODE_GOING = "node-going", Topic.NOTE
     NODE_STARTING = "node-starting", Topic.NOTE
+    MACHINE_PRESERVED = "machine-preserved", Topic.NOTE
     SCALE_DOWN_DISABLED = "scale-down-disabled", Topic.NOTE
     GROUP_AT_ITS_MIN = "group-at-its-min", Topic.NOTE
     POOL_AT_ITS_MIN = "pool-at-its-min", Topic.NOTE
@@ -277,6 +278,8 @@ class Rule(StrEnum):
     WAITS_FOR_COMPLETION = "waits-for-completion", Topic.NOTE
     ONE_DRAIN_AT_A_TIME = "one-drain-at-a-time", Topic.NOTE
     EMPTY_AT_THEIR_MOST = "empty-at-their-most", Topic.NOTE
+    DRAIN_HANGS = "drain-hangs", Topic.NOTE
+    POOL_BUSY = "pool-busy", Topic.NOTE
 
 
 # Rules that keep replicas which no machine runs for.

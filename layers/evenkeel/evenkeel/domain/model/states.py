@@ -37,6 +37,7 @@ class GroupState:
     write_refused_at: datetime | None = None  # when the API last refused a write of ours
     write_refused: str = ""  # and why
     marked: tuple[str, ...] = ()  # machines that carry a delete mark of ours
+    unneeded: Mapping[str, datetime] = field(default_factory=dict)  # nodes that nobody needs, and since when
     reports: tuple[datetime, ...] = ()  # times of known failures, oldest first, to fold late ones in
     slow_start: int = 0  # since its zone delivers again: so many machines may be on their way; 0: as many as there may
     # What other clusters' failures mean for it; none of it is a failure of its own (domain/health/offerings.py)
@@ -134,6 +135,7 @@ class PoolState:
     in_trouble: tuple[str, ...] = ()  # groups that were told to be fenced and not yet to be well again
     zones: Mapping[str, str] = field(default_factory=dict)  # of groups whose machines alone say it, by key
     relief: Relief | None = None  # Gardener: zones that are dead, or a Shoot with a number of ours
+    grew_at: datetime | None = None  # when nodes were last asked for, by pods or by people
 
     @property
     def members(self) -> frozenset[str]:

@@ -27,6 +27,7 @@ class TroubleKind(StrEnum):
     REFUSED = "writes-refused"
     CONTESTED = "contested"
     OVER_COMMITTED = "over-committed"
+    DRAIN_HANGS = "drain-hangs"  # a node that is to go, whose pods stay
 
     @property
     def of_cluster(self) -> bool:
@@ -77,7 +78,7 @@ class Trouble:
     def matter(self) -> tuple[object, ...]:
         """What people are told anew where it changes. Words are not among it: clouds put the request's id into them."""
         problems = tuple((problem.kind, tuple(sorted(problem.facts.items()))) for problem in self.problems)
-        who = self.said if self.kind is TroubleKind.CONTESTED else ""
+        who = self.said if self.kind in (TroubleKind.CONTESTED, TroubleKind.DRAIN_HANGS) else ""
         return self.zones, self.failure_class, who, problems
 
 
