@@ -19,6 +19,7 @@ from evenkeel.cli.simulation.scenario import Scenario, read_scenario
 from sandbox.template import ROOT
 
 DAYS = 12
+LOOK = 60  # seconds: from one scan to the next
 SHIPPED = ROOT / "scenarios" / "peak-and-valley-day.yaml"
 _HOUR = 60
 
@@ -126,14 +127,21 @@ def main(count: int = DAYS) -> None:
             flush=True,
         )
     waves = [wave for each in found for wave in each.pods[1].waves]
+    more, later = [n for each in found for n in each.more_ordered], [n for each in found for n in each.later]
     figures = {
         "days": len(found),
         "waves": len(waves),
-        "most_more_ordered": max(max(each.more_ordered) for each in found),
+        "most_more_ordered": max(more),
+        "waves_with_two_more": sum(count > 1 for count in more),
+        "waves_with_two_less": sum(count < -1 for count in more),
         "ordered_share": sum(each.pods[1].ordered for each in found) / sum(each.pods[0].ordered for each in found),
-        "most_later_s": max(max(each.later) for each in found),
+        "most_later_s": max(later),
+        "waves_a_look_later": sum(seconds > LOOK for seconds in later),
+        "waves_a_look_sooner": sum(seconds < -LOOK for seconds in later),
         "most_hours_share": max(each.hours for each in found),
         "against_budget": sum(each.pods[1].against_budget for each in found),
+        "hours_share": sum(each.serverless.node_hours for each in found) / sum(e.autoscaler.node_hours for e in found),
+        "skewed_waves_of_the_autoscaler": sum(wave.skew_high > 1 for each in found for wave in each.pods[0].waves),
         "skewed_waves": sum(wave.skew_high > 1 for wave in waves),
         "skewed_after": sum(wave.skew_after > 1 for wave in waves),
     }

@@ -140,6 +140,25 @@ def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_sha
     assert measures(bound, STATIC).unmet == 1
 
 
+def test_a_day_without_an_autoscaler_costs_no_more_nodes_and_no_more_time_than_with_one() -> None:
+    day = shipped("peak-and-valley-day")
+    with_one, without = measures(day, STATIC), measures(day, SERVERLESS)
+    theirs, ours = with_one.pods, without.pods
+    assert theirs is not None
+    assert ours is not None
+    assert len(ours.waves) == 3
+    for before, after in zip(theirs.waves, ours.waves, strict=True):
+        assert after.ordered <= before.ordered + 1
+        assert before.seconds is not None
+        assert after.seconds is not None
+        assert after.seconds <= before.seconds + day.evenkeel.scan_interval
+        assert after.skew_high <= 1
+        assert after.skew_after <= 1
+    assert without.node_hours <= 1.05 * with_one.node_hours
+    assert ours.evicted > 0
+    assert ours.against_budget == 0
+
+
 @pytest.mark.parametrize("row", list(rows("simulate.md", "measured")), ids=" ".join)
 def test_what_was_measured_beside_a_real_autoscaler_comes_out_of_the_simulation(row: list[str]) -> None:
     treatment, pods, there, provision, loop, seconds, simulated = row

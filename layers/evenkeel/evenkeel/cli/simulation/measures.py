@@ -152,8 +152,8 @@ def _nobody_waits(record: Record, kind: str, since: int, end: int) -> int | None
 
 def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
     heights = list(_heights(record.scenario))
-    ends = [start for start, _, _ in heights[1:]] + [record.scenario.duration]
-    for (start, falls, pods), end in zip(heights, ends, strict=True):
+    for i, (start, falls, pods) in enumerate(heights):
+        end = heights[i + 1][0] if i + 1 < len(heights) else record.scenario.duration
         of_it = [rise.seconds for rise in rises if start <= rise.at < end]
         met = [seconds for seconds in of_it if seconds is not None]
         yield Wave(
