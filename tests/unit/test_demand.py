@@ -298,6 +298,15 @@ def test_a_new_node_may_let_pods_that_spread_onto_what_was_there() -> None:
     assert nodes_of(answer) == {"workers-b": 1}
 
 
+def test_pods_that_spread_fill_what_is_there_before_a_node_more_is_opened_for_them() -> None:
+    """Each may stand in a zone only once the others have as many: all nodes are gone through again and again."""
+    constraint = Spread(key=ZONE, max_skew=1, selector=OF_WEB)
+    there = tuple(node(f"n{zone}", zone) for zone in "abc")
+    full = (pod("full-b", cpu="4", node="nb"), pod("full-c", cpu="4", node="nc"))
+    waiting = pods(30, cpu="300m", labels=WEB, spread=(constraint,))
+    assert nodes_of(look(*waiting, nodes=there, standing=full)) == {"workers-b": 1, "workers-c": 1}
+
+
 def test_limits_of_groups_pool_and_look_hold() -> None:
     waiting = pods(9, cpu="3")
     assert nodes_of(look(*waiting, pools=(pool_offer(room=30, zones="a"),))) == {"workers-a": 9}

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from evenkeel.cli.simulation.agenda import Agenda
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.engine import (
     ALONE,
+    SERVERLESS,
     STATIC,
     Record,
     Run,
@@ -21,7 +23,7 @@ from evenkeel.cli.simulation.engine import (
 )
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
-from evenkeel.cli.simulation.world import Agenda, Group, World
+from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import Bounds, State
 from tests.unit.test_docs import rows
@@ -86,21 +88,22 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
         "Adaptive",
         "Balanced",
         STATIC,
-        ALONE,
+        SERVERLESS if found.pods else ALONE,
     ]
     for one in told["runs"]:
         assert set(one) == {"strategy", "measures", "pools", "timeline", "decisions", "fenced"}
         assert {entry["pool"] for entry in one["timeline"]} == {pool["name"] for pool in one["pools"]}
         for entry in one["timeline"]:
-            assert set(entry) == {"t", "pool", "demand", "groups"}
+            of_pods = {"pods", "waiting"} if found.pods else set()
+            assert set(entry) == {"t", "pool", "demand", "groups"} | of_pods
             for group in entry["groups"]:
                 assert set(group) == {"name", "zone", "requested", "running", "min", "max", "state"}
         assert one["measures"]["patches"] == 0 or one["strategy"] != STATIC
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_thirteen_scenarios_ship() -> None:
-    assert len(SCENARIOS) == 13
+def test_fourteen_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 14
 
 
 def shipped(name: str) -> Scenario:
@@ -135,6 +138,25 @@ def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_sha
     bound = shipped("zone-bound-demand")
     assert measures(bound, "balanced").unmet == 0
     assert measures(bound, STATIC).unmet == 1
+
+
+def test_a_day_without_an_autoscaler_costs_no_more_nodes_and_no_more_time_than_with_one() -> None:
+    day = shipped("peak-and-valley-day")
+    with_one, without = measures(day, STATIC), measures(day, SERVERLESS)
+    theirs, ours = with_one.pods, without.pods
+    assert theirs is not None
+    assert ours is not None
+    assert len(ours.waves) == 3
+    for before, after in zip(theirs.waves, ours.waves, strict=True):
+        assert after.ordered <= before.ordered + 1
+        assert before.seconds is not None
+        assert after.seconds is not None
+        assert after.seconds <= before.seconds + day.evenkeel.scan_interval
+        assert after.skew_high <= 1
+        assert after.skew_after <= 1
+    assert without.node_hours <= 1.05 * with_one.node_hours
+    assert ours.evicted > 0
+    assert ours.against_budget == 0
 
 
 @pytest.mark.parametrize("row", list(rows("simulate.md", "measured")), ids=" ".join)
@@ -194,6 +216,49 @@ def test_each_bad_value_is_a_line_of_its_own() -> None:
     with pytest.raises(ConfigError) as caught:
         scenario(zones=[{"name": "a", "provison": "1m"}, {"name": "b", "jitter": "-1s"}], seed="x")
     assert len(caught.value.faults) == 3
+
+
+def pods_and_size(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A scenario of pods in the place of numbers; nodes have 4 cores and 16 GiB."""
+    pools = [{"name": "workers", "min": 3, "max": 12, "start": 3, "node": {"cpu": 4, "memory": "16Gi"}}]
+    return {"demand": [], "pools": pools, "pods": list(found), **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"demand": [{"nodes": 3}]}, "demand is given beside pods: leave one of them out"),
+        (
+            {"pools": [{"name": "workers", "max": 3}]},
+            "pools.0.node is missing: say what a node has for pods, such as {cpu: 4, memory: 16Gi}",
+        ),
+        (
+            {"pools": [{"name": "workers", "max": 3, "node": {"cpu": 4}}]},
+            "pools.0.node.memory is missing",
+        ),
+        (
+            {"pods": [{"name": "web", "count": 1, "cpu": "4x"}]},
+            "pods.0.cpu is '4x': not a quantity: write a number with or without a unit, such as 4, 500m, 16Gi or 2e9",
+        ),
+        (
+            {"pods": [{"name": "web", "count": 1, "spread": {"zones": 1}}]},
+            "pods.0.spread.zones is not a field of this record: remove it or correct its name; did you mean zone?",
+        ),
+        ({"pods": [{"name": "web", "count": 1}] * 2}, "pods.1.name is 'web': given twice"),
+        (
+            {"pods": [{"name": "web", "count": 1, "zones": ["d"]}]},
+            "pods.0.zones.0 is 'd': no such zone: choose one of a, b, c",
+        ),
+        (
+            {"pods": [{"name": "web", "count": 1, "pool": "wokers"}]},
+            "pods.0.pool is 'wokers': no such pool: choose one of workers; did you mean workers?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_pods_is_said_in_one_line(fields: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        scenario(**{**pods_and_size({"name": "web", "count": 1}), **fields})
+    assert caught.value.faults == [f"test.yaml: {line}"]
 
 
 def test_a_pool_has_its_own_zones_and_nodes_where_it_says_so() -> None:

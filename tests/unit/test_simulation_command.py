@@ -19,6 +19,7 @@ from evenkeel.application.words import rfc3339
 from evenkeel.cli import simulating
 from evenkeel.cli.main import app
 from evenkeel.cli.simulation.history import scenario_of
+from evenkeel.cli.simulation.scenario import PodsSetup
 from evenkeel.config import ConfigError
 from evenkeel.domain.model import outcomes
 from evenkeel.domain.model.failures import FailureClass
@@ -94,6 +95,47 @@ def test_a_scenario_without_an_autoscaler_runs_evenkeels_strategies_only() -> No
     assert faults("-", "--strategy", "static", stdin=alone) == [
         "evenkeel: --strategy is 'static': small has no autoscaler: leave --strategy out"
     ]
+
+
+PODS = """
+name: few
+duration: 30m
+zones: [{name: a}, {name: b}]
+pools: [{name: workers, max: 6, start: 2, node: {cpu: 4, memory: 16Gi}}]
+pods: [{name: web, cpu: 1, count: [{at: 0s, pods: 8}, {at: 5m, pods: 14}], max_unavailable: 1}]
+"""
+
+
+def test_with_pods_evenkeel_runs_in_the_autoscalers_place_and_no_number_is_written() -> None:
+    told = json.loads(simulate("-", "--strategy", "serverless", "-o", "json", stdin=PODS).stdout)
+    (run,) = told["runs"]
+    assert (run["strategy"], run["measures"]["pods"]["ordered"]) == ("serverless", 2)
+    assert faults("-", "--strategy", "no-autoscaler", stdin=PODS) == [
+        "evenkeel: --strategy is 'no-autoscaler': few has no demand in numbers: leave --strategy out"
+    ]
+    assert faults("-", "--strategy", "serverless", stdin=SMALL) == [
+        "evenkeel: --strategy is 'serverless': small has no pods: leave --strategy out"
+    ]
+
+
+def test_the_table_of_pods_has_columns_of_its_own_and_says_what_they_are() -> None:
+    arguments = ["simulate", "-", "--strategy", "all"]
+    shown = CliRunner().invoke(app, arguments, input=PODS, env={"COLUMNS": "80"}).stdout
+    for text in ("ordered", "evicted", "pod-minutes without a node", "\nserverless "):
+        assert text in shown
+    assert "…" not in shown
+    assert "no-autoscaler" not in shown
+
+
+def test_a_picture_of_pods_shows_who_waits(tmp_path: Path) -> None:
+    import matplotlib
+
+    file = tmp_path / "few.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        simulate("-", "--strategy", "serverless", "--plot", str(file), stdin=PODS)
+    drawn = file.read_text(encoding="utf-8")
+    assert ">pods waiting<" in drawn
+    assert ">demand<" not in drawn
 
 
 # Pictures
@@ -280,14 +322,22 @@ def test_a_history_without_a_pool_or_with_a_bad_value_is_one_line() -> None:
 # What the page says
 
 
-def test_the_scenario_on_the_page_is_valid_and_uses_every_field() -> None:
-    text = block("simulate.md", "yaml", "scenario.yaml")
-    simulate("-", stdin=text)
-    used = set(yaml.safe_load(text))
+def test_the_scenarios_on_the_pages_are_valid_and_use_every_field() -> None:
+    pages = {"simulate.md": "scenario.yaml", "simulate-pods.md": "pods.yaml"}
+    used: set[str] = set()
+    for page, name in pages.items():
+        text = block(page, "yaml", name)
+        simulate("-", stdin=text)
+        used |= set(yaml.safe_load(text))
     assert used == set(simulating.Scenario.model_fields) - {"about", "start"}
+    of_pods = {field for entry in yaml.safe_load(text)["pods"] for field in entry}
+    assert of_pods == set(PodsSetup.model_fields)
 
 
-@pytest.mark.parametrize("shown", [text for _, text in blocks(ROOT / "docs" / "simulate.md", "console")])
+SHOWN = [text for page in ("simulate", "simulate-pods") for _, text in blocks(ROOT / "docs" / f"{page}.md", "console")]
+
+
+@pytest.mark.parametrize("shown", SHOWN)
 def test_every_command_on_the_page_prints_what_the_page_shows(
     shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

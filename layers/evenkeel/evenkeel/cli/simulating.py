@@ -14,7 +14,16 @@ from rich.text import Text
 
 from evenkeel.cli.answers import Output
 from evenkeel.cli.inputs import fail, read_text, read_yaml
-from evenkeel.cli.simulation.engine import ALONE, STATIC, Record, Variant, play, runs_of, variants_of
+from evenkeel.cli.simulation.engine import (
+    ALONE,
+    SERVERLESS,
+    STATIC,
+    Record,
+    Variant,
+    play,
+    runs_of,
+    variants_of,
+)
 from evenkeel.cli.simulation.history import is_history, scenario_of
 from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
@@ -27,11 +36,20 @@ from evenkeel.domain.model.values import BadValueError, near, shown
 # Whoever waits longer than this wants to know for how long.
 _PATIENCE_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
+_HEADINGS = ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches")
+_HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "hours", "evicted", "patches")
 _LEGEND = (
     "",
     "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
     "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
     "skew: nodes in the fullest zone less those in the emptiest, mean and worst; after: mean since all zones were well",
+)
+_LEGEND_OF_PODS = (
+    "",
+    "met in: the longest from a rise of a kind of pods until none waited; waiting: pod-minutes without a node",
+    "ordered: nodes, in all and at most in one wave; over: most requested and most running beyond PoolMaximum",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst; hours: node-hours",
+    "evicted: pods of nodes that went, and such of them as left too few for their budget",
 )
 
 
@@ -41,7 +59,9 @@ def simulate_command(
     ],
     strategy: Annotated[
         str,
-        typer.Option(help=f"all compares; else a strategy, {STATIC} or {ALONE}; own: what the scenario says."),
+        typer.Option(
+            help=f"all compares; else a strategy, {STATIC}, {ALONE} or {SERVERLESS}; own: what the scenario says."
+        ),
     ] = "own",
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     plot: Annotated[str | None, typer.Option(help="Also draw the runs into this file, .png or .svg.")] = None,
@@ -69,14 +89,17 @@ def _read(file: str) -> Scenario:
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:
-    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE]
+    names = ["own", "all", *(strategy.name for strategy in STRATEGIES), STATIC, ALONE, SERVERLESS]
     try:
         variants = variants_of(scenario, strategy)
     except BadValueError:
         why = f"no such strategy: choose one of {', '.join(names)}{near(strategy, names)}"
         raise ConfigError([f"--strategy is {shown(strategy)}: {why}"]) from None
     if not variants:
-        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no autoscaler: leave --strategy out"])
+        lacks = "pods" if strategy == SERVERLESS else "autoscaler"
+        if strategy == ALONE and scenario.pods:
+            lacks = "demand in numbers"
+        raise ConfigError([f"--strategy is {shown(strategy)}: {scenario.name} has no {lacks}: leave --strategy out"])
     return variants
 
 
@@ -123,25 +146,37 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
     table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("strategy", no_wrap=True)
-    for heading in ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches"):
+    headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(cell(record.variant.name), *_cells(measure(record)))
+        cells = _cells(measure(record))
+        table.add_row(cell(record.variant.name), *(cells[heading] for heading in headings))
     console.print(table)
-    for line in _LEGEND:
+    for line in _LEGEND_OF_PODS if scenario.pods else _LEGEND:
         console.print(line, style="dim", soft_wrap=True)
 
 
-def _cells(measures: Measures) -> list[Text]:
-    """The numbers of a row. What should not be is in red."""
+def _cells(measures: Measures) -> dict[str, Text]:
+    """The numbers of a row, by heading. What should not be is in red."""
     never = f"{measures.unmet} never"
     within = "-" if measures.worst_seconds is None else write_duration(measures.worst_seconds)
     over = f"{measures.over_requested} {measures.over_running}"
-    return [
-        Text(never, style="bold red") if measures.unmet else Text(within),
-        Text(f"{measures.waiting_node_hours:.2f}"),
-        Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
-        Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
-        Text("-" if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
-        *(Text(text) for text in (str(measures.failed_launches), f"{measures.node_hours:.1f}", str(measures.patches))),
-    ]
+    cells = {
+        "met in": Text(never, style="bold red") if measures.unmet else Text(within),
+        "waiting": Text(f"{measures.waiting_node_hours:.2f}"),
+        "over": Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
+        "skew": Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
+        "after": Text("-" if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
+        "failed": Text(str(measures.failed_launches)),
+        "hours": Text(f"{measures.node_hours:.1f}"),
+        "patches": Text(str(measures.patches)),
+    }
+    if (pods := measures.pods) is not None:
+        evicted = f"{pods.evicted} {pods.against_budget}"
+        cells |= {
+            "waiting": Text(f"{pods.waiting_pod_minutes:.0f}"),
+            "ordered": Text(f"{pods.ordered} {max((wave.ordered for wave in pods.waves), default=0)}"),
+            "evicted": Text(evicted, style="bold red" if pods.against_budget else ""),
+        }
+    return cells

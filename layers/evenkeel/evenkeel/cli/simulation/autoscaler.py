@@ -1,6 +1,7 @@
 """Cluster Autoscaler in a simulation: the model's actions, carried out on numbers at once."""
 
 from evenkeel.cli.simulation.autoscaler_model import ClusterAutoscaler, Decrease, Delete, Flags, Increase, Refused
+from evenkeel.cli.simulation.pod_autoscaler import PodAutoscaler
 from evenkeel.cli.simulation.scenario import AutoscalerSetup
 from evenkeel.cli.simulation.world import Group, SimulatedMachine, World
 
@@ -11,7 +12,12 @@ class SimulatedAutoscaler:
     def __init__(self, world: World, setup: AutoscalerSetup) -> None:
         self._world = world
         flags = Flags(**setup.model_dump(exclude={"enabled", "loop"}))
-        self._model = ClusterAutoscaler[Group](flags, seed=f"{world.scenario.seed}/expander")
+        seed = f"{world.scenario.seed}/expander"
+        self._model: ClusterAutoscaler[Group] = (
+            ClusterAutoscaler(flags, seed=seed)
+            if world.pods is None
+            else PodAutoscaler(world, world.pods, flags, seed=seed)
+        )
 
     def loop(self) -> None:
         """One loop, at the world's present second."""

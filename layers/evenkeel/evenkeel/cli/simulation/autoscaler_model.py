@@ -164,8 +164,7 @@ class ClusterAutoscaler(Generic[AnyGroup]):
             self._follow_increase(group, requested, now)
         if orders or not self._flags.scale_down:
             return  # the real loop ends after a scale-up
-        for pool, members in pools.items():
-            yield from self._scale_down(pool, members, demand, now)
+        yield from self._scale_down(pools, demand, now)
 
     def hear_refusal(self, group: AnyGroup, nodes: int, now: float) -> Iterator[Action[AnyGroup]]:
         """Nodes that the cloud has refused, of a provider that says so: backed off at once, and given up.
@@ -298,6 +297,12 @@ class ClusterAutoscaler(Generic[AnyGroup]):
     # Scale-down
 
     def _scale_down(
+        self, pools: Mapping[str, list[AnyGroup]], demand: Demand, now: float
+    ) -> Iterator[Action[AnyGroup]]:
+        for pool, members in pools.items():
+            yield from self._remove_empty(pool, members, demand, now)
+
+    def _remove_empty(
         self, pool: str, groups: Sequence[AnyGroup], demand: Demand, now: float
     ) -> Iterator[Action[AnyGroup]]:
         """Remove nodes without a pod, the newest first, unless their group is at its min: then their clocks stop."""
@@ -309,12 +314,15 @@ class ClusterAutoscaler(Generic[AnyGroup]):
         clocks = self._unneeded.get(pool, {})
         if empty or clocks:
             clocks = self._unneeded[pool] = {machine.name: clocks.get(machine.name, now) for machine, _ in empty}
-        if self._added_at is not None and now - self._added_at < self._flags.delay_after_add:
+        if self._has_just_added(now):
             return
         for machine, group in reversed(empty):
             size = group.requested - 1
             if now - clocks[machine.name] >= self._flags.unneeded and size >= _bounds(group).min:
                 yield Delete(group, machine) if _allows(group, size) else Refused(group, size)
+
+    def _has_just_added(self, now: float) -> bool:
+        return self._added_at is not None and now - self._added_at < self._flags.delay_after_add
 
 
 def balance(groups: Sequence[AnyGroup], nodes: int) -> list[tuple[AnyGroup, int]]:

@@ -4,16 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from evenkeel.cli.simulation.agenda import Agenda, Turn
 from evenkeel.cli.simulation.autoscaler import SimulatedAutoscaler
 from evenkeel.cli.simulation.evenkeel import CLUSTER, Decision, Evenkeel, SharedTable, record_of
+from evenkeel.cli.simulation.pods import PodCounts
 from evenkeel.cli.simulation.scenario import ClusterSetup, GroupSpan, Lie, Scenario, spans_where
-from evenkeel.cli.simulation.world import Agenda, Cloud, Demands, Group, Turn, World
+from evenkeel.cli.simulation.world import Cloud, Demands, Group, World
 from evenkeel.domain.bounds.strategies import STRATEGIES, read_strategy
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import MachineFailure, State
 
-# Beside the strategies: each zone keeps its share and nobody looks; and Evenkeel without an autoscaler.
-STATIC, ALONE = "static", "no-autoscaler"
+# Beside the strategies: each zone keeps its share and nobody looks; Evenkeel without an autoscaler, where demand is
+# numbers; and where it is pods, Evenkeel in the autoscaler's place.
+STATIC, ALONE, SERVERLESS = "static", "no-autoscaler", "serverless"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,7 @@ class Variant:
     strategy: Strategy | None = None
     evenkeel: bool = True
     autoscaler: bool = True
+    demand: DemandStage = DemandStage.OFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class GroupSnapshot:
     min: int | None  # None: bounds that nobody can read
     max: int | None
     state: State
+    drained: int  # nodes that are not among the replicas any more, and still run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,8 @@ class Snapshot:
     at: int
     demand: Demands
     groups: tuple[GroupSnapshot, ...]
+    ordered: int  # nodes that anybody has ordered so far
+    pods: PodCounts | None  # None: demand is numbers
 
     def of_pool(self, pool: str) -> list[GroupSnapshot]:
         """The groups of one pool, in zone order."""
@@ -72,15 +79,23 @@ class Record:
 def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     """The runs that ``--strategy`` asks for: ``own``, ``all``, or one by name. Raises BadValueError."""
     with_autoscaler = scenario.autoscaler.enabled
+    demand = DemandStage.FULL if scenario.pods and not with_autoscaler else DemandStage.OFF
     if choice == "own":
         names = sorted({pool.strategy.name for pool in scenario.pools})
-        return [Variant(name=" and ".join(names), autoscaler=with_autoscaler)]
-    variants = [Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler) for strategy in STRATEGIES]
+        return [Variant(name=" and ".join(names), autoscaler=with_autoscaler, demand=demand)]
+    variants = [
+        Variant(name=strategy.name, strategy=strategy, autoscaler=with_autoscaler, demand=demand)
+        for strategy in STRATEGIES
+    ]
     if with_autoscaler:
-        variants += [Variant(name=STATIC, evenkeel=False), Variant(name=ALONE, autoscaler=False)]
+        variants.append(Variant(name=STATIC, evenkeel=False))
+    if scenario.pods:
+        variants.append(Variant(name=SERVERLESS, autoscaler=False, demand=DemandStage.FULL))
+    elif with_autoscaler:
+        variants.append(Variant(name=ALONE, autoscaler=False))
     if choice == "all":
         return variants
-    name = choice if choice in (STATIC, ALONE) else read_strategy(choice).name
+    name = choice if choice in (STATIC, ALONE, SERVERLESS) else read_strategy(choice).name
     return [variant for variant in variants if variant.name == name]
 
 
@@ -136,12 +151,17 @@ class Run:
         self.agenda = stage.agenda
         self.world = World(scenario, self.agenda, stage.cloud)
         self.world.refused = self._refused
+        if self.world.pods is not None:
+            self.world.pods.refused = self._unschedulable
         self._autoscaler = SimulatedAutoscaler(self.world, scenario.autoscaler)
         self._lies = cluster.lies if cluster else ()
         name = cluster.name if cluster else CLUSTER
-        record = record_of(scenario, variant.strategy, autoscaler=variant.autoscaler, cluster=name)
+        record = record_of(
+            scenario, variant.strategy, autoscaler=variant.autoscaler, demand=variant.demand, cluster=name
+        )
         self.evenkeel = Evenkeel(self.world, record, self._look_in, stage.table)
         self.snapshots: list[Snapshot] = []
+        self._version = 0  # of the pods, at the last snapshot
 
     def __call__(self, progress: Callable[[int], None] = lambda _: None) -> Record:
         """From the first second to the last; ``progress`` is told each second in which something happens."""
@@ -150,8 +170,9 @@ class Run:
 
     def notice(self) -> None:
         """Take down what has changed."""
-        if self.world.changed:
-            self.world.changed = False
+        version = self.world.pods.version if self.world.pods else 0
+        if self.world.changed or version != self._version:
+            self.world.changed, self._version = False, version
             self._take_snapshot()
 
     def record(self) -> Record:
@@ -233,6 +254,10 @@ class Run:
             latency = self.scenario.evenkeel.event_latency
             self.agenda.enter(self.world.now + latency, Turn.EVENT, partial(self._record_failure, group, failure))
 
+    def _unschedulable(self) -> None:
+        if self.variant.demand.orders:
+            self._look_in(self.scenario.evenkeel.event_latency)
+
     def _record_failure(self, group: Group, failure: MachineFailure) -> None:
         self.evenkeel.record_failure(group, failure)
         self._look_in(0)
@@ -256,12 +281,15 @@ class Run:
                     min=None if group.bad_bounds else group.bounds.min,
                     max=None if group.bad_bounds else group.bounds.max,
                     state=group.state,
+                    drained=group.drained,
                 )
                 for group in world.groups
             ),
+            ordered=world.ordered,
+            pods=None if world.pods is None else world.pods.counts(),
         )
         last = self.snapshots[-1] if self.snapshots else None
-        if last is None or (last.demand, last.groups) != (snapshot.demand, snapshot.groups):
+        if last is None or (last.demand, last.groups, last.pods) != (snapshot.demand, snapshot.groups, snapshot.pods):
             self.snapshots.append(snapshot)
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.ports import (
     Found,
     Lease,
@@ -25,12 +24,21 @@ from evenkeel.application.ports import (
 )
 from evenkeel.application.rebalance import Rebalance
 from evenkeel.cli.simulation.scenario import Scenario
+from evenkeel.cli.simulation.workload_view import WorkloadView
 from evenkeel.cli.simulation.world import Group, World
-from evenkeel.config import ClusterRecord, ControlRecord, KubeconfigAccess, PoolEntry, ScaleRequestRecord
+from evenkeel.config import (
+    ClusterRecord,
+    ControlRecord,
+    KubeconfigAccess,
+    PoolEntry,
+    SameAccess,
+    ScaleRequestRecord,
+    WorkloadEntry,
+)
 from evenkeel.domain.health.backoff import record_failure
 from evenkeel.domain.health.failures import class_of
 from evenkeel.domain.looks import Chunk, Settled, Silence, Timer
-from evenkeel.domain.model.choices import Strategy
+from evenkeel.domain.model.choices import DemandStage, Strategy
 from evenkeel.domain.model.groups import Bounds, GroupKey, MachineFailure, NodeGroup, Observation, PoolId, Shoot
 from evenkeel.domain.model.offerings import Buyer, Offering, OfferingState
 from evenkeel.domain.model.outcomes import Result
@@ -55,9 +63,10 @@ class Decision:
 
 
 def record_of(
-    scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, cluster: str = CLUSTER
+    scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
 ) -> ClusterRecord:
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
+    reads_pods = demand is not DemandStage.OFF
     return ClusterRecord(
         id=cluster,
         flavours=("cluster-api",),
@@ -65,6 +74,8 @@ def record_of(
         dry_run=False,
         share_offerings=scenario.evenkeel.share_offerings,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
+        demand=demand,
+        workload=WorkloadEntry(access=SameAccess(kind="same")) if reads_pods else None,
         provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
             PoolEntry(
@@ -190,7 +201,16 @@ class _Cluster:
         return False
 
     def nodes(self) -> Mapping[str, MachineNode]:
-        return {}
+        leaving = {
+            name: MachineNode(group=group.key, machine=machine, deleting=True)
+            for name, (group, machine) in self.world.leaving.items()
+        }
+        staying = {
+            machine.name: MachineNode(group=group.key, machine=self.world.seen(machine))
+            for group in self.world.groups
+            for machine in group.nodes()
+        }
+        return {**staying, **leaving}
 
     def object_of(self, key: GroupKey) -> str:
         return str(key)
@@ -291,6 +311,8 @@ class Evenkeel:
         summary = self._rebalance(self._table.record.id, "a look", lambda: _PLENTY)
         if summary.plan is None:
             raise RuntimeError(summary.message)
+        if summary.plan.demand is not None and summary.plan.demand.unread is not None:
+            raise RuntimeError(f"{self._table.record.id}: {summary.plan.demand.unread}")
         for pool in summary.plan.pools:
             for plan in pool.groups:
                 self._groups[plan.group.key].state = plan.state
@@ -312,7 +334,7 @@ class Evenkeel:
         return _Cluster(self._world, self._groups)
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
-        raise ClusterUnavailableError("simulated clusters are made of numbers: they have no pods")
+        return WorkloadView(self._world)
 
     def request(
         self,

@@ -1,13 +1,15 @@
 """What a run was like, in numbers that can be compared."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from evenkeel.application.words import rfc3339
 from evenkeel.cli.simulation.engine import GroupSnapshot, Record, Snapshot, fenced_spans
+from evenkeel.cli.simulation.scenario import Scenario
 
-_HOUR = 3600
+_HOUR, _MINUTE = 3600, 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +21,41 @@ class DemandRise:
     zone: str | None
     nodes: int
     seconds: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodRise:
+    """More pods of a kind, and how long until none of them waited. ``seconds`` None: some waited at its end."""
+
+    at: int
+    kind: str
+    pods: int
+    seconds: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wave:
+    """From a rise of all pods together that follows a fall, until the next such one."""
+
+    at: int
+    pods: int  # at its height
+    seconds: int | None  # the longest until nobody waited, of its rises; None: somebody waited for ever
+    ordered: int  # nodes
+    skew_high: int  # of the worst pool, as long as its height lasted
+    skew_after: int  # the same, when the next one begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodMeasures:
+    """What a run was like for pods."""
+
+    rises: tuple[PodRise, ...]
+    waves: tuple[Wave, ...]
+    ordered: int  # nodes
+    waiting_pod_minutes: float
+    evicted: int
+    against_budget: int  # evicted with too few of its kind left to serve
+    held: int  # times that a drain found that a budget lets nobody go
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +75,7 @@ class Measures:
     failed_launches: int
     node_hours: float
     patches: int
+    pods: PodMeasures | None  # None: demand is numbers
 
 
 def measure(record: Record) -> Measures:
@@ -48,12 +86,13 @@ def measure(record: Record) -> Measures:
     skews = {
         pool.name: [(_skew(snapshot.of_pool(pool.name)), seconds) for snapshot, seconds in spans] for pool in pools
     }
-    demand = tuple(_rises(record))
-    times = [rise.seconds for rise in demand if rise.seconds is not None]
+    demand, of_pods = tuple(_rises(record)), _measure_pods(record, spans)
+    rises: tuple[DemandRise | PodRise, ...] = demand if of_pods is None else of_pods.rises
+    times = [rise.seconds for rise in rises if rise.seconds is not None]
     return Measures(
         demand=demand,
-        worst_seconds=max(times) if times and len(times) == len(demand) else None,
-        unmet=len(demand) - len(times),
+        worst_seconds=max(times) if times and len(times) == len(rises) else None,
+        unmet=len(rises) - len(times),
         waiting_node_hours=_hours(sum(_waiting(snapshot) * seconds for snapshot, seconds in spans)),
         over_requested=_over(record, [[g.requested for g in snapshot.groups] for snapshot in record.snapshots]),
         over_running=_over(record, [[g.running for g in snapshot.groups] for snapshot in record.snapshots]),
@@ -62,9 +101,109 @@ def measure(record: Record) -> Measures:
         skew_recovered=_skew_recovered(record, skews.values()),
         held_node_hours=_hours(sum(_held(record, snapshot) * seconds for snapshot, seconds in spans)),
         failed_launches=record.failed_launches,
-        node_hours=_hours(sum(group.running * seconds for snapshot, seconds in spans for group in snapshot.groups)),
+        node_hours=_hours(
+            sum((group.running + group.drained) * seconds for snapshot, seconds in spans for group in snapshot.groups)
+        ),
         patches=record.patches,
+        pods=of_pods,
     )
+
+
+def _measure_pods(record: Record, spans: Sequence[tuple[Snapshot, int]]) -> PodMeasures | None:
+    last = record.snapshots[-1]
+    if last.pods is None:
+        return None
+    rises = tuple(_pod_rises(record))
+    waiting = sum(sum(snapshot.pods.waiting.values()) * seconds for snapshot, seconds in spans if snapshot.pods)
+    return PodMeasures(
+        rises=rises,
+        waves=tuple(_waves(record, rises)),
+        ordered=last.ordered,
+        waiting_pod_minutes=round(waiting / _MINUTE, 1),
+        evicted=last.pods.evicted,
+        against_budget=last.pods.against_budget,
+        held=last.pods.held,
+    )
+
+
+def _pod_rises(record: Record) -> Iterator[PodRise]:
+    """Every step with more pods, and when none of that kind waited for the first time."""
+    end = record.scenario.duration
+    for setup in record.scenario.pods:
+        before = 0
+        steps = [step for step in setup.count if step.at < end]
+        for i, step in enumerate(steps):
+            if step.pods > before:
+                # A later rise does not end it; a fall below it does. Jobs do not fall.
+                falls = (later.at for later in steps[i:] if later.pods < step.pods and not setup.lifetime)
+                met = _nobody_waits(record, setup.name, step.at, next(falls, end + 1))
+                seconds = None if met is None else met - step.at
+                yield PodRise(at=step.at, kind=setup.name, pods=step.pods, seconds=seconds)
+            before = 0 if setup.lifetime else step.pods
+
+
+def _nobody_waits(record: Record, kind: str, since: int, end: int) -> int | None:
+    """The first second in which no pod of a kind waits."""
+    for snapshot, until in zip(record.snapshots, [*(s.at for s in record.snapshots[1:]), end], strict=True):
+        if until > since and snapshot.at < end and snapshot.pods is not None and not snapshot.pods.waiting[kind]:
+            return max(since, snapshot.at)
+    return None
+
+
+def _waves(record: Record, rises: Sequence[PodRise]) -> Iterator[Wave]:
+    heights = list(_heights(record.scenario))
+    for i, (start, falls, pods) in enumerate(heights):
+        end = heights[i + 1][0] if i + 1 < len(heights) else record.scenario.duration
+        of_it = [rise.seconds for rise in rises if start <= rise.at < end]
+        met = [seconds for seconds in of_it if seconds is not None]
+        yield Wave(
+            at=start,
+            pods=pods,
+            seconds=max(met, default=0) if len(met) == len(of_it) else None,
+            ordered=_before(record, end).ordered - (_before(record, start).ordered if start else 0),
+            skew_high=_worst_skew(record, falls),
+            skew_after=_worst_skew(record, end),
+        )
+
+
+def _heights(scenario: Scenario) -> Iterator[tuple[int, int, int]]:
+    """Of each wave when it begins, when pods begin to go, and how many are wanted in between, at most.
+
+    Jobs are taken to begin and to end on time: so waves are the same whoever runs.
+    """
+    changes: Counter[int] = Counter()
+    for setup in scenario.pods:
+        before = 0
+        for step in setup.count:
+            changes[step.at] += step.pods - before
+            if setup.lifetime:
+                changes[step.at + setup.lifetime] -= step.pods
+            else:
+                before = step.pods
+    start: int | None = None
+    pods = 0
+    for at, change in sorted(changes.items()):
+        if at >= scenario.duration:
+            break
+        if change < 0 and start is not None:
+            yield start, at, pods
+            start = None
+        elif change > 0 and start is None:
+            start = at
+        pods += change
+    if start is not None:
+        yield start, scenario.duration, pods
+
+
+def _before(record: Record, second: int) -> Snapshot:
+    """The world just before a second; at the start, as it was then."""
+    return next((snapshot for snapshot in reversed(record.snapshots) if snapshot.at < second), record.snapshots[0])
+
+
+def _worst_skew(record: Record, second: int) -> int:
+    """Just before a second."""
+    snapshot = _before(record, second)
+    return max(_skew(snapshot.of_pool(pool.name)) for pool in record.scenario.pools)
 
 
 def _hours(node_seconds: int) -> float:
@@ -164,6 +303,7 @@ def run_json(record: Record) -> dict[str, Any]:
                 "t": snapshot.at,
                 "pool": pool.name,
                 "demand": snapshot.wanted(pool.name),
+                **_pods_json(snapshot),
                 "groups": [
                     {
                         "name": group.name,
@@ -189,6 +329,12 @@ def run_json(record: Record) -> dict[str, Any]:
             for zone, start, until in fenced_spans(record, [pool.name for pool in pools])
         ],
     }
+
+
+def _pods_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Pods of the whole cluster: most of them may run in any pool."""
+    pods = snapshot.pods
+    return {} if pods is None else {"pods": sum(pods.wanted.values()), "waiting": sum(pods.waiting.values())}
 
 
 def simulation_json(records: Sequence[Record]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evenkeel.cli.simulation.engine import Record, fenced_spans
-from evenkeel.cli.simulation.scenario import PoolSetup
+from evenkeel.cli.simulation.engine import Record, Snapshot, fenced_spans
+from evenkeel.cli.simulation.scenario import PoolSetup, Scenario
 
 _ZONES = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#0072B2", "#D55E00", "#999999")
 _HOUR, _MINUTE = 3600, 60
@@ -52,6 +52,15 @@ def _unit(duration: int) -> tuple[int, str]:
     return (_HOUR, "hours") if duration > 3 * _HOUR else (_MINUTE, "minutes")
 
 
+def _wanted(snapshot: Snapshot, pool: PoolSetup) -> int:
+    return snapshot.wanted(pool.name) if snapshot.pods is None else sum(snapshot.pods.waiting.values())
+
+
+def _demand_is(scenario: Scenario) -> str:
+    """What the black line shows: how many nodes pods come to is what the runs differ in."""
+    return "pods waiting" if scenario.pods else "demand"
+
+
 def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]) -> None:
     scenario, snapshots = record.scenario, record.snapshots
     unit, _ = _unit(scenario.duration)
@@ -73,9 +82,9 @@ def _draw_pool(panel: Any, record: Record, pool: PoolSetup, lanes: Sequence[str]
         linewidth=0.4,
     )
     requested = line([sum(group.requested for group in snapshot.of_pool(pool.name)) for snapshot in snapshots])
-    demand = line([snapshot.wanted(pool.name) for snapshot in snapshots])
+    demand = line([_wanted(snapshot, pool) for snapshot in snapshots])
     panel.step(times, requested, where="post", color="#555555", linewidth=1, linestyle=":", label="requested")
-    panel.step(times, demand, where="post", color="black", linewidth=1.6, label="demand")
+    panel.step(times, demand, where="post", color="black", linewidth=1.6, label=_demand_is(scenario))
     panel.axhline(pool.max, color="#D55E00", linewidth=1, linestyle="--", label="PoolMaximum")
     top = max(pool.max, *requested, *demand) * 1.12 + 0.5
     lane = top * 0.06

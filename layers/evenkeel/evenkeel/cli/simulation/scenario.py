@@ -6,8 +6,9 @@ Times count from the scenario's start, in whole seconds; people write them as ``
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from fractions import Fraction
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -15,6 +16,7 @@ from evenkeel.cli.simulation.autoscaler_model import Flags
 from evenkeel.config import ConfigError, LevelName, Moment, OnFailureName, StrategyName, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
+from evenkeel.domain.membership.quantities import read_quantity
 from evenkeel.domain.model.values import near, shown
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -61,10 +63,15 @@ def _constant(value: object) -> object:
     return [{"at": "0s", "nodes": value}] if isinstance(value, int) else value
 
 
+def _constant_count(value: object) -> object:
+    return [{"at": "0s", "pods": value}] if isinstance(value, int) else value
+
+
 Duration = Annotated[int, BeforeValidator(read_duration)]
 Positive = Annotated[int, BeforeValidator(read_duration), Field(ge=1)]
 # Every node is an object in memory, six times over where strategies are compared.
 Nodes = Annotated[int, Field(ge=0, le=5000, strict=True)]
+Amount = Annotated[Fraction, BeforeValidator(read_quantity), Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")]
 
 
@@ -86,13 +93,21 @@ class Limit(_Entry):
     nodes: Nodes | None = None
 
 
-def _ordered(steps: Sequence[DemandStep | Limit]) -> None:
+class PodStep(_Entry):
+    """From this moment on, so many pods are wanted; of pods with a lifetime, so many more come."""
+
+    at: Duration
+    pods: Nodes
+
+
+def _ordered(steps: Sequence[DemandStep | Limit | PodStep]) -> None:
     if any(later.at <= earlier.at for earlier, later in pairwise(steps)):
         raise ValueError("steps are written in order of time, one per moment")
 
 
 Demands = Annotated[tuple[DemandStep, ...], BeforeValidator(_constant), Field(min_length=1)]
 Limits = Annotated[tuple[Limit, ...], BeforeValidator(_constant)]
+PodCounts = Annotated[tuple[PodStep, ...], BeforeValidator(_constant_count), Field(min_length=1)]
 
 
 class Refusal(_Entry):
@@ -133,6 +148,14 @@ class Quota(_Entry):
         return self
 
 
+class NodeSize(_Entry):
+    """What a node has for pods, and how they find it."""
+
+    cpu: Annotated[Amount, Field(gt=0)]
+    memory: Annotated[Amount, Field(gt=0)]
+    labels: dict[str, str] = {}
+
+
 class PoolSetup(_Entry):
     """A pool with one node group per zone."""
 
@@ -145,6 +168,7 @@ class PoolSetup(_Entry):
     zones: tuple[Name, ...] = ()  # none: every zone
     start: Nodes = 0  # nodes that run at the start, spread evenly
     start_in_zone: dict[Name, Nodes] = {}  # instead of that: so many per zone
+    node: NodeSize | None = None  # where there are pods
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -163,6 +187,34 @@ class Demand(_Entry):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         _ordered(self.nodes)
+        return self
+
+
+class SpreadSetup(_Entry):
+    """By how many pods the fullest zone, or node, may be ahead of the emptiest; none: it does not matter."""
+
+    zone: Annotated[int, Field(ge=1, strict=True)] | None = None
+    node: Annotated[int, Field(ge=1, strict=True)] | None = None
+
+
+class PodsSetup(_Entry):
+    """Pods that are alike: of a deployment; with a lifetime, of jobs."""
+
+    name: Name
+    count: PodCounts
+    lifetime: Positive | None = None  # each pod ends after so long on a node; none: the newest go when count falls
+    cpu: Amount = Fraction(0)
+    memory: Amount = Fraction(0)
+    pool: Name | None = None  # none: any pool's nodes
+    zones: tuple[Name, ...] = ()  # none: every zone
+    selector: dict[str, str] = {}  # labels that a node must have
+    spread: SpreadSetup = SpreadSetup()
+    max_unavailable: Nodes | None = None  # of a disruption budget; none: there is none
+    ready: Duration = 5  # from a node to serving, as a disruption budget counts
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        _ordered(self.count)
         return self
 
 
@@ -243,6 +295,7 @@ class Scenario(_Entry):
     quota: Quota = Quota(nodes=())
     pools: tuple[PoolSetup, ...] = Field(min_length=1, max_length=20)
     demand: tuple[Demand, ...] = ()
+    pods: tuple[PodsSetup, ...] = Field(default=(), max_length=50)  # instead of demand
     evenkeel: EvenkeelSetup = EvenkeelSetup()
     autoscaler: AutoscalerSetup = AutoscalerSetup()
     fences: tuple[Fence, ...] = ()
@@ -253,17 +306,9 @@ class Scenario(_Entry):
     def of_cluster(self, index: int) -> Self:
         """The part of one cluster of the fleet."""
         later = self.fleet[index].later
-        demand = tuple(
-            entry.model_copy(
-                update={
-                    "nodes": tuple(
-                        step.model_copy(update={"at": step.at + later if step.at else 0}) for step in entry.nodes
-                    )
-                }
-            )
-            for entry in self.demand
-        )
-        return self.model_copy(update={"demand": demand, "seed": self.seed + index})
+        demand = tuple(entry.model_copy(update={"nodes": _later(entry.nodes, later)}) for entry in self.demand)
+        pods = tuple(entry.model_copy(update={"count": _later(entry.count, later)}) for entry in self.pods)
+        return self.model_copy(update={"demand": demand, "pods": pods, "seed": self.seed + index})
 
     @property
     def recovered_at(self) -> int | None:
@@ -293,10 +338,19 @@ class Scenario(_Entry):
         return next(pool for pool in self.pools if name in (None, pool.name))
 
 
+_Step = TypeVar("_Step", DemandStep, PodStep)
+
+
+def _later(steps: tuple[_Step, ...], seconds: int) -> tuple[_Step, ...]:
+    """Steps so much later, but for what is there from the start."""
+    return tuple(step.model_copy(update={"at": step.at + seconds if step.at else 0}) for step in steps)
+
+
 def read_scenario(data: object, where: str) -> Scenario:
     """Raises ConfigError: one line per bad value, with the nearest valid name where one is close."""
     scenario = read_model(Scenario, data, where)
-    faults = [f"{where}: {fault}" for fault in (*_unknown_names(scenario), *_unknown_in_fleet(scenario))]
+    found = (*_unknown_names(scenario), *_unknown_in_fleet(scenario), *_faults_of_pods(scenario))
+    faults = [f"{where}: {fault}" for fault in found]
     if faults:
         raise ConfigError(faults)
     return scenario
@@ -337,6 +391,22 @@ def _unknown_in_fleet(scenario: Scenario) -> Iterator[str]:
     for i, cluster in enumerate(scenario.fleet):
         for j, lie in enumerate(cluster.lies):
             yield from _no_such_group(scenario, f"fleet.{i}.lies.{j}", lie.pool, lie.zone)
+
+
+def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
+    if scenario.pods and scenario.demand:
+        yield "demand is given beside pods: leave one of them out"
+    for i, pool in enumerate(scenario.pools):
+        if scenario.pods and pool.node is None:
+            yield f"pools.{i}.node is missing: say what a node has for pods, such as {{cpu: 4, memory: 16Gi}}"
+    names = [pods.name for pods in scenario.pods]
+    for i, pods in enumerate(scenario.pods):
+        if pods.name in names[:i]:
+            yield f"pods.{i}.name is {shown(pods.name)}: given twice"
+        if pods.pool is not None:
+            yield from _unknown(f"pods.{i}.pool", "pool", pods.pool, [pool.name for pool in scenario.pools])
+        for j, name in enumerate(pods.zones):
+            yield from _unknown(f"pods.{i}.zones.{j}", "zone", name, [zone.name for zone in scenario.zones])
 
 
 def _no_such_group(scenario: Scenario, where: str, pool: str | None, zone: str | None) -> Iterator[str]:

@@ -5,66 +5,39 @@ lowers replicas. What lowers replicas takes machines without a node first, the n
 the three machine APIs do. What runs goes on running when its zone has no more machines to give.
 """
 
-import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import IntEnum
 from functools import partial
 from itertools import count
 
+from evenkeel.cli.simulation.agenda import Agenda, Turn
+from evenkeel.cli.simulation.pods import Pods
 from evenkeel.cli.simulation.scenario import Limit, PoolSetup, Refusal, Scenario, Zone
+from evenkeel.cli.simulation.scheduling import Room
 from evenkeel.domain.annotations import read_adopted, read_published
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.model.groups import Bounds, GroupKey, Machine, MachineFailure, NodeGroup, State
 from evenkeel.domain.model.offerings import Offering
 from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.templates import NodeTemplate
 from evenkeel.domain.model.values import Fault
 
 Demands = dict[tuple[str, str | None], int]
 """Nodes wanted, per pool and zone; zone None: any."""
 
 
-class Turn(IntEnum):
-    """Who goes first in one second."""
-
-    WORLD = 0
-    MACHINE = 1
-    EVENT = 2
-    AUTOSCALER = 3
-    EVENKEEL = 4
-
-
-class Agenda:
-    """What is going to happen, in order of time; within one second by turn, then by when it was entered."""
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[int, Turn, int, Callable[[], None]]] = []
-        self._numbers = count()
-
-    def enter(self, at: int, turn: Turn, happening: Callable[[], None]) -> None:
-        """Let it happen ``at`` that second."""
-        heapq.heappush(self._entries, (at, turn, next(self._numbers), happening))
-
-    def next_second(self) -> int | None:
-        """When something happens next; None: never again."""
-        return self._entries[0][0] if self._entries else None
-
-    def take(self) -> Callable[[], None]:
-        """What happens next, off the agenda."""
-        return heapq.heappop(self._entries)[3]
-
-
 @dataclass(kw_only=True, eq=False, slots=True)
 class SimulatedMachine:
-    """A machine object, and the machine behind it once the cloud has given one."""
+    """A machine object, and the machine behind it once the cloud has given one. Its node has the same name."""
 
     number: int  # in order of creation
     name: str
     created: int
     launched: bool = False
     node: bool = False
+    joined: int = 0
     gone: bool = False
     failure: MachineFailure | None = None
 
@@ -79,6 +52,7 @@ class Group:
     bounds: Bounds
     machines: list[SimulatedMachine] = field(default_factory=list)  # oldest first
     running: int = 0
+    drained: int = 0  # nodes whose machine is gone from replicas, and that some pod still holds
     marked: frozenset[str] = frozenset()  # machines that go first
     decision: str | None = None
     adopted: str | None = None
@@ -120,13 +94,15 @@ class World:
         self.agenda = agenda
         self.now = 0
         self.demand: Demands = {}
-        self.failed_launches = 0
+        self.failed_launches = self.ordered = 0
         self.changed = True
         self.refused: Callable[[Group, MachineFailure], None] = lambda *_: None
         self.zones = {zone.name: zone for zone in scenario.zones}
         cloud = cloud or Cloud(scenario)
         self._machines_given, self._launches = cloud.given, cloud.launches
         self._numbers = count(1)
+        self.pods = Pods(scenario, agenda, lambda: self.now) if scenario.pods else None  # None: demand is numbers
+        self.leaving: dict[str, tuple[Group, Machine]] = {}  # nodes that are being drained, their groups and machines
         self.groups = [self._group(pool, i) for pool in scenario.pools for i in range(len(scenario.zones_of(pool)))]
         self.groups.sort(key=lambda group: group.key)
         self.of_pool = {pool.name: [g for g in self.groups if g.pool == pool.name] for pool in scenario.pools}
@@ -143,8 +119,8 @@ class World:
             machine = self._machine(group)
             machine.launched = machine.node = True
             machine.created = -1  # older than whatever the first second brings
-            group.running += 1
             self._machines_given[group.zone] += 1
+            self._register(group, machine)
         return group
 
     @property
@@ -165,6 +141,7 @@ class World:
     def order(self, group: Group, nodes: int) -> None:
         for _ in range(nodes):
             self._later(self.zones[group.zone].answer, partial(self._launch, group, self._machine(group)))
+        self.ordered += nodes
         self.changed = True
 
     def _machine(self, group: Group) -> SimulatedMachine:
@@ -182,11 +159,22 @@ class World:
             self.remove(group, machine)
 
     def remove(self, group: Group, machine: SimulatedMachine) -> None:
-        """Take one machine away, and one replica with it."""
+        """Take one machine away, and one replica with it. Where there are pods, its node is drained before it goes."""
         group.machines.remove(machine)
         machine.gone = True
-        self._machines_given[group.zone] -= machine.launched
         group.running -= machine.node
+        self.changed = True
+        if self.pods is None or not machine.node:
+            self._machines_given[group.zone] -= machine.launched
+            return
+        group.drained += 1
+        self.leaving[machine.name] = group, replace(self.seen(machine), deleting=True, deleting_since=self.time)
+        self.pods.drain(self.pods.board.rooms[machine.name], partial(self._drained, group, machine))
+
+    def _drained(self, group: Group, machine: SimulatedMachine) -> None:
+        self._machines_given[group.zone] -= machine.launched
+        group.drained -= 1
+        del self.leaving[machine.name]
         self.changed = True
 
     # What the cloud does
@@ -228,22 +216,36 @@ class World:
 
     def _join(self, group: Group, machine: SimulatedMachine) -> None:
         if not machine.gone:
-            machine.node = True
-            group.running += 1
+            self._register(group, machine)
             self.changed = True
+
+    def _register(self, group: Group, machine: SimulatedMachine) -> None:
+        machine.node = True
+        machine.joined = self.now
+        group.running += 1
+        if self.pods is not None:
+            self.pods.join(self.room(group, machine.name))
+
+    def room(self, group: Group, name: str) -> Room:
+        """A node of a group, with nobody on it. Only where there are pods."""
+        size = self.scenario.pool_named(group.pool).node
+        assert size is not None  # a scenario with pods says it of each pool
+        return Room.of(name, group.pool, group.zone, size)
 
     # What a look sees
 
     def machines_of(self, group: Group) -> tuple[Machine, ...]:
         """The group's machines as a reader of the API would find them."""
-        return tuple(
-            Machine(
-                name=machine.name,
-                has_node=machine.node,
-                created_at=self.moment(machine.created),
-                failure=machine.failure,
-            )
-            for machine in group.machines
+        leaving = (machine for home, machine in self.leaving.values() if home is group)
+        return (*(self.seen(machine) for machine in group.machines), *leaving)
+
+    def seen(self, machine: SimulatedMachine) -> Machine:
+        return Machine(
+            name=machine.name,
+            uid=str(machine.number),
+            has_node=machine.node,
+            created_at=self.moment(machine.created),
+            failure=machine.failure,
         )
 
     def observe(self, group: Group) -> NodeGroup:
@@ -268,7 +270,15 @@ class World:
             move=group.move,
             frozen_because=because(Rule.SAID, text="rolling out") if group.frozen else None,
             pool_min=group.pool_min,
+            template=self._template(group),
         )
+
+    def _template(self, group: Group) -> NodeTemplate | None:
+        size = self.scenario.pool_named(group.pool).node
+        if size is None:
+            return None
+        amounts = {"cpu": size.cpu, "memory": size.memory}
+        return NodeTemplate(capacity=amounts, allocatable=amounts, labels=self.room(group, "").labels)
 
 
 def limit_at(steps: Sequence[Limit], now: int) -> int | None:

@@ -249,21 +249,25 @@ class _Growth:
         return sorted(kinds, key=lambda kind: (-(kind.cpu * memory + kind.memory * cpu), kind.name))
 
     def _place(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:
-        """First the new nodes that are there, then one more, until no group holds one more pod of the kind.
-
-        Each pod of a kind that spreads, or has to be with others, may make room for the next one on any node, those
-        that are there before a new one (kubernetes/autoscaler#8181).
-        """
+        """First the new nodes that are there, then one more, until no group holds one more pod of the kind."""
+        lets_others_in = bool(kind.spread or kind.needs.affinity)
         new = self._given[pool.pool].rooms
-        put = self._placing.fill_any(kind, new, wanted)
-        while put < wanted:
-            more = self._on_new_node(pool, kind, wanted - put, option)
-            if not more:
-                break
+        put = self._on_nodes_there(kind, new, wanted) if lets_others_in else self._placing.fill_any(kind, new, wanted)
+        while put < wanted and (more := self._on_new_node(pool, kind, wanted - put, option)):
             put += more
-            if kind.spread or kind.needs.affinity:
-                put += self._placing.fill_any(kind, new, wanted - put)
-                put += self._placing.fill_any(kind, self._world.open_rooms(), wanted - put)
+            if lets_others_in:
+                put += self._on_nodes_there(kind, new, wanted - put)
+        return put
+
+    def _on_nodes_there(self, kind: Kind, new: Sequence[Room], wanted: int) -> int:
+        """Each pod of a kind that spreads, or has to be with others, may make room for the next one on any node: so
+        all of them are gone through again and again before one more is opened (kubernetes/autoscaler#8181).
+        """
+        put = 0
+        are_new = set(new)
+        rooms = [*new, *(room for room in self._world.open_rooms() if room not in are_new)]
+        while put < wanted and (more := self._placing.fill_any(kind, rooms, wanted - put)):
+            put += more
         return put
 
     def _on_new_node(self, pool: PoolOffer, kind: Kind, wanted: int, option: _Option) -> int:

@@ -1,0 +1,112 @@
+"""Pods in the simulation, whatever the scenario: what Evenkeel promises in the autoscaler's place holds at all times.
+
+An example is an hour of a cluster; the rules themselves are tried at full depth where they stand.
+"""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.cli.simulation.engine import SERVERLESS, STATIC, Record, Run, variants_of
+from evenkeel.cli.simulation.measures import measure, simulation_json
+from evenkeel.cli.simulation.scenario import Scenario, read_scenario
+
+LENGTH = 60  # minutes
+LAST = 40  # after which nothing changes any more
+
+
+@st.composite
+def kinds(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    moments = sorted({0, *draw(st.lists(st.integers(1, LAST), max_size=3))})
+    lifetime = draw(st.sampled_from([None, None, "10m"]))
+    return {
+        "name": name,
+        "count": [{"at": f"{at}m", "pods": draw(st.integers(0, 12))} for at in moments],
+        "cpu": draw(st.sampled_from(["250m", "1", "1700m"])),
+        "memory": draw(st.sampled_from(["512Mi", "5Gi"])),
+        "zones": draw(st.sampled_from([(), (), ("a",)])),
+        "spread": draw(st.sampled_from([{}, {}, {"zone": 1}, {"node": 1}])),
+        "max_unavailable": draw(st.sampled_from([None, 0, 1, 3])),
+        **({} if lifetime is None else {"lifetime": lifetime}),
+    }
+
+
+@st.composite
+def days(draw: st.DrawFn, *, disturbed: bool = True) -> Scenario:
+    """One or two pools in two or three zones, some of which run out of machines for a while."""
+    zones = list("abc")[: draw(st.integers(2, 3))]
+    outage = [{"at": "10m", "nodes": draw(st.integers(0, 3))}, {"at": f"{draw(st.integers(25, LAST))}m"}]
+    size = {"cpu": 4, "memory": "16Gi"}
+    pools = [{"name": "one", "min": draw(st.integers(0, 3)), "max": 30, "start": draw(st.integers(0, 9)), "node": size}]
+    if draw(st.booleans()):
+        pools.append({"name": "two", "max": 6, "node": {"cpu": 8, "memory": "16Gi"}})
+    if disturbed:
+        pools[0]["max"] = draw(st.integers(9, 14))
+    return read_scenario(
+        {
+            "name": "drawn",
+            "duration": f"{LENGTH}m",
+            "seed": draw(st.integers(0, 9)),
+            "zones": [
+                {
+                    "name": zone,
+                    "jitter": f"{draw(st.sampled_from([0, 60]))}s",
+                    "capacity": outage if disturbed and zone == "a" else [],
+                }
+                for zone in zones
+            ],
+            "pools": pools,
+            "pods": [draw(kinds(f"k{number}")) for number in range(draw(st.integers(1, 3)))],
+        },
+        "drawn",
+    )
+
+
+def run(scenario: Scenario, name: str) -> Record:
+    (variant,) = variants_of(scenario, name)
+    return Run(scenario, variant)()
+
+
+@settings(max_examples=15)
+@given(days(), st.sampled_from([SERVERLESS, STATIC]))
+def test_no_pool_passes_its_maximum_and_no_pod_is_evicted_against_its_budget(scenario: Scenario, name: str) -> None:
+    record = run(scenario, name)
+    for shot in record.snapshots:
+        assert shot.pods is not None
+        assert shot.pods.against_budget == 0
+        for pool in scenario.pools:
+            assert sum(group.requested for group in shot.of_pool(pool.name)) <= pool.max
+
+
+@settings(max_examples=15)
+@given(days())
+def test_nodes_that_run_are_taken_away_down_to_the_minimum_and_no_further(scenario: Scenario) -> None:
+    shots = run(scenario, SERVERLESS).snapshots
+    for before, after in pairwise(shots):
+        for pool in scenario.pools:
+            was, became = (sum(group.running for group in shot.of_pool(pool.name)) for shot in (before, after))
+            assert became >= was or became >= pool.min
+
+
+@settings(max_examples=15)
+@given(days(disturbed=False))
+def test_where_zones_have_machines_nobody_waits_who_would_fit_a_fresh_node(scenario: Scenario) -> None:
+    # A pod that spreads may be held by a zone in which it cannot stand (decision 174).
+    waiting = run(scenario, SERVERLESS).snapshots[-1].pods
+    assert waiting is not None
+    for setup in scenario.pods:
+        if setup.spread.zone is None:
+            assert waiting.waiting[setup.name] == 0, setup
+
+
+@settings(max_examples=15)
+@given(days(), st.sampled_from([SERVERLESS, STATIC, "balanced"]))
+def test_twice_is_the_same_to_the_last_byte_and_measures_can_be_told(scenario: Scenario, name: str) -> None:
+    first, second = (json.dumps(simulation_json([run(scenario, name)])) for _ in range(2))
+    assert first == second
+    measured = measure(run(scenario, name)).pods
+    assert measured is not None
+    assert sum(wave.ordered for wave in measured.waves) == (measured.ordered if measured.waves else 0)

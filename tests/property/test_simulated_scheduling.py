@@ -1,0 +1,86 @@
+"""Two who were written apart: where a scenario's pod fits, by the simulation's scheduler and by what Evenkeel plans."""
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from evenkeel.application.ports import MachineNode
+from evenkeel.cli.simulation.scenario import NodeSize, PodsSetup
+from evenkeel.cli.simulation.scheduling import Board, Kind, Room
+from evenkeel.cli.simulation.workload_view import needs_of, node_of
+from evenkeel.domain.demand.kinds import Kinds
+from evenkeel.domain.demand.placing import Placing
+from evenkeel.domain.demand.volumes import Volumes
+from evenkeel.domain.model.groups import GroupKey
+from evenkeel.domain.model.workload import Pod, Workload
+from tests.builders import NOW
+
+OURS = MachineNode(group=GroupKey("cluster-api", "simulated", "workers"))
+
+kinds = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from([0, "250m", "1", "1500m"]),
+        "memory": st.sampled_from([0, "512Mi", "1Gi", "3G"]),
+        "pool": st.sampled_from([None, None, "large"]),
+        "zones": st.sampled_from([(), (), ("a",), ("a", "b")]),
+        "selector": st.sampled_from([{}, {}, {"disk": "ssd"}]),
+        "spread": st.sampled_from([{}, {}, {"zone": 1}, {"zone": 2, "node": 1}, {"node": 2}]),
+    }
+).map(lambda drawn: {"count": 0, **drawn})
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> tuple[Board, list[Kind]]:
+    found: list[dict[str, Any]] = draw(st.lists(kinds, min_size=1, max_size=3))
+    drawn = [Kind(PodsSetup.model_validate({"name": f"k{i}", **fields})) for i, fields in enumerate(found)]
+    board = Board()
+    for number in range(draw(st.integers(1, 5))):
+        size = {
+            "cpu": draw(st.sampled_from([2, 4])),
+            "memory": draw(st.sampled_from(["4Gi", "8Gi"])),
+            "labels": draw(st.sampled_from([{}, {"disk": "ssd"}])),
+        }
+        pool = draw(st.sampled_from(["small", "large"]))
+        room = Room.of(f"n{number}", pool, draw(st.sampled_from("abc")), NodeSize.model_validate(size))
+        room.is_open = draw(st.sampled_from([True, True, True, False]))
+        for kind in drawn:
+            room.put(kind, draw(st.sampled_from([0, 0, 1, 2, 109])))
+        board.rooms[room.name] = room
+    return board, drawn
+
+
+def pod(kind: Kind, number: int) -> Pod:
+    return Pod(
+        namespace="simulated",
+        name=f"{kind.name}-{number}",
+        created_at=NOW,
+        needs=needs_of(kind),
+        labels={"app": kind.name},
+    )
+
+
+@given(boards())
+def test_the_simulations_scheduler_binds_exactly_where_demand_says_that_a_pod_fits(
+    drawn: tuple[Board, list[Kind]],
+) -> None:
+    board, found = drawn
+    theirs, placing = Kinds(Volumes(Workload())), Placing({})
+    one_of = {kind: theirs.of(pod(kind, 0)) for kind in found}
+    for room in board.rooms.values():
+        standing = Counter({one_of[kind]: count for kind, count in room.kinds.items() if count})
+        placing.add(node_of(room, OURS, NOW), standing)
+    for kind in found:
+        for name, room in board.rooms.items():
+            reason = placing.misfit(one_of[kind], placing.rooms[name])
+            event(reason.rule.value if reason else "fits")
+            assert board.fits(kind, room) is (reason is None), (name, reason)
+
+
+@given(boards())
+def test_a_pod_is_put_where_it_fits_if_it_fits_anywhere(drawn: tuple[Board, list[Kind]]) -> None:
+    board, found = drawn
+    for kind in found:
+        fitting = [room for room in board.rooms.values() if board.fits(kind, room)]
+        assert (board.emptiest(kind) in fitting) if fitting else board.emptiest(kind) is None
