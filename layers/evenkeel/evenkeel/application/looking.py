@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
+from evenkeel.application.observing import contained, observe
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
@@ -71,14 +71,10 @@ class Eyes:
         self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
         """Read. ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`. Raises as :meth:`look`."""
-        record, state = remembered.record, remembered.state
-        how = {"consistent": self.consistent, "alone": alone}
-        cluster, observation = observe_cluster(self.clusters, record, remaining, state, **how)
-        observation = with_shoots(observation, cluster, record, state, self.clock.now())
         # What nothing follows from is read for those who ask, and not every minute.
-        if record.demand_stage.orders:
-            observation = see_workload(self.clusters, record, cluster, observation, remaining, alone=alone)
-        return cluster, observation
+        asks = remembered.record.demand_stage.orders
+        how = {"with_demand": asks, "consistent": self.consistent, "alone": alone}
+        return observe(self.clusters, remembered, remaining, self.clock.now, **how)
 
     def plan(
         self, remembered: Remembered, api: Cluster, observation: Observation, refused: Mapping[GroupKey, str]

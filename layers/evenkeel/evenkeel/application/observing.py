@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
-from evenkeel.application.ports import Cluster, Clusters, Remaining, WorkloadCluster
+from evenkeel.application.ports import Cluster, Clusters, Remaining, Remembered, WorkloadCluster
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
@@ -62,7 +62,28 @@ def observe_cluster(
     return cluster, observation
 
 
-def with_shoots(
+def observe(  # noqa: PLR0913  what is looked at, what is asked of it, and how
+    clusters: Clusters,
+    remembered: Remembered,
+    remaining: Remaining,
+    now: Callable[[], datetime],
+    *,
+    with_demand: bool,
+    consistent: bool = True,
+    alone: bool = True,
+) -> tuple[Cluster, Observation]:
+    """A complete look, with the Shoots that relief asks for and ``with_demand`` with pods and nodes, where the record
+    asks for them. Raises as :func:`observe_cluster`, and TooLargeError as :func:`_see_workload`.
+    """
+    record, state = remembered.record, remembered.state
+    cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
+    observation = _with_shoots(observation, cluster, record, state, now())
+    if with_demand:
+        observation = _see_workload(clusters, record, cluster, observation, remaining, alone=alone)
+    return cluster, observation
+
+
+def _with_shoots(
     observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
 ) -> Observation:
     """The observation with those Shoots that relief asks for now: one request each, and none in quiet times.
@@ -89,14 +110,14 @@ def is_as_it_was(
     return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
 
 
-def see_workload(
+def _see_workload(
     clusters: Clusters,
     record: ClusterRecord,
     cluster: Cluster,
     observation: Observation,
     remaining: Remaining,
     *,
-    alone: bool = True,
+    alone: bool,
 ) -> Observation:
     """The look with what runs in the workload cluster, where the record asks for it. The rest of the look goes on
     where that cannot be read, and has the time that it needs.
@@ -119,7 +140,7 @@ def with_workload(
     *,
     alone: bool = True,
 ) -> Observation:
-    """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`see_workload`."""
+    """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`observe`."""
 
     def read() -> Workload:
         return open_it().read(cluster.nodes, judges_nodes=stage.judges_nodes)

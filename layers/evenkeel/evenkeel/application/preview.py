@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
-from evenkeel.application.observing import contained, observe_cluster, see_workload, with_shoots
+from evenkeel.application.observing import contained, observe
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.words import sentence
@@ -88,12 +88,8 @@ def preview_of(
 
     Raises AccessError, ClusterUnavailableError.
     """
-    record = remembered.record
-    cluster, observation = observe_cluster(clusters, record, remaining, remembered.state)
-    observation = with_shoots(observation, cluster, record, remembered.state, now)
-    if with_demand:
-        observation = see_workload(clusters, record, cluster, observation, remaining)
-    plan = contained(record.id, "it was planned", lambda: plan_for(remembered, observation, now))
+    _, observation = observe(clusters, remembered, remaining, lambda: now, with_demand=with_demand)
+    plan = contained(remembered.record.id, "it was planned", lambda: plan_for(remembered, observation, now))
     return Preview.of(remembered, observation, plan)
 
 
