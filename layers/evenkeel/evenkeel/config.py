@@ -632,6 +632,8 @@ class ClusterRecord(ClusterPolicy):
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
+    # What people call several clusters by, at once. None where there are none: as share_offerings.
+    labels: ClusterLabels | None = None
 
     @field_validator("workload")
     @classmethod
@@ -641,9 +643,6 @@ class ClusterRecord(ClusterPolicy):
             same = '{"access": {"kind": "same"}}'
             raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
         return value
-
-    # What people call several clusters by, at once. None where there are none: as share_offerings.
-    labels: ClusterLabels | None = None
 
     @property
     def opens_trouble_after(self) -> timedelta:
