@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from evenkeel import __version__
 from tests.unit.test_cli import Files, pool_of
 
 
@@ -80,4 +81,4 @@ def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
 def test_it_says_which_release_it_is() -> None:
     command = [sys.executable, "-c", "from evenkeel.cli.start import main; main()", "--version"]
     end = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert end.stdout == b"evenkeel 0.1.0\n"
+    assert end.stdout == f"evenkeel {__version__}\n".encode()

@@ -9,6 +9,7 @@ import io
 import json
 import sys
 import zipfile
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from sandbox.lambda_runtime import RuntimeProcess
 from sandbox.template import ROOT
 from sandbox.triggers import InProcess
 from tests.integration.staging import UNEVEN, Stage
+from tests.tls_server import CA_PEM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Lambda's runtime client runs on Linux alone")
 
@@ -257,6 +259,21 @@ def test_what_only_the_newer_release_knows_of_a_record_outlives_a_rollback(ship:
     sail(ship.then)
     (record,) = ask(ship.now, "export", "cluster-api")["records"]
     assert record.items() >= newer.items()
+
+
+def test_a_cluster_that_only_the_newer_release_can_open_is_left_alone_by_the_older_and_its_record_stays(
+    ship: Ship,
+) -> None:
+    ship.now.register_cluster("gardener", ship.world.clusters["gardener"])
+    access = {"kind": "aws-oidc", "endpoint": "https://api.example.com", "ca_data": b64encode(CA_PEM.encode()).decode()}
+    ask(ship.now, "register", "far", record={"flavours": ["cluster-api"], "access": access})
+    before = ask(ship.now, "export", "far")["records"]
+    ship.then.triggers.tick()
+    ship.then.triggers.drain()
+    assert bounds(ship)["gardener"] != ship.adopted["gardener"]
+    ask(ship.then, "status", "gardener")
+    assert not ship.then.operator("status", "far")["ok"]
+    assert ask(ship.now, "export", "far")["records"] == before
 
 
 def test_the_newer_releases_verdict_stays_while_the_older_one_sails(ship: Ship) -> None:
