@@ -65,6 +65,10 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
+# Of one text. A wrong file has one for each of its lines, and nobody reads them all.
+_MOST_TOLD = 50
+
+
 def read_model(model: type[Model], data: object, where: str) -> Model:
     """``data`` as ``model``.
 
@@ -78,7 +82,9 @@ def read_model(model: type[Model], data: object, where: str) -> Model:
         # A list whose only entry is wrong is also "too short": said once, by the entry.
         inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
-        raise ConfigError([_line(where, fault, model) for fault in faults]) from None
+        told = [_line(where, fault, model) for fault in faults[:_MOST_TOLD]]
+        more = len(faults) - len(told)
+        raise ConfigError([*told, *([f"{where}: {more} more values are bad"] if more else [])]) from None
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
@@ -735,7 +741,7 @@ class Registration(ClusterRecord, _Controls):
 
 
 class ClusterFile(ClusterPolicy, _Controls):
-    """A record as ``evenkeel plan --cluster`` takes it: what only the deployed system needs may be left out."""
+    """A record as ``evenkeel plan --record`` takes it: what only the deployed system needs may be left out."""
 
     id: ClusterId | None = None
     access: dict[str, Any] | None = None
