@@ -60,6 +60,7 @@ build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3
 	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, which Lambda runs: the layers ship its compiled files. Neither python3.13 on PATH nor ~/.pyenv/versions/3.13* runs."; exit 1; }
 	PATH="$(dir $(PYTHON313)):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
+	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
 
 # Where a release will be fetched from; krew asks there. Without it, the plugin's archive is named by hand (docs/upgrading.md).
 RELEASE_URL ?= https://releases.example.com/evenkeel
