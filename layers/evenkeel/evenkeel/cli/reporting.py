@@ -10,27 +10,33 @@ from evenkeel.adapters.page.reading import page_of_plan, page_of_simulation, pag
 from evenkeel.adapters.page.render import document, summary
 from evenkeel.adapters.page.view import Page
 from evenkeel.cli.asking import ask_or_fail
-from evenkeel.cli.inputs import fail, read_text
+from evenkeel.cli.inputs import fail, hint, read_text
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
 
 def report_command(
-    output: Annotated[str, typer.Option("-o", "--output", help="The HTML file to write.")],
+    out: Annotated[str | None, typer.Option(help="The HTML file to write.")] = None,
     stack: Annotated[str | None, typer.Option(help="Ask this stack for its status.")] = None,
     cluster: Annotated[str | None, typer.Option(help="With --stack: one cluster; left out: all of them.")] = None,
     plan: Annotated[str | None, typer.Option(help="What `evenkeel plan -o json` printed; - is standard input.")] = None,
     simulation: Annotated[
         str | None, typer.Option(help="What `evenkeel simulate -o json` printed; - is standard input.")
     ] = None,
+    old_out: Annotated[str | None, typer.Option("-o", "--output", hidden=True)] = None,
 ) -> None:
     """One self-contained HTML file: pools, zones, fences, decisions, and a timeline."""
+    if old_out is not None:
+        hint("-o with a file", "--out FILE")
+    out = out or old_out
+    if out is None:
+        fail(["--out is missing: name the HTML file to write"])
     try:
         page = _page(stack, cluster, plan, simulation)
-        _write(output, document(page))
+        _write(out, document(page))
     except ConfigError as error:
         fail(error.faults)
-    say(f"{output}: {summary(page)}")
+    say(f"{out}: {summary(page)}")
 
 
 def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: str | None) -> Page:
