@@ -12,7 +12,7 @@ unexport AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN
 export SAM_CLI_TELEMETRY := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo test quick check build build-host bench chromium test-localstack lock clean
+.PHONY: help setup demo test quick check build package build-host bench chromium test-localstack lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,15 @@ build: .venv-sam/.ready ## what `sam deploy` takes: arm64, compiled for Python 3
 	@test -n "$(PYTHON313)" || { echo "make build needs Python 3.13, which Lambda runs: the layers ship its compiled files. Neither python3.13 on PATH nor ~/.pyenv/versions/3.13* runs."; exit 1; }
 	PATH="$(dir $(PYTHON313)):$$PATH" EVENKEEL_PYTHON="$(PYTHON313)" EVENKEEL_BUILD_ARCH=aarch64 \
 	  .venv-sam/bin/sam build --template template.yaml --region $(AWS_DEFAULT_REGION)
+	@echo "to deploy it: .venv-sam/bin/sam deploy --guided"
+
+# Where a release will be fetched from; krew asks there. Without it, the plugin's archive is named by hand (docs/upgrading.md).
+RELEASE_URL ?= https://releases.example.com/evenkeel
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' layers/evenkeel/evenkeel/__init__.py)
+
+package: build ## what is deployed without a build, in dist/: zips, template, kubectl plugin, checksums; the same bytes each time
+	@$(BIN)/python deploy/package.py .aws-sam/build dist/evenkeel-$(VERSION) $(RELEASE_URL)
+	@echo "dist/evenkeel-$(VERSION): $$(wc -l <dist/evenkeel-$(VERSION)/SHA256SUMS) files"
 
 # The twin of the deployed layers that tests and bench run: same recipes, this machine's processor, and Python 3.13 where there
 # is one. `runtime` is what Lambda's own image brings.
@@ -153,6 +162,7 @@ NOT_SHIPPED = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist 
 
 lock: ## new pinned versions (needs uv; the only target that does)
 	$(LOCK) --universal --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
+	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml -o requirements/cli.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
 	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
 	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt
@@ -161,4 +171,4 @@ lock: ## new pinned versions (needs uv; the only target that does)
 	  layers/dependencies/requirements.in -o layers/dependencies/requirements.txt
 
 clean: ## forget every build and environment
-	rm -rf .venv .venv-sam .venv-localstack .aws-sam build
+	rm -rf .venv .venv-sam .venv-localstack .aws-sam build dist

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ SPEED = 21  # simulated seconds in a second
 SECONDS = 48  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
+_WIDE = 120  # columns of a terminal
 _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "frozen": "blue"}
 
 
@@ -183,19 +186,22 @@ class Demo:
                 for group in decision["pool"].get("groups", []):
                     self._latest[(decision["cluster"], group["namespace"], group["name"])] = group
 
-    def table(self) -> Group:
-        """Pools x zones as they are now, with the last reason."""
+    def table(self, width: int) -> Group:
+        """Pools x zones as they are now; with the last reason, where there is room for it."""
         minutes = self.clock.elapsed().total_seconds() / 60
-        table = Table(title=f"minute {minutes:4.1f}", title_justify="left", expand=True)
+        is_wide = width >= _WIDE
+        new = Table if is_wide else partial(Table, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        table = new(title=f"minute {minutes:4.1f}", title_justify="left", expand=is_wide)
         for heading in ("cluster", "pool", "zone"):
             table.add_column(heading, no_wrap=True)
         for heading in ("running", "requested", "min", "max"):
             table.add_column(heading, justify="right")
         table.add_column("state", no_wrap=True)
-        table.add_column("last reason", overflow="ellipsis", no_wrap=True, ratio=1)
+        if is_wide:
+            table.add_column("last reason", overflow="ellipsis", no_wrap=True, ratio=1)
         before = ""
         for view in self.world.groups():
-            table.add_row(*self._row(view, first=view.cluster != before))
+            table.add_row(*islice(self._row(view, first=view.cluster != before), len(table.columns)))
             before = view.cluster
         return Group(table, Text(self.headline, style="bold cyan"))
 
@@ -521,7 +527,7 @@ def _roles(manifest: str) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     """Play it, live on a terminal, act by act into a pipe."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()  # as wide as the terminal, or as COLUMNS says; into a pipe 80
     clock = FastClock()
     log = io.StringIO()
     with ExitStack() as stack:
@@ -544,16 +550,16 @@ def main() -> int:
         demo = Demo(world, deployment, Triggers(deployment, invoke), invoke, clock)
         demo.register()
         if console.is_terminal:
-            with Live(console=console, get_renderable=demo.table, refresh_per_second=4):
+            with Live(console=console, get_renderable=lambda: demo.table(console.width), refresh_per_second=4):
                 play(demo, lambda _: None)
         else:
 
             def show(said: str) -> None:
                 if said:
-                    console.print(demo.table())
+                    console.print(demo.table(console.width))
 
             play(demo, show)
-            console.print(demo.table())
+            console.print(demo.table(console.width))
         summary(demo, console)
         for failure in demo.triggers.failures:
             console.print(f"{failure.function} failed: {failure.error}", style="red")

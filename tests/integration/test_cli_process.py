@@ -1,11 +1,14 @@
 """`evenkeel plan` as a process: what a shell sees. Each costs half a second, so there are few."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from evenkeel import __version__
+from sandbox.template import ROOT
 from tests.unit.test_cli import Files, pool_of
 
 
@@ -80,4 +83,38 @@ def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
 def test_it_says_which_release_it_is() -> None:
     command = [sys.executable, "-c", "from evenkeel.cli.start import main; main()", "--version"]
     end = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    assert end.stdout == b"evenkeel 0.1.0\n"
+    assert end.stdout == f"evenkeel {__version__}\n".encode()
+
+
+@pytest.mark.parametrize("name", ["evenkeel", "kubectl-evenkeel"])
+def test_a_shell_completes_commands_and_options(name: str) -> None:
+    program = f"import sys; sys.argv[0] = {name!r}; from evenkeel.cli.start import main; main()"
+
+    def completed(words: str, at: int) -> list[str]:
+        asked = {"_EVENKEEL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        end = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, check=False
+        )
+        return end.stdout.split()
+
+    assert completed("evenkeel fen", 1) == ["fence-zone"]
+    assert "--record" in completed("evenkeel plan --re", 2)
+    assert "--file" not in completed("evenkeel plan --", 2), "an old form is understood, and not proposed"
+
+
+def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
+    program = (
+        "from evenkeel.cli import planning, start\n"
+        "def interrupted(name): raise KeyboardInterrupt\n"
+        "planning.read_text = interrupted\n"
+        "import sys; sys.argv = ['evenkeel', 'plan', '-f', '-']; start.main()"
+    )
+    end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])
+def test_a_full_disk_is_one_line_whatever_is_printed(command: str) -> None:
+    shell = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' {command} >/dev/full"
+    end = subprocess.run(["bash", "-c", shell], capture_output=True, check=False, timeout=60, cwd=ROOT)
+    assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")

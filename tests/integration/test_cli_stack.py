@@ -285,12 +285,14 @@ def test_who_asked_is_shown_where_it_was_done(laptop: Laptop) -> None:
 def test_the_history_is_written_to_a_file(laptop: Laptop) -> None:
     laptop.look()
     file = laptop.folder / "history.json"
-    assert "1 decision, 1 action of blue since " in laptop.ask("record", "-o", str(file))
+    assert "1 decision, 1 action of blue since " in laptop.ask("record", "--out", str(file))
     history = json.loads(file.read_text())
     assert set(history) == {"cluster", "from", "to", "decisions"}
     assert history["from"] == history["decisions"][0]["at"] <= history["to"]
     assert json.loads(laptop.ask("record", "--since", "2199-01-01T00:00:00Z"))["decisions"] == []
-    assert "cannot be written" in laptop.fault("record", "--cluster", "blue", "-o", str(laptop.folder / "no" / "file"))
+    assert "cannot be written" in laptop.fault(
+        "record", "--cluster", "blue", "--out", str(laptop.folder / "no" / "file")
+    )
 
 
 def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> None:
@@ -318,7 +320,7 @@ def test_what_was_recorded_is_played_again_from_the_shell(laptop: Laptop) -> Non
     assert requested == [4, 1, 3]
 
     file = laptop.folder / "history.json"
-    laptop.ask("record", "-o", str(file))
+    laptop.ask("record", "--out", str(file))
     history = json.loads(file.read_text())
     history["to"] = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")  # the laptop's own clock stood still
     file.write_text(json.dumps(history))

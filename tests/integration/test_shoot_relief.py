@@ -210,6 +210,17 @@ class Scene:
         assert (self.maximum, self.running) == (12, [1, 4, 4])
         return self
 
+    def emptied(self) -> "Scene":
+        """Demand falls to what every zone's share of the wish holds, and the autoscaler follows."""
+        self.world.set_demand(KIND, POOL, 3)
+        self.live(40)
+        return self
+
+    def restore(self) -> None:
+        remembered = self.memory.load("demo")
+        control = remembered.control.model_copy(update={"restoring": True})
+        self.memory.save_record(remembered.record, control, remembered.versions)
+
 
 def rules(pool: PoolPlan) -> list[Rule]:
     return [
@@ -259,8 +270,7 @@ def test_the_number_goes_back_when_the_zone_delivers_and_every_node_has_its_plac
     scene.world.give_back(KIND, A)
     scene.live(30)
     assert scene.maximum == 12, "two zones hold more than their shares of nine"
-    scene.world.set_demand(KIND, POOL, 3)
-    scene.live(40)
+    scene.emptied()
     scene.world.set_demand(KIND, POOL, 6)  # the zone that comes back has to show that it delivers
     scene.live(40)
     assert (scene.maximum, scene.written) == (9, [12, 9])
@@ -368,24 +378,16 @@ def test_a_quota_is_told_in_its_words_and_not_asked_again() -> None:
 
 
 def test_restore_takes_it_back_and_ends() -> None:
-    scene = Scene(scale_down=True).relieved()
-    scene.world.set_demand(KIND, POOL, 3)
-    scene.live(40)
-    remembered = scene.memory.load("demo")
-    control = remembered.control.model_copy(update={"restoring": True})
-    scene.memory.save_record(remembered.record, control, remembered.versions)
+    scene = Scene(scale_down=True).relieved().emptied()
+    scene.restore()
     scene.live(10)
     assert (scene.maximum, scene.memory.load("demo").control.paused) == (9, True)
     assert scene.taken == []
 
 
 def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_number_of_ours() -> None:
-    scene = Scene(scale_down=True).relieved()
-    scene.world.set_demand(KIND, POOL, 3)
-    scene.live(40)
-    remembered = scene.memory.load("demo")
-    control = remembered.control.model_copy(update={"restoring": True})
-    scene.memory.save_record(remembered.record, control, remembered.versions)
+    scene = Scene(scale_down=True).relieved().emptied()
+    scene.restore()
     scene.run()
     assert (scene.maximum, scene.flags) == (9, ["4", "4", "4"]), "written back, and not carried out yet"
     scene.world.set_demand(KIND, POOL, 9)
@@ -398,9 +400,7 @@ def test_restore_does_not_end_before_the_worker_has_followed_and_leaves_no_numbe
 
 
 def test_switched_off_it_goes_back() -> None:
-    scene = Scene(scale_down=True).relieved()
-    scene.world.set_demand(KIND, POOL, 3)
-    scene.live(40)
+    scene = Scene(scale_down=True).relieved().emptied()
     record = scene.memory.load("demo").record
     assert record.shoot_relief is not None
     off = record.shoot_relief.model_copy(update={"enabled": False})

@@ -1,6 +1,7 @@
 """`evenkeel plan` from files: its JSON is a contract, and whatever it is given it never shows a traceback."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from evenkeel.adapters.kubernetes import machines
@@ -17,13 +19,16 @@ from tests.builders import json_values
 from tests.objects import ZONES, Object, machine
 
 NOW = "2026-01-15T12:00:00Z"
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 POOL_KEYS = {"name", "strategy", "min", "max", "valid", "problems", "problemRules"} | {
     "starved",
     "overcommitted",
     "numbersFrom",
     "groups",
 }
-GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons", "rules"}
+GROUP_KEYS = {"flavour", "namespace", "name", "zone", "state", "requested", "min", "max", "reasons", "rules"} | {
+    "running"
+}
 
 
 def in_namespace(*items: Object) -> list[Object]:
@@ -141,12 +146,12 @@ class TestContract:
         move = {"id": "01KF0000000000000000000000", "carried": 3}
         state = files.write("state.json", {"pools": {"cluster-api/demo/demo/workers": {"move": move}}})
         record = files.write("record.yaml", "on_failure: move\nautoscaler: none\n")
-        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", record, "--state", state)
+        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", record, "--state", state)
         (pool,) = found["pools"]
         assert sum(group["requested"]["to"] for group in pool["groups"]) == 6
         placed = pool_of(*(group["requested"]["to"] for group in pool["groups"]))
         after = files.write("after.json", found["state"])
-        again = files.plan("-f", files.listed(*placed), "--cluster", record, "--state", after)
+        again = files.plan("-f", files.listed(*placed), "--record", record, "--state", after)
         assert all(group["requested"]["from"] == group["requested"]["to"] for group in again["pools"][0]["groups"])
 
     def test_the_state_of_a_renamed_pool_stands_under_its_new_name_alone(self, files: Files) -> None:
@@ -257,14 +262,14 @@ class TestInput:
             "strategy": "backwardcompatible",
             "pools": [{"name": "theirs", "selector": {"team": "a"}, "min": 3, "max": 9}],
         }
-        found = files.plan("-f", files.listed(*items), "--cluster", files.write("cluster.yaml", yaml.safe_dump(record)))
+        found = files.plan("-f", files.listed(*items), "--record", files.write("cluster.yaml", yaml.safe_dump(record)))
         (pool,) = found["pools"]
         assert (pool["name"], pool["strategy"], pool["min"], pool["max"]) == ("theirs", "Backward-Compatible", 3, 9)
         assert [group["max"]["to"] for group in pool["groups"]] == [3, 3, 3]
 
     def test_a_flavour_that_the_record_does_not_name_is_skipped_with_the_reason(self, files: Files) -> None:
         record = files.write("cluster.yaml", "flavours: [gardener]")
-        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", record)
+        found = files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", record)
         assert found["pools"] == []
         assert {skipped["reason"] for skipped in found["skipped"]} == {
             "flavour cluster-api is not among the record's flavours"
@@ -287,14 +292,14 @@ class TestNodeTemplates:
 
     def test_groups_that_are_alike_are_planned_as_one_pool_with_the_template_beside_them(self, files: Files) -> None:
         listed = files.listed(*self.loose(3, 1, 0), *in_namespace(objects.infrastructure()))
-        found = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        found = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
         (pool,) = found["pools"]
         assert (pool["name"], pool["max"]) == ("demo-workers-eu-central-1a", 12)
         assert [group["requested"]["from"] for group in pool["groups"]] == [3, 1, 0]
         assert found["skipped"] == []
 
     def test_without_it_each_is_skipped_and_told_which_annotations_would_help(self, files: Files) -> None:
-        found = files.plan("-f", files.listed(*self.loose(3, 1, 0)), "--cluster", files.write("c.yaml", self.SIMILAR))
+        found = files.plan("-f", files.listed(*self.loose(3, 1, 0)), "--record", files.write("c.yaml", self.SIMILAR))
         assert found["pools"] == []
         assert len(found["skipped"]) == 3
         assert all("annotate capacity.cluster-autoscaler" in skipped["reason"] for skipped in found["skipped"])
@@ -302,7 +307,7 @@ class TestNodeTemplates:
     def test_a_bad_quantity_is_told_and_the_plan_goes_on(self, files: Files) -> None:
         labelled = in_namespace(*(objects.cluster_api(zone, 1, pool="others") for zone in ZONES))
         listed = files.listed(*self.loose(1, 1, 1, cpu="4", memory="500mb"), *labelled)
-        found = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        found = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
         assert [pool["name"] for pool in found["pools"]] == ["others"]
         assert "memory is '500mb': not a quantity: write 500M or 500Mi" in found["skipped"][0]["reason"]
 
@@ -317,10 +322,10 @@ class TestNodeTemplates:
         machines = [objects.runs_on(machine(item, 1, node=True), node) for item, node in zip(items, nodes, strict=True)]
         listed = files.listed(*items, *in_namespace(*machines, objects.infrastructure()), *nodes)
         record = files.write("c.yaml", "pools: {discover: similar, nodes: true}")
-        by_node = files.plan("-f", listed, "--cluster", record)
+        by_node = files.plan("-f", listed, "--record", record)
         assert [len(pool["groups"]) for pool in by_node["pools"]] == [2, 1]
         assert by_node["skipped"] == []
-        by_template = files.plan("-f", listed, "--cluster", files.write("c.yaml", self.SIMILAR))
+        by_template = files.plan("-f", listed, "--record", files.write("c.yaml", self.SIMILAR))
         assert [len(pool["groups"]) for pool in by_template["pools"]] == [3]
         assert {skipped["name"] for skipped in by_template["skipped"]} == {"ip-0", "ip-1", "ip-2"}
         assert all("nodes: true" in skipped["reason"] for skipped in by_template["skipped"])
@@ -612,7 +617,7 @@ class TestBadInput:
     )
     def test_a_bad_record_is_told_with_file_and_field(self, files: Files, record: str, says: str) -> None:
         name = files.write("cluster.yaml", record)
-        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--cluster", name)
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--record", name)
         assert name in line
         assert says in line
 
@@ -685,3 +690,43 @@ class TestWhateverItIsGiven:
         name = files.write("odd.json", text.replace("workers", "w\\ud800").replace('"eu-central-1a"', '"z\\u0000"'))
         for output in ("json", "table"):
             assert files.run("-f", name, "-o", output).exit_code in (0, 2, 3)
+
+
+class TestOldForms:
+    """They are understood, and standard error says what to write."""
+
+    def test_a_record_was_named_by_cluster_and_objects_by_file(self, files: Files) -> None:
+        listed, record = files.listed(*pool_of(1, 1, 1)), files.write("record.yaml", "pools: [{name: workers, max: 6}]")
+        now = files.run("--objects", listed, "--record", record, "--now", NOW, "-o", "json")
+        then = files.run("--file", listed, "--cluster", record, "--now", NOW, "-o", "json")
+        assert (then.exit_code, then.stdout, now.stderr) == (now.exit_code, now.stdout, "")
+        assert then.stderr == (
+            "evenkeel: --file is an old form, and still understood: write --objects FILE\n"
+            "evenkeel: --cluster with a file is an old form, and still understood: "
+            "write --record FILE; --cluster is an id, and goes with --stack\n"
+        )
+
+    def test_a_cluster_beside_a_record_is_neither(self, files: Files) -> None:
+        says = "evenkeel: --cluster is an id, and goes with --stack: leave it out beside --record"
+        assert files.faults("-f", "x", "--record", "y", "--cluster", "z") == [says]
+
+    def test_a_report_was_written_to_output(self, files: Files) -> None:
+        told = files.run("-f", files.listed(*pool_of(1, 1, 1)), "-o", "json").stdout
+        plan, out = files.write("plan.json", told), files.folder / "report.html"
+        result = CliRunner().invoke(app, ["report", "--plan", plan, "-o", str(out)])
+        assert result.exit_code == 0, result.output
+        assert result.stderr == "evenkeel: -o with a file is an old form, and still understood: write --out FILE\n"
+        assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        missing = CliRunner().invoke(app, ["report", "--plan", plan])
+        says = "evenkeel: --out is missing: name the HTML file to write\n"
+        assert (missing.exit_code, missing.stderr) == (2, says)
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_what_a_person_reads_names_formats_files_and_ids_alike(self, command: str) -> None:
+        """-o is a format, what takes a file says so by another name, and --cluster is an id."""
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout.splitlines()
+        for line in shown:
+            if "-o," in line or "--output" in line:
+                assert "-o, --output <table|json>" in line
+            if "--cluster " in line:
+                assert re.search(r"cluster's id|one cluster", line)

@@ -42,7 +42,7 @@ _SIZE = "cluster-api-autoscaler-node-group-{}-size"
 def planned(estate: Estate, folder: Path, **dump: Any) -> Json:
     """What `evenkeel plan -f` answers of all its objects."""
     path, record = estate.dump(folder / "objects.yaml", **dump), estate.record_file(folder / "record.yaml")
-    arguments = ["plan", "-f", path, "--cluster", record, "--now", NOW, "-o", "json"]
+    arguments = ["plan", "-f", path, "--record", record, "--now", NOW, "-o", "json"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     answer: Json = json.loads(done.stdout)

@@ -139,7 +139,7 @@ def test_the_zones_shares_of_a_rolling_update_are_those_that_gardener_gives_them
 def test_without_an_autoscaler_nobody_has_to_read_them(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     record.write_text("autoscaler: none\n")
-    for pool in plan("-f", named("gardener"), "--cluster", str(record))["pools"]:
+    for pool in plan("-f", named("gardener"), "--record", str(record))["pools"]:
         assert "notes" not in pool
 
 
@@ -195,7 +195,7 @@ def test_node_pools_that_share_a_label_of_their_users_are_one_pool(tmp_path: Pat
 
     record = tmp_path / "record.yaml"
     record.write_text("pools:\n- name: web\n  selector: {team.example/pool: web}\n")
-    (pool,) = plan("-f", changed("hypershift", tmp_path, labelled), "--cluster", str(record))["pools"]
+    (pool,) = plan("-f", changed("hypershift", tmp_path, labelled), "--record", str(record))["pools"]
     assert (pool["name"], pool["min"], pool["max"]) == ("web", 3, 9)
 
 

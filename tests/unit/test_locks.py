@@ -9,7 +9,11 @@ from sandbox.template import ROOT
 
 LAYER = ROOT / "layers" / "dependencies" / "requirements.txt"
 LOCKS = [*sorted((ROOT / "requirements").glob("*.txt")), LAYER]
-RECIPES = [ROOT / "Makefile", *sorted((ROOT / "layers").glob("*/Makefile"))]
+RECIPES = [
+    ROOT / "Makefile",
+    *sorted((ROOT / "layers").glob("*/Makefile")),
+    ROOT / "deploy" / "krew" / "kubectl-evenkeel",
+]
 
 
 def pinned(lock: Path) -> dict[str, str]:

@@ -325,7 +325,7 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 def test_the_command_writes_one_file_and_says_what_is_in_it(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    result = run("--plan", "-", "-o", str(out), stdin=json.dumps(told_plan()))
+    result = run("--plan", "-", "--out", str(out), stdin=json.dumps(told_plan()))
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{out}: 1 pool, 1 zone fenced\n"
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -334,7 +334,7 @@ def test_the_command_writes_one_file_and_says_what_is_in_it(tmp_path: Path) -> N
 def test_the_file_does_not_tell_where_it_was_made(tmp_path: Path) -> None:
     source, out = tmp_path / "sim.json", tmp_path / "report.html"
     source.write_text(json.dumps(told_simulation()), encoding="utf-8")
-    assert run("--simulation", str(source), "-o", str(out)).exit_code == 0
+    assert run("--simulation", str(source), "--out", str(out)).exit_code == 0
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
 
 
@@ -347,9 +347,9 @@ def test_a_stack_is_asked_for_its_status_and_nothing_else(tmp_path: Path, monkey
 
     monkeypatch.setattr(asking, "ask", ask)
     out = tmp_path / "report.html"
-    assert run("--stack", "evenkeel", "-o", str(out)).exit_code == 0
-    assert run("--stack", "evenkeel", "--live", "-o", str(out)).exit_code == 0
-    assert run("--stack", "evenkeel", "--cluster", "blue", "-o", str(out)).exit_code == 0
+    assert run("--stack", "evenkeel", "--out", str(out)).exit_code == 0
+    assert run("--stack", "evenkeel", "--live", "--out", str(out)).exit_code == 0
+    assert run("--stack", "evenkeel", "--cluster", "blue", "--out", str(out)).exit_code == 0
     assert asked == [
         ("evenkeel", {"action": "status", "cluster": "*"}),
         ("evenkeel", {"action": "status", "cluster": "*", "live": True}),
@@ -366,7 +366,7 @@ def test_a_stack_that_gives_no_answer_is_one_line_and_leaves_no_file(
 
     monkeypatch.setattr(asking, "ask", ask)
     out = tmp_path / "report.html"
-    result = run("--stack", "evenkeel", "-o", str(out))
+    result = run("--stack", "evenkeel", "--out", str(out))
     assert result.exit_code == 1
     assert result.stderr == "evenkeel: the AWS credentials have expired: renew them and ask again\n"
     assert not out.exists()
@@ -398,7 +398,7 @@ BAD = {
         json.dumps({**told_simulation(), "start": "9999-12-31T23:59:59Z"}),
         "-: start is",
     ),
-    "no folder": (("--plan", "-", "-o", "nowhere/to/x.html"), json.dumps(told_plan()), "cannot be written"),
+    "no folder": (("--plan", "-", "--out", "nowhere/to/x.html"), json.dumps(told_plan()), "cannot be written"),
     "no file": (("--plan", "nowhere.json"), None, "nowhere.json: cannot be read"),
 }
 
@@ -409,7 +409,7 @@ def test_bad_input_is_told_in_lines_and_leaves_no_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, stdin, line = BAD[name]
-    result = run("-o", "report.html", *arguments, stdin=stdin)
+    result = run("--out", "report.html", *arguments, stdin=stdin)
     assert result.exit_code == 2, result.output
     lines = result.stderr.splitlines()
     assert lines
@@ -421,7 +421,7 @@ def test_bad_input_is_told_in_lines_and_leaves_no_file(
 def test_half_a_character_in_a_name_does_not_stop_the_page(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     broken = json.dumps(told_plan()).replace('"workers"', '"wor\\ud800kers"')
-    assert run("--plan", "-", "-o", str(out), stdin=broken).exit_code == 0
+    assert run("--plan", "-", "--out", str(out), stdin=broken).exit_code == 0
     assert "wor?kers" in out.read_text(encoding="utf-8")
 
 

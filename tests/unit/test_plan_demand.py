@@ -67,7 +67,7 @@ class Command:
         objects, record = self.folder / "objects.yaml", self.folder / "cluster.yaml"
         objects.write_text(yaml.safe_dump_all(items), encoding="utf-8")
         record.write_text(json.dumps(cluster), encoding="utf-8")
-        arguments = ["plan", "-f", str(objects), "--cluster", str(record), "--now", NOW, *more]
+        arguments = ["plan", "-f", str(objects), "--record", str(record), "--now", NOW, *more]
         return CliRunner().invoke(app, arguments)
 
     def plan(self, *items: Object, cluster: object = ADVISE) -> Object:

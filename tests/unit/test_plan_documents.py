@@ -85,7 +85,7 @@ def test_a_decision_has_the_names_of_the_contract_and_what_programs_read_beside_
     first, second, third = told["pool"]["groups"]
     assert list(first) == [
         *("flavour", "namespace", "name", "zone", "state", "requested", "min", "max"),
-        *("reasons", "rules", "outcome", "result"),
+        *("reasons", "rules", "outcome", "result", "running"),
     ]
     assert first["requested"] == {"from": 4, "to": 1}
     assert (first["outcome"], first["result"]) == ("written", "written")

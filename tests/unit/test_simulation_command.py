@@ -1,6 +1,7 @@
 """`evenkeel simulate`: what is printed and drawn, histories replayed, and bad input as one line per fault."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -308,6 +309,33 @@ def test_pools_of_one_name_in_two_namespaces_stay_two() -> None:
     decisions = [decided(0 * MINUTE, zones([1, 1, 1])), decided(MINUTE, other)]
     found = scenario_of(history(decisions=decisions), "history.json")
     assert [pool.name for pool in found.pools] == ["default.workers", "other.workers"]
+
+
+def test_a_history_that_begins_within_an_outage_begins_with_the_nodes_that_ran() -> None:
+    failed = {key(zone): in_backoff(FailureClass.CAPACITY) for zone in "abc"}
+    decisions = [decided(0 * MINUTE, zones([3, 3, 3], [1, 1, 1]), states=failed)]
+    found = scenario_of(history(decisions=decisions), "history.json")
+    assert found.start_of(found.pools[0]) == {"a": 1, "b": 1, "c": 1}
+    (run,) = json.loads(simulate("-", "-o", "json", stdin=json.dumps(history(decisions=decisions))).stdout)["runs"]
+    assert run["measures"]["unmet"] == 1, "of all zones none gives a machine, and nine are wanted"
+
+
+def test_a_history_of_a_release_that_does_not_say_what_ran_is_read_as_before() -> None:
+    told = json.loads(json.dumps(history()))
+    for decision in told["decisions"]:
+        for group in decision["pool"]["groups"]:
+            del group["running"]
+    found = scenario_of(told, "history.json")
+    assert found.start_of(found.pools[0]) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_wrong_file_of_any_size_is_told_with_its_first_faults() -> None:
+    wrong = {"demand": [{"no such field": 1}] * 20_000}
+    lines = faults("-", stdin=json.dumps(wrong))
+    assert len(lines) == 51
+    told = re.fullmatch(r"evenkeel: -: (\d+) more values are bad", lines[-1])
+    assert told
+    assert int(told[1]) > 19_950
 
 
 def test_a_history_without_a_pool_or_with_a_bad_value_is_one_line() -> None:

@@ -66,6 +66,10 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
+# Of one text. A wrong file has one for each of its lines, and nobody reads them all.
+_MOST_TOLD = 50
+
+
 def read_model(model: type[Model], data: object, where: str) -> Model:
     """``data`` as ``model``.
 
@@ -79,7 +83,9 @@ def read_model(model: type[Model], data: object, where: str) -> Model:
         # A list whose only entry is wrong is also "too short": said once, by the entry.
         inside = {fault["loc"][:end] for fault in faults for end in range(len(fault["loc"]))}
         faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inside]
-        raise ConfigError([_line(where, fault, model) for fault in faults]) from None
+        told = [_line(where, fault, model) for fault in faults[:_MOST_TOLD]]
+        more = len(faults) - len(told)
+        raise ConfigError([*told, *([f"{where}: {more} more values are bad"] if more else [])]) from None
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
@@ -674,6 +680,8 @@ class ClusterRecord(ClusterPolicy):
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
+    # What people call several clusters by, at once. None where there are none: as share_offerings.
+    labels: ClusterLabels | None = None
 
     @field_validator("workload")
     @classmethod
@@ -683,9 +691,6 @@ class ClusterRecord(ClusterPolicy):
             same = '{"access": {"kind": "same"}}'
             raise ValueError(f"demand is {stage.value}: say where its pods are, {same} where the same API has them")
         return value
-
-    # What people call several clusters by, at once. None where there are none: as share_offerings.
-    labels: ClusterLabels | None = None
 
     @property
     def opens_trouble_after(self) -> timedelta:
@@ -779,7 +784,7 @@ class Registration(ClusterRecord, _Controls):
 
 
 class ClusterFile(ClusterPolicy, _Controls):
-    """A record as ``evenkeel plan --cluster`` takes it: what only the deployed system needs may be left out."""
+    """A record as ``evenkeel plan --record`` takes it: what only the deployed system needs may be left out."""
 
     id: ClusterId | None = None
     access: dict[str, Any] | None = None

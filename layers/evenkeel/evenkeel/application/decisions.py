@@ -81,6 +81,7 @@ def _group(plan: GroupPlan) -> GroupDocument:
         max=BoundChange(before=old.max if old else None, after=new.max if new else None),
         reasons=tuple(sentences(plan.reasons)),
         rules=tuple(reason_json(reason) for reason in plan.reasons),
+        running=plan.group.running,
     )
 
 

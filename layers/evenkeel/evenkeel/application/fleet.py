@@ -12,7 +12,7 @@ from pydantic import Field
 
 from evenkeel.config import OTHER_NAMES, ClusterLabels, ClusterRecord, ConfigError, Registration, Strict, read_model
 from evenkeel.domain.bounds.strategies import STRATEGIES
-from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.domain.model.choices import DemandStage, Level, OnFailure
 from evenkeel.domain.model.values import shown
 
 Json = dict[str, Any]
@@ -232,6 +232,7 @@ def _schema(model: type[ClusterRecord], required: Sequence[str]) -> Json:
             "strategy": [one.name for one in STRATEGIES],
             "on_failure": [one.value for one in OnFailure],
             "level": [one.value for one in Level],
+            "demand": [one.value for one in DemandStage],
         }
         for field, examples in words.items():
             if field in properties:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from evenkeel.application.observing import contained, observe_cluster, see_all_pods, see_workload, with_shoots
+from evenkeel.application.observing import contained, observe, see_all_pods
 from evenkeel.application.ports import Clock, Cluster, Clusters, Remaining, Remembered
 from evenkeel.application.restoring import plan_for
 from evenkeel.application.sharing import concerns
@@ -72,13 +72,13 @@ class Eyes:
         self, remembered: Remembered, remaining: Remaining, *, alone: bool = True
     ) -> tuple[Cluster, Observation]:
         """Read. ``alone``: as of :meth:`~evenkeel.application.ports.Clusters.open`. Raises as :meth:`look`."""
-        record, state = remembered.record, remembered.state
-        how = {"consistent": self.consistent, "alone": alone}
-        cluster, observation = observe_cluster(self.clusters, record, remaining, state, **how)
-        observation = with_shoots(observation, cluster, record, state, self.clock.now())
-        judges = record.demand_stage.removes  # else they are looked for where the plan asks
-        see = partial(see_workload, judges_nodes=judges, alone=alone)
-        return cluster, see(self.clusters, record, (cluster, observation), remaining)
+        # What only would be told is read for those who ask, and not every minute.
+        how = {
+            "judges_nodes": remembered.record.demand_stage.removes,
+            "consistent": self.consistent,
+            "alone": alone,
+        }
+        return observe(self.clusters, remembered, remaining, self.clock.now, **how)
 
     def plan(
         self,

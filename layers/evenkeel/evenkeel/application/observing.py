@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
-from evenkeel.application.ports import Cluster, Clusters, Remaining, WorkloadCluster
+from evenkeel.application.ports import Cluster, Clusters, Remaining, Remembered, WorkloadCluster
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.model.choices import DemandStage
@@ -62,7 +62,31 @@ def observe_cluster(
     return cluster, observation
 
 
-def with_shoots(
+def observe(  # noqa: PLR0913  what is looked at, what is asked of it, and how
+    clusters: Clusters,
+    remembered: Remembered,
+    remaining: Remaining,
+    now: Callable[[], datetime],
+    *,
+    judges_nodes: bool | None,
+    consistent: bool = True,
+    alone: bool = True,
+) -> tuple[Cluster, Observation]:
+    """A complete look, with the Shoots that relief asks for, and with pods and nodes, where the record asks for them.
+
+    ``judges_nodes``: whether all is read that says which nodes nobody needs; None: no pod is. Raises as
+    :func:`observe_cluster`, and TooLargeError as :func:`_see_workload`.
+    """
+    record, state = remembered.record, remembered.state
+    cluster, observation = observe_cluster(clusters, record, remaining, state, consistent=consistent, alone=alone)
+    observation = _with_shoots(observation, cluster, record, state, now())
+    if judges_nodes is not None:
+        see = partial(_see_workload, judges_nodes=judges_nodes, alone=alone)
+        observation = see(clusters, record, (cluster, observation), remaining)
+    return cluster, observation
+
+
+def _with_shoots(
     observation: Observation, cluster: Cluster, record: ClusterRecord, state: ClusterState, now: datetime
 ) -> Observation:
     """The observation with those Shoots that relief asks for now: one request each, and none in quiet times.
@@ -89,30 +113,24 @@ def is_as_it_was(
     return contained(record.id, "it was glanced at", lambda: open_it().shows(seen))
 
 
-def see_workload(
+def _see_workload(
     clusters: Clusters,
     record: ClusterRecord,
     looked: tuple[Cluster, Observation],
     remaining: Remaining,
     *,
-    judges_nodes: bool | None = None,
-    alone: bool = True,
+    judges_nodes: bool,
+    alone: bool,
 ) -> Observation:
     """The look with what runs in the workload cluster, where the record asks for it. The rest of the look goes on
     where that cannot be read, and has the time that it needs; beside others there are ``LOOK_SECONDS`` for it.
 
-    Args:
-        looked: What :func:`observe_cluster` has come to.
-        judges_nodes: Whether nodes are looked for that nobody needs; None: where the stage tells of them.
-
     Raises TooLargeError where others are looked at beside it: alone, it may be read.
     """
-    cluster, observation = looked
     if record.demand_stage is DemandStage.OFF:
-        return observation
-    judges_nodes = record.demand_stage.judges_nodes if judges_nodes is None else judges_nodes
+        return looked[1]
     open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
-    return with_workload(record.id, open_it, cluster, observation, judges_nodes=judges_nodes, alone=alone)
+    return with_workload(record.id, open_it, *looked, judges_nodes=judges_nodes, alone=alone)
 
 
 def _workload_time(remaining: Remaining, *, alone: bool) -> Remaining:
@@ -132,11 +150,11 @@ def see_all_pods(
     observation: Observation,
     remaining: Remaining,
     *,
-    alone: bool = True,
+    alone: bool,
 ) -> Observation:
     """The look with all that has to be known to say which node may go, where the record says where its pods are.
 
-    Raises as :func:`see_workload`.
+    Raises as :func:`_see_workload`.
     """
     known = observation.workload is not None and observation.workload.whole
     if record.workload is None or known or observation.workload_unread:
@@ -154,7 +172,7 @@ def with_workload(
     judges_nodes: bool,
     alone: bool = True,
 ) -> Observation:
-    """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`see_workload`."""
+    """The look with pods and nodes, or with one sentence why they could not be read. Raises as :func:`observe`."""
 
     def read() -> Workload:
         return open_it().read(cluster.nodes, judges_nodes=judges_nodes)

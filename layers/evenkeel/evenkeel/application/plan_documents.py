@@ -63,6 +63,7 @@ class GroupDocument:
     rules: tuple[_Facts, ...] = ()  # one per reason: which rule, and its facts by name
     outcome: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # a sentence; in decisions only, like the next
     result: Annotated[str | None, _ONLY_WHEN_KNOWN] = None  # a Result, or one that a newer release knows
+    running: Annotated[Count | None, _ONLY_WHEN_KNOWN] = None
 
     @property
     def key(self) -> str:

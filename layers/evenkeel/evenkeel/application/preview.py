@@ -6,7 +6,7 @@ from typing import Self
 
 from evenkeel.application.errors import BadRequestError, EvenkeelError
 from evenkeel.application.looking import planned
-from evenkeel.application.observing import observe_cluster, see_all_pods, see_workload, with_shoots
+from evenkeel.application.observing import observe, see_all_pods
 from evenkeel.application.ports import Clusters, Remaining, Remembered
 from evenkeel.application.words import sentence
 from evenkeel.config import ClusterRecord
@@ -88,14 +88,11 @@ def preview_of(
 
     Raises AccessError, ClusterUnavailableError.
     """
-    record = remembered.record
-    cluster, observation = observe_cluster(clusters, record, remaining, remembered.state)
-    observation = with_shoots(observation, cluster, record, remembered.state, now)
-    if with_demand:
-        observation = see_workload(clusters, record, (cluster, observation), remaining)
+    judges = remembered.record.demand_stage.judges_nodes if with_demand else None
+    cluster, observation = observe(clusters, remembered, remaining, lambda: now, judges_nodes=judges)
 
     def see_pods(found: Observation) -> Observation:
-        return see_all_pods(clusters, record, cluster, found, remaining) if with_demand else found
+        return see_all_pods(clusters, remembered.record, cluster, found, remaining) if with_demand else found
 
     return Preview.of(remembered, *planned(remembered, observation, now, see_pods))
 

@@ -21,7 +21,7 @@ from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
 from evenkeel.cli.fleet import apply_command, export_command
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, fail, read_yaml
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, fail, hint, read_yaml
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 
@@ -67,8 +67,12 @@ def _record_command(
     stack: _StackName,
     cluster: _ClusterId,
     since: Annotated[str | None, typer.Option(help="A moment, RFC 3339; left out: all that is kept, 30 days.")] = None,
-    file: Annotated[str, typer.Option("--output", "-o", help="The file to write; - is standard output.")] = "-",
+    out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
+    old_out: Annotated[str | None, typer.Option("--output", "-o", hidden=True)] = None,
 ) -> None:
+    if old_out not in (None, Output.JSON):  # JSON is the only form there is
+        hint("-o with a file", "--out FILE")
+        out = old_out
     entries: list[dict[str, Any]] = []
     after: str | None = None
     while True:
@@ -80,17 +84,17 @@ def _record_command(
     end = rfc3339(datetime.now(UTC))
     begin = since or (entries[0]["at"] if entries else end)
     history = json.dumps({"cluster": cluster, "from": begin, "to": end, "decisions": entries}, indent=1)
-    if file == "-":
+    if out == "-":
         typer.echo(history)
         return
     try:
-        with open(file, "w", encoding="utf-8") as target:  # noqa: PTH123 (a name as it was given)
+        with open(out, "w", encoding="utf-8") as target:  # noqa: PTH123 (a name as it was given)
             target.write(history + "\n")
     except OSError as error:
-        fail([f"{file}: cannot be written: {error.strerror or error}"])
+        fail([f"{out}: cannot be written: {error.strerror or error}"])
     decisions = sum("pool" in entry for entry in entries)
     actions = f", {counted(len(entries) - decisions, 'action')}" if decisions < len(entries) else ""
-    say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {file}")
+    say(f"{counted(decisions, 'decision')}{actions} of {cluster} since {begin}: {out}")
 
 
 def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from evenkeel.adapters.aws.zone_names import ZoneNames
 from evenkeel.adapters.kubernetes.objects import get_path, name_of, string_map
-from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.errors import AccessError, EvenkeelError
 from evenkeel.application.words import counted
 from evenkeel.cli.asking import confirm
 from evenkeel.cli.fleet import fleet_yaml, say_lines
@@ -58,7 +59,7 @@ def discover_eks(
         session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"))
         eks = session.client("eks")
         found = [cluster for cluster in _eks_clusters(eks) if tags.items() <= (cluster.get("tags") or {}).items()]
-        zone_ids = _zone_ids(session) if found else {}
+        zone_ids = _zone_ids(session, eks.meta.region_name) if found else {}
         arns = role_arns(stack, _GROUPS) if stack is not None else {}
     except CannotAskError as error:
         fail([str(error)], error.code)
@@ -87,13 +88,12 @@ def _eks_clusters(eks: Any) -> Iterator[Json]:
             yield eks.describe_cluster(name=name)["cluster"]
 
 
-def _zone_ids(session: Any) -> Mapping[str, str]:
+def _zone_ids(session: Any, region: str) -> Mapping[str, str]:
     """Of the account that the clusters are in; nothing, where it may not be asked: then records do without."""
     try:
-        zones = session.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    except (ClientError, BotoCoreError):
+        return ZoneNames(lambda name: session.client("ec2", region_name=name))(region)
+    except AccessError:
         return {}
-    return {zone["ZoneId"]: zone["ZoneName"] for zone in zones}
 
 
 def _eks_record(cluster: Json, region: str, zone_ids: Mapping[str, str], labels: Mapping[str, str]) -> Json:

@@ -23,6 +23,11 @@ def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:
     raise typer.Exit(code)
 
 
+def hint(old: str, new: str) -> None:
+    """Says that a command was given in a form that it had once, and what to write from now on."""
+    say(f"evenkeel: {old} is an old form, and still understood: write {new}", err=True)
+
+
 def read_text(name: str) -> str:
     """A file's text; ``-`` is standard input. Raises ConfigError."""
     try:

@@ -13,6 +13,7 @@ from evenkeel.adapters.kubernetes.objects import Object
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.application.errors import AccessError, ClusterUnavailableError
 from evenkeel.application.observing import read_cluster, with_workload
+from evenkeel.application.ports import Remaining
 from evenkeel.bootstrap import SystemClock
 from evenkeel.cli.inputs import read_yaml
 from evenkeel.config import ClusterFile, ConfigError, SameAccess, WorkloadEntry, read_model
@@ -30,17 +31,9 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
         ConfigError: the kubeconfig cannot be used.
         AccessError, ClusterUnavailableError: the cluster cannot be read.
     """
-    where = kubeconfig or "kubeconfig"
-    configuration = _configuration(kubeconfig, context, where)
-    clock = SystemClock()
-    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
-    api = KubernetesApi(context or where, ApiClient(configuration), None, clock)
-
-    def remaining() -> float:
-        return deadline - clock.now().timestamp()
-
-    name, stage, cluster = context or where, policy.demand_stage, KubernetesCluster(api, policy, remaining)
-    observation = read_cluster(name, cluster, state)
+    api, remaining = _opened(kubeconfig, context)
+    stage, cluster = policy.demand_stage, KubernetesCluster(api, policy, remaining)
+    observation = read_cluster(api.name, cluster, state)
     if stage is DemandStage.OFF:
         return observation
     entry = read_model(WorkloadEntry, policy.workload or {"access": {"kind": "same"}}, "record: workload")
@@ -50,21 +43,26 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
         return KubernetesWorkload(api, entry, remaining)
 
-    return with_workload(name, opened, cluster, observation, judges_nodes=stage.judges_nodes)
+    return with_workload(api.name, opened, cluster, observation, judges_nodes=stage.judges_nodes)
 
 
 def list_objects(
     kubeconfig: str | None, context: str | None, group: str, plural: str, selector: str | None
 ) -> Sequence[Object]:
     """All objects of a kind, by labels, in the version that the server prefers. Raises as :func:`observe`."""
-    where = kubeconfig or "kubeconfig"
-    clock = SystemClock()
-    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
-    api = KubernetesApi(context or where, ApiClient(_configuration(kubeconfig, context, where)), None, clock)
-    for version in api.served(group, remaining := lambda: deadline - clock.now().timestamp()):
+    api, remaining = _opened(kubeconfig, context)
+    for version in api.served(group, remaining):
         if (found := api.list_all(f"/apis/{group}/{version}/{plural}", remaining, selector)) is not None:
             return found.objects()
     raise ClusterUnavailableError(f"{api.name} does not serve {plural} of {group}")
+
+
+def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi, Remaining]:
+    """The API that a kubeconfig leads to, and the seconds that are left for it. Raises ConfigError."""
+    where, clock = kubeconfig or "kubeconfig", SystemClock()
+    client = ApiClient(_configuration(kubeconfig, context, where))
+    deadline = clock.now().timestamp() + _PATIENCE_SECONDS
+    return KubernetesApi(context or where, client, None, clock), lambda: deadline - clock.now().timestamp()
 
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:

@@ -6,12 +6,13 @@ Exit codes: 0 done; 1 it could not be done now (a cluster or a stack did not ans
 
 import os
 import sys
-from importlib.metadata import version
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from evenkeel import __version__
 from evenkeel.cli.acting import commands
 from evenkeel.cli.discovering import discover_app
 from evenkeel.cli.inputs import CANNOT_READ
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        say(f"evenkeel {version('evenkeel')}")
+        say(f"evenkeel {__version__}")
         raise typer.Exit
 
 
@@ -58,7 +59,9 @@ app.command("report")(report_command)
 def main() -> None:
     try:
         try:
-            app()
+            # As it was called, by a person or by kubectl; completion asks in one way.
+            called = Path(sys.argv[0]).stem.replace("kubectl-evenkeel", "kubectl evenkeel")
+            app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")
         finally:
             sys.stdout.flush()  # here, where a full disk is told in one line, and not when the interpreter ends
     except BrokenPipeError:

@@ -17,6 +17,7 @@ from evenkeel.cli.inputs import (
     CANNOT_READ,
     INVALID_POOL,
     fail,
+    hint,
     read_growths,
     read_moment,
     read_text,
@@ -38,15 +39,18 @@ _NO_RECORD = {"pools": {"discover": "similar"}}
 def plan_command(  # noqa: PLR0913  typer makes an option of each
     file: Annotated[
         list[str] | None,
-        typer.Option("-f", "--file", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."),
+        typer.Option(
+            "-f", "--objects", help="Objects as `kubectl get -o yaml|json` prints them; - reads standard input."
+        ),
     ] = None,
     state: Annotated[
         str | None, typer.Option(help="What is remembered, JSON: `state` of an earlier plan, or written by hand.")
     ] = None,
     now: Annotated[str | None, typer.Option(help="The moment to plan for, RFC 3339; default: now.")] = None,
-    cluster: Annotated[
+    cluster: Annotated[str | None, typer.Option(help="With --stack: the cluster's id in its record.")] = None,
+    record: Annotated[
         str | None,
-        typer.Option(help="The cluster's record, YAML: pools, strategy, discovery; with --stack, the cluster's id."),
+        typer.Option(help="The cluster's record, YAML or JSON: pools, strategy, discovery; - reads standard input."),
     ] = None,
     grow: Annotated[
         list[str] | None, typer.Option(help="Split K more nodes over a pool: pool=K or pool=K,only=group,group.")
@@ -57,26 +61,45 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
     output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
     kubeconfig: Annotated[str | None, typer.Option(help="Read the cluster itself, with this kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(help="Read the cluster itself, with this context.")] = None,
+    old_file: Annotated[list[str] | None, typer.Option("--file", hidden=True)] = None,
     stack: Annotated[str | None, typer.Option(help="Let this deployed stack plan, for a registered cluster.")] = None,
 ) -> None:
     """What Evenkeel would write, and why. Reads only; exit 3 means that some pool is invalid."""
     if stack is not None:
-        if cluster is None or any((file, state, now, grow, shrink, kubeconfig, context)):
+        if cluster is None or any((file, old_file, record, state, now, grow, shrink, kubeconfig, context)):
             fail(["--stack plans for a registered cluster: give --cluster with its id, and nothing else but -o"])
         plan_of_stack(stack, cluster, output)
         return
+    if old_file:
+        hint("--file", "--objects FILE")
+    record = _record_file(record, cluster)
     try:
-        policy = read_model(ClusterFile, read_yaml(cluster) if cluster else _NO_RECORD, cluster or "record")
+        policy = read_model(ClusterFile, read_yaml(record) if record else _NO_RECORD, record or "record")
         before = read_json(StateFile, read_text(state), state) if state else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
-        observation = _observe(file or [], policy, remembered, at, kubeconfig, context)
+        observation = _observe([*(file or []), *(old_file or [])], policy, remembered, at, kubeconfig, context)
     except ConfigError as error:
         fail(error.faults)
     except EvenkeelError as error:
         fail([str(error)], CANNOT_READ)
     planned = plan(observation, remembered, policy.policy(), at)
+    _tell(planned, before, output)
+
+
+def _record_file(record: str | None, cluster: str | None) -> str | None:
+    """Where the record is; ``--cluster`` named it once."""
+    if cluster is None:
+        return record
+    if record is not None:
+        fail(["--cluster is an id, and goes with --stack: leave it out beside --record"])
+    hint("--cluster with a file", "--record FILE; --cluster is an id, and goes with --stack")
+    return cluster
+
+
+def _tell(planned: Plan, before: StateFile, output: Output) -> None:
+    """Print a plan, and leave with the exit code that it stands for."""
     if refused := [problem_words(refusal.problem) for refusal in planned.refusals if not refusal.waits]:
         fail(refused)
     _print(planned, before, output)

@@ -13,13 +13,13 @@ from evenkeel.adapters.page.view import Page
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Shelf
 from evenkeel.cli.asking import ask_or_fail
-from evenkeel.cli.inputs import CANNOT_READ, fail, read_text
+from evenkeel.cli.inputs import CANNOT_READ, fail, hint, read_text
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
 
 def report_command(  # noqa: PLR0913  one argument per option
-    output: Annotated[str | None, typer.Option("-o", "--output", help="The HTML file to write.")] = None,
+    out: Annotated[str | None, typer.Option(help="The HTML file to write.")] = None,
     publish: Annotated[str | None, typer.Option(help="Where to put it as well, or instead: s3://BUCKET/KEY.")] = None,
     stack: Annotated[str | None, typer.Option(help="Ask this stack for its status.")] = None,
     cluster: Annotated[str | None, typer.Option(help="With --stack: one cluster; left out: all of them.")] = None,
@@ -30,17 +30,21 @@ def report_command(  # noqa: PLR0913  one argument per option
     simulation: Annotated[
         str | None, typer.Option(help="What `evenkeel simulate -o json` printed; - is standard input.")
     ] = None,
+    old_out: Annotated[str | None, typer.Option("-o", "--output", hidden=True)] = None,
 ) -> None:
     """One self-contained HTML file: what is in trouble and what to do, pools, zones, decisions, and a timeline."""
+    if old_out is not None:
+        hint("-o with a file", "--out FILE")
+    out = out or old_out
     try:
-        if output is None and publish is None:
-            raise ConfigError(["say where the page goes: -o FILE, --publish s3://BUCKET/KEY, or both"])
+        if out is None and publish is None:
+            raise ConfigError(["say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both"])
         shelf = None if publish is None else _shelf(publish)
         page = _page(stack, cluster, plan, simulation, live=live)
         html = document(page)
-        if output is not None:
-            _write(output, html)
-            say(f"{output}: {summary(page)}")
+        if out is not None:
+            _write(out, html)
+            say(f"{out}: {summary(page)}")
         if shelf is not None:
             shelf.put(html)
             say(f"{publish}: {summary(page)}")

@@ -10,6 +10,8 @@ def main() -> None:
         from evenkeel.cli.main import main as run
 
         run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise  # typer has caught an interrupt itself, and says nothing
         sys.stderr.write("evenkeel: interrupted\n")
         sys.exit(_INTERRUPTED)

@@ -401,16 +401,23 @@ class RecordedClusters:
         text = self._secret(access.secret, False) if isinstance(access, KubeconfigAccess) else ""
         opened = self._opened.get(name)
         # An EKS cluster that does not answer may have been made anew under its name.
-        stale = opened is not None and isinstance(access, EksAccess) and not opened[2].reached
-        if opened is None or stale or opened[:2] != (access, text):
-            if stale and isinstance(access, EksAccess):
-                self._described.drop(access)
-            opened = (access, text, self._api(name, access, text))
-            self._opened.put(name, opened)
-        api = opened[2]
+        if opened is not None and isinstance(access, EksAccess) and not opened[2].reached:
+            self._described.drop(access)
+            self._opened.drop(name)
+        api = self._kept_or_opened(self._opened, name, name, access, text)
         if isinstance(api.credential, ServiceAccountCredential):
             api.credential.renew(api, remaining)
         return api
+
+    def _kept_or_opened(
+        self, room: Room[str, _Opened], key: str, name: str, access: Access | SecretAccess, text: str
+    ) -> KubernetesApi:
+        """The connection that is kept, while access and its secret's text are what they were; else a new one."""
+        opened = room.get(key)
+        if opened is None or opened[:2] != (access, text):
+            opened = (access, text, self._api(name, access, text))
+            room.put(key, opened)
+        return opened[2]
 
     def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
         """Connections are kept as those of the clusters that machines are read of.
@@ -429,11 +436,8 @@ class RecordedClusters:
             text = _secret_of(self._connected(record.id, record.access, remaining), access, remaining)
         elif isinstance(access, KubeconfigAccess):
             text = self._secret(access.secret, False)
-        opened = self._workloads.get(record.id)
-        if opened is None or opened[:2] != (access, text):
-            opened = (access, text, self._api(name, access, text))
-            self._workloads.put(record.id, opened)
-        return KubernetesWorkload(opened[2], entry, remaining, alone=alone)
+        api = self._kept_or_opened(self._workloads, record.id, name, access, text)
+        return KubernetesWorkload(api, entry, remaining, alone=alone)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """One whole look, and a list of nodes."""

@@ -126,7 +126,7 @@ def _failure_class(looks: _Looks) -> str:
 
 
 def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
-    """Numbers as they were last; nodes as they were first. Of a zone that failed already, only what is left to it."""
+    """Numbers as they were last; nodes as they were first."""
     first, last = decisions[0].pool, decisions[-1].pool
     return {
         "name": name,
@@ -134,11 +134,15 @@ def _pool(name: str, decisions: Sequence[DecisionDocument]) -> dict[str, Any]:
         "max": last.max,
         "strategy": last.strategy,
         "zones": sorted({_zone(group) for group in first.groups}),
-        "start_in_zone": {
-            _zone(group): group.requested.after if group.state is State.FENCED else group.requested.before
-            for group in first.groups
-        },
+        "start_in_zone": {_zone(group): _ran(group) for group in first.groups},
     }
+
+
+def _ran(group: GroupDocument) -> int:
+    """Nodes when a history begins; where a decision does not say, of a zone that failed what is left to it."""
+    if group.running is not None:
+        return min(group.running, group.requested.before)
+    return group.requested.after if group.state is State.FENCED else group.requested.before
 
 
 def _demand(decisions: Sequence[DecisionDocument], start: datetime) -> list[dict[str, Any]]:

@@ -1,0 +1,78 @@
+"""One version, said by all, and a manifest that krew takes."""
+
+import re
+import tomllib
+from typing import Any
+
+import yaml
+
+from evenkeel import __version__
+from sandbox.template import ROOT, Template
+
+MANIFEST = ROOT / "deploy" / "krew" / "evenkeel.yaml"
+
+
+def test_everything_that_has_a_version_has_the_same() -> None:
+    template = Template().body
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert {
+        "metadata": template["Metadata"]["AWS::ServerlessRepo::Application"]["SemanticVersion"],
+        "output": template["Outputs"]["Release"]["Value"],
+        "layer": template["Resources"]["EvenkeelLayer"]["Properties"]["Description"].rpartition(" ")[2],
+        "plugin": yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))["spec"]["version"].removeprefix("v"),
+        "changes": re.findall(r"^## (\S+)", changes, re.M)[0],
+    } == dict.fromkeys(("metadata", "output", "layer", "plugin", "changes"), __version__)
+
+
+def test_the_package_takes_its_version_from_the_code() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "evenkeel.__version__"}
+
+
+def test_the_release_before_is_the_one_that_is_upgraded_from() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    upgrading = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
+    before = re.findall(r"^## (\S+)", changes, re.M)[1]
+    assert [path.stem for path in (ROOT / "tests" / "releases").glob("*.zip")] == [before]
+    assert f"from {before} to {__version__}" in upgrading
+    assert f"## To {__version__}: what is to be done once" in upgrading
+
+
+def refused(manifest: dict[str, Any]) -> list[str]:
+    """What krew's ValidatePlugin refuses (internal/index/validation/validate.go), and fields that its types lack."""
+    faults: list[str] = []
+
+    def hold(holds: object, fault: str) -> None:
+        if not holds:
+            faults.append(fault)
+
+    spec = manifest["spec"]
+    hold(manifest["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2", "apiVersion")
+    hold(manifest["kind"] == "Plugin", "kind")
+    hold(re.fullmatch(r"[\w-]+", manifest["metadata"]["name"]), "name")
+    hold(f"{manifest['metadata']['name']}.yaml" == MANIFEST.name, "a name other than the file's")
+    hold(spec.keys() <= {"version", "shortDescription", "description", "caveats", "homepage", "platforms"}, "spec")
+    hold(re.fullmatch(r"v\d+\.\d+\.\d+", spec["version"]), "version")
+    hold(re.fullmatch(r"[^\r\n]+", spec.get("shortDescription", "")), "shortDescription")
+    hold(spec["platforms"], "no platform")
+    for platform in spec["platforms"]:
+        hold(platform.keys() <= {"uri", "sha256", "selector", "files", "license", "bin"}, "platform")
+        hold(str(platform["uri"]).startswith("https://"), "uri")
+        hold(str(platform["uri"]).endswith((".tar.gz", ".zip")), "form of the archive")
+        hold(re.fullmatch(r"[a-f0-9]{64}", str(platform["sha256"])), "sha256")
+        hold(platform["bin"], "bin")
+        hold(platform.get("files") != [], "files")
+        (selector,) = platform["selector"].values()
+        hold(selector, "selector")
+        hold({one["key"] for one in selector} <= {"os", "arch"}, "key of a selector")
+        hold({one["operator"] for one in selector} <= {"In", "NotIn", "Exists", "DoesNotExist"}, "operator")
+    return faults
+
+
+def test_krew_takes_the_manifest() -> None:
+    manifest = yaml.safe_load(MANIFEST.read_text(encoding="utf-8"))
+    assert refused(manifest) == []
+    (platform,) = manifest["spec"]["platforms"]
+    assert (MANIFEST.parent / platform["bin"]).stat().st_mode & 0o111
+    assert refused({**manifest, "spec": {**manifest["spec"], "version": __version__}}) == ["version"]
