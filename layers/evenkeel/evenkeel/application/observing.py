@@ -150,7 +150,7 @@ def see_all_pods(
     observation: Observation,
     remaining: Remaining,
     *,
-    alone: bool,
+    alone: bool = True,
 ) -> Observation:
     """The look with all that has to be known to say which node may go, where the record says where its pods are.
 
