@@ -6,7 +6,7 @@ real one asks the real scheduler.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Self
@@ -87,32 +87,43 @@ class Board:
 
     def fits(self, kind: Kind, room: Room) -> bool:
         """Whether one more pod of this kind may stand there."""
-        return (
-            room.is_open
-            and kind.may_stand_on(room.labels)
-            and room.pods < MOST_PODS
-            and (not kind.cpu or room.used_cpu + kind.cpu <= room.cpu)
-            and (not kind.memory or room.used_memory + kind.memory <= room.memory)
-            and all(self._skew_with(kind, key, room) <= skew for key, skew in kind.spread.items())
-        )
+        return next(self._fitting(kind, (room,)), None) is not None
 
-    def _skew_with(self, kind: Kind, key: str, room: Room) -> int:
-        """How far one pod more there would be ahead of the emptiest domain. Closed nodes count as domains, too."""
-        counts: Counter[str] = Counter()
-        for other in self.rooms.values():
-            if kind.may_stand_on(other.labels):
-                counts[other.labels[key]] += other.kinds[kind]
-        return counts[room.labels[key]] + 1 - min(counts.values())
+    def first(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
+        """The first of these rooms where a pod fits."""
+        return next(self._fitting(kind, rooms), None)
 
     def emptiest(self, kind: Kind) -> Room | None:
         """Where the scheduler puts a pod; None: nowhere."""
-        fitting = [room for room in self.rooms.values() if self.fits(kind, room)]
         return min(
-            fitting,
+            self._fitting(kind, self.rooms.values()),
             key=lambda room: (room.used_cpu / room.cpu + room.used_memory / room.memory, room.name),
             default=None,
         )
 
-    def first(self, kind: Kind, rooms: Iterable[Room]) -> Room | None:
-        """The first of these rooms where a pod fits."""
-        return next((room for room in rooms if self.fits(kind, room)), None)
+    def _fitting(self, kind: Kind, rooms: Iterable[Room]) -> Iterator[Room]:
+        """Those of these rooms where one more pod may stand, as things are before the first of them is asked for."""
+        counts: dict[str, Counter[str]] = {}
+        for room in rooms:
+            if (
+                room.is_open
+                and kind.may_stand_on(room.labels)
+                and room.pods < MOST_PODS
+                and (not kind.cpu or room.used_cpu + kind.cpu <= room.cpu)
+                and (not kind.memory or room.used_memory + kind.memory <= room.memory)
+            ):
+                if kind.spread and not counts:
+                    counts = {key: self._count(kind, key) for key in kind.spread}
+                if all(
+                    counts[key][room.labels[key]] + 1 - min(counts[key].values()) <= skew
+                    for key, skew in kind.spread.items()
+                ):
+                    yield room
+
+    def _count(self, kind: Kind, key: str) -> Counter[str]:
+        """Pods of a kind by domain. A closed node makes a domain, too, and one where none may stand does not."""
+        counts: Counter[str] = Counter()
+        for room in self.rooms.values():
+            if kind.may_stand_on(room.labels):
+                counts[room.labels[key]] += room.kinds[kind]
+        return counts
