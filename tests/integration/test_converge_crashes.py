@@ -48,7 +48,7 @@ class HomeScene(Scene):
         if self.running() < self.requested:
             self.faults.append(f"after {request.path}: {self.running()} nodes run, {self.requested} did")
 
-    def go_home(self, runs: int = 14) -> None:
+    def go_home(self, runs: int = 9) -> None:
         """Runs, each 75 s after the one before: long enough for whatever step is open, and the one after it."""
         for _ in range(runs):
             self.run()
