@@ -208,19 +208,8 @@ AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
 
-class Settings(Strict):
-    """What the template tells every function."""
-
-    table: str = Field(min_length=1)
-    rebalance_queue_url: str = Field(min_length=1)
-    rebalance_dlq_url: str = Field(min_length=1)
-    recheck_queue_url: str = Field(min_length=1)
-    looks_queue_url: str = Field(min_length=1)
-    bus: str = Field(min_length=1)
-    dry_run: bool
-    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
-    all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
-    allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
+class _Environment(Strict):
+    """Variables of a function."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
@@ -235,6 +224,34 @@ class Settings(Strict):
         if faults:
             raise ConfigError(faults)
         return read_model(cls, values, "environment")
+
+
+class Settings(_Environment):
+    """What the template tells every function."""
+
+    table: str = Field(min_length=1)
+    rebalance_queue_url: str = Field(min_length=1)
+    rebalance_dlq_url: str = Field(min_length=1)
+    recheck_queue_url: str = Field(min_length=1)
+    looks_queue_url: str = Field(min_length=1)
+    bus: str = Field(min_length=1)
+    dry_run: bool
+    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
+    all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
+    allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
+
+
+class AlertSettings(_Environment):
+    """What the template tells ``alert`` besides: where people are told. Empty: not there."""
+
+    chat_topic: str = ""  # ARN
+    slack_secret: str = ""  # names of secrets
+    teams_secret: str = ""
+    pagerduty_secret: str = ""
+    pagerduty_url: str = ""
+    opsgenie_secret: str = ""
+    opsgenie_url: str = ""
+    page_url: str = ""  # where the page is published
 
 
 class EksAccess(Strict):

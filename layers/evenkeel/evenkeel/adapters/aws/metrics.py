@@ -11,7 +11,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 # Its zero is sent: silence is what its alarm hears.
 HEARTBEAT = "ClustersScanned"
 # The metrics that alarms of the template read.
-ALARMED = frozenset({HEARTBEAT, "PoolsStarved", "RunsFailed"})
+ALARMED = frozenset({HEARTBEAT, "Troubles", "RunsFailed"})
 
 
 class StackMetrics(AmazonCloudWatchEMFProvider):
