@@ -200,6 +200,7 @@ LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253,
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
 Sharing = Literal[True, False, "anonymous"]
+MetricsOf = Literal["cluster"]
 ClusterLabels = Annotated[
     dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
     Field(max_length=64),
@@ -648,6 +649,7 @@ class ClusterRecord(ClusterPolicy):
     share_offerings: Sharing | None = None  # None: true
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+    metrics: MetricsOf | None = None  # cluster: it has metrics of its own, which are billed. None: the stack's alone
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
 
     @field_validator("workload")
@@ -766,6 +768,7 @@ class ClusterFile(ClusterPolicy, _Controls):
     share_offerings: Sharing | None = None
     account: BuyingAccount | None = None
     trouble_after: TroubleAfter | None = None
+    metrics: MetricsOf | None = None
     workload: dict[str, Any] | None = None
     labels: ClusterLabels | None = None
 

@@ -64,6 +64,7 @@ class LookSummary:
     at_rest: dict[str, Settled] = field(default_factory=dict)  # clusters that are as they were
     failed: int = 0  # looks that came to nothing because of ourselves
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # of clusters in trouble, as their last runs judged
+    measured: set[str] = field(default_factory=set)  # clusters that have metrics of their own
 
     def metrics(self) -> dict[str, int]:
         """As a run's; of a cluster that is asked a run for, the run counts what it does."""
@@ -81,6 +82,20 @@ class LookSummary:
             **sums,
             "Imbalance": max(imbalances, default=0),
         }
+
+    def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
+        """Of those whose records ask for it. What is not known of one that was not read is left out."""
+        runs = {run.cluster: run.metrics() for run in self.looked if run.plan is not None}
+        measured = {}
+        for cluster in sorted(self.measured):
+            verdict = self.verdicts.get(cluster, Verdict())
+            counts = {"Troubles": len(verdict.troubles), "NodesMissing": sum(each.missing for each in verdict.troubles)}
+            if settled := self.at_rest.get(cluster):
+                counts |= {"Headroom": settled.headroom, "Imbalance": settled.imbalance}
+            elif run := runs.get(cluster):
+                counts |= {name: run[name] for name in ("GroupsFenced", "Headroom", "Imbalance")}
+            measured[cluster] = counts
+        return measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +160,8 @@ class Look:
                 news = self._contained(run, partial(self._news, remembered, run, remaining, alone=summary.alone))
             if cluster not in summary.at_rest:
                 summary.looked.append(run)
+            elif rest is not None and rest.record.metrics:
+                summary.measured.add(cluster)
             if news is not None:
                 self._ask_for_run(cluster, news)
         except EvenkeelError as error:  # of table or queue: the next look tries again
@@ -191,6 +208,8 @@ class Look:
         now = self.clock.now()
         if remembered.control.is_paused(now):
             return None
+        if remembered.record.metrics:
+            summary.measured.add(cluster)
         if remembered.verdict.troubles:  # also of a cluster that is left alone now, since it does not answer
             summary.verdicts[cluster] = remembered.verdict
         if _is_left_alone(remembered.silence, now, alone=summary.alone):
