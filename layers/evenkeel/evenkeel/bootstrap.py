@@ -249,11 +249,7 @@ class Container:
         told = AlertSettings.from_env(os.environ)
         secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
         shared = Shared(secret=lambda name: secrets(name, False), post=HttpsPost(), page=told.page_url)
-        channels: list[Channel] = []
-        if told.pagerduty_secret:
-            channels.append(PagerDuty(shared=shared, key_secret=told.pagerduty_secret, url=told.pagerduty_url))
-        if told.opsgenie_secret:
-            channels.append(Opsgenie(shared=shared, key_secret=told.opsgenie_secret, url=told.opsgenie_url))
+        channels: list[Channel] = []  # chats first: they take a message each, and a slow pager all the time there is
         if told.chat_topic:
             sns = _WhenUsed(lambda: self._client("sns"))
             channels.append(ChatTopic(client=sns, topic=told.chat_topic, page=told.page_url))
@@ -261,6 +257,10 @@ class Container:
             channels.append(Slack(shared=shared, url_secret=told.slack_secret))
         if told.teams_secret:
             channels.append(Teams(shared=shared, url_secret=told.teams_secret))
+        if told.pagerduty_secret:
+            channels.append(PagerDuty(shared=shared, key_secret=told.pagerduty_secret, url=told.pagerduty_url))
+        if told.opsgenie_secret:
+            channels.append(Opsgenie(shared=shared, key_secret=told.opsgenie_secret, url=told.opsgenie_url))
         memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
         return TellPeople(channels=channels, memory=memory, clock=self.clock)
 

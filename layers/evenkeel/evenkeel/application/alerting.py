@@ -24,7 +24,7 @@ _log = logging.getLogger("evenkeel.alerts")
 CLAIMED_FOR = timedelta(seconds=90)
 # A message that came back so often is told by itself: what a channel refuses of one must not hold up the others.
 _TOLD_TOGETHER = 3
-# Of an invocation, kept for striking off what was told.
+# Of an invocation, kept for telling, and as long again for striking off what was told.
 _KEPT_SECONDS = 10.0
 # As long as a channel's Retry-After is waited for; a longer one waits on the queue.
 _LONGEST_PAUSE = 15.0
@@ -202,11 +202,14 @@ class _Telling:
         return [*([together] if together else []), *alone]
 
     def _tell_parcel(self, parcel: Sequence[Alert]) -> set[str]:
-        if self.is_away or self.remaining() < _KEPT_SECONDS:
+        if self.is_away:
             return {alert.key for alert in parcel}
         missed: set[str] = set()
         claims: list[tuple[Alert, LastTold]] = []
         for alert in parcel:
+            if self.remaining() < 2 * _KEPT_SECONDS:  # a table that is slow: what is claimed is still told
+                missed.add(alert.key)
+                continue
             try:
                 claim = self._claim(alert)
             except (StateUnavailableError, StateConflictError) as error:
