@@ -649,6 +649,7 @@ class ClusterRecord(ClusterPolicy):
     share_offerings: Sharing | None = None  # None: true
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+    dry_run_events: bool | None = None  # whether Kubernetes Events say in dry run what would be written. None: no
     metrics: MetricsOf | None = None  # cluster: it has metrics of its own, which are billed. None: the stack's alone
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
 
@@ -768,6 +769,7 @@ class ClusterFile(ClusterPolicy, _Controls):
     share_offerings: Sharing | None = None
     account: BuyingAccount | None = None
     trouble_after: TroubleAfter | None = None
+    dry_run_events: bool | None = None
     metrics: MetricsOf | None = None
     workload: dict[str, Any] | None = None
     labels: ClusterLabels | None = None
