@@ -129,6 +129,8 @@ def request_of(deployment: Deployment, service: str, operation: str, params: Map
             return Request(action, arn.format("sqs", params["QueueUrl"].rpartition("/")[2]))
         case "secretsmanager":  # Secrets Manager appends six characters to a name
             return Request(action, arn.format("secretsmanager", f"secret:{params['SecretId']}-a1B2c3"))
+        case "sns":
+            return Request(action, params["TopicArn"])
         case "events":
             (bus,) = {entry["EventBusName"] for entry in params["Entries"]}
             return Request(action, arn.format("events", f"event-bus/{bus}"))

@@ -1,7 +1,7 @@
 """Reads template.yaml, so that the sandbox and the tests need no second list of tables, queues, variables and triggers.
 
-Understands what our template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, parameter defaults, conditions and
-Globals.Function. What it does not understand is an error, never a guess.
+Understands what our template uses: Ref, GetAtt, Sub, If, Join, Split, Equals, Not, Or, parameter defaults, conditions
+and Globals.Function. What it does not understand is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 
 
 _Loader.add_multi_constructor("!", _short_form)
-
-
-def _knows_nothing(name: str, _attribute: str | None) -> Any:
-    raise ValueError(f"a condition asks for {name}: only parameters are known before anything is deployed")
 
 
 @dataclass(frozen=True)
@@ -87,12 +83,11 @@ class Template:
         }
 
     def functions(self) -> dict[str, Function]:
-        """Every function by logical id that is deployed with these parameters."""
+        """Every function that these parameters make, by logical id."""
         common = self.body.get("Globals", {}).get("Function", {})
         found = {}
         for name, own in self.of_type("AWS::Serverless::Function").items():
-            condition = self.resources[name].get("Condition")
-            if condition is not None and not self._condition(condition, _knows_nothing):
+            if not self._condition(self.resources[name].get("Condition"), self._reads_parameters_alone):
                 continue
             merged = {**common, **own}
             variables = {
@@ -125,6 +120,8 @@ class Template:
             ((key, argument),) = value.items()
             if key == "Ref":
                 return self._reference(argument, None, lookup)
+            if key == "Condition" and isinstance(argument, str):
+                return self._condition(argument, lookup)
             if key.startswith("Fn::"):
                 return self._call(key, argument, lookup)
         resolved = {k: self._resolve(v, lookup) for k, v in value.items()}
@@ -166,7 +163,15 @@ class Template:
                 return str(left) == str(right)
             case "Fn::Not":
                 return not self._resolve(argument[0], lookup)
+            case "Fn::Or":
+                return any(self._resolve(each, lookup) for each in argument)
         raise ValueError(f"{self.path.name}: the sandbox does not know {name}; add it to sandbox/template.py")
 
-    def _condition(self, name: str, lookup: Lookup) -> bool:
+    def _reads_parameters_alone(self, name: str, attribute: str | None) -> Any:
+        raise ValueError(f"{self.path.name}: a condition reads {name}.{attribute}, which is no parameter")
+
+    def _condition(self, name: str | None, lookup: Lookup) -> bool:
+        """``name`` None: there is none, so it holds."""
+        if name is None:
+            return True
         return bool(self._resolve(self.body["Conditions"][name], lookup))

@@ -374,6 +374,7 @@ class FakeCluster:
         self.groups = {group.key: group for group in groups}
         self.applied: list[Patch] = []
         self.told: list[tuple[str, str]] = []
+        self.told_dry = 0
         self.marked: list[Patch] = []
         self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
         self.looks = 0
@@ -450,8 +451,9 @@ class FakeCluster:
         self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
         self._seen[key] = self._versions[key]
 
-    def emit_event(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         self.told.append((str(plan.group.key), decision))
+        self.told_dry += dry_run
 
     def apply(self, patch: Patch, decision: str, adopted: str, move: str | None = None) -> None:
         self.before_apply(patch)

@@ -9,6 +9,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
 from evenkeel.adapters.aws.messages import LookRequest, read_message
+from evenkeel.adapters.aws.metrics import write_metrics_of
 
 logger = make_logger()
 metrics = make_metrics()
@@ -21,8 +22,11 @@ def look(record: SqsRecord, context: Any) -> None:
         if len(clusters) > 1 and record.receives > 2:  # once may be Lambda's own trouble
             look.one_by_one(clusters)
             return
-        for name, value in look(clusters, remaining_of(context)).metrics().items():
+        summary = look(clusters, remaining_of(context))
+        for name, value in summary.metrics().items():
             metrics.add_metric(name, MetricUnit.Count, value)
+        for cluster, counts in summary.metrics_of_clusters().items():
+            write_metrics_of(cluster, counts)
 
     container(writes=False).inbox.handle(record, work, logger, metrics)
 

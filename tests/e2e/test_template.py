@@ -9,16 +9,28 @@ from typing import Any
 import pytest
 
 from bench import bill
-from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS
+from evenkeel.adapters.aws.messages import LONGEST_WAIT_SECONDS, SOURCE
 from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
-from evenkeel.config import Settings
+from evenkeel.application.alerting import CLAIMED_FOR
+from evenkeel.application.recording import DetailType
+from evenkeel.config import AlertSettings, Settings
 from evenkeel.domain.model.policy import BackoffPolicy
 from sandbox.template import ROOT, Template
 
-TEMPLATE = Template(parameters={"PageBucket": "pages"})  # so that every function is there
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:trouble"
+ALERTS = {
+    "ChatTopicArn": TOPIC,
+    "SlackSecret": "alerts/slack",
+    "TeamsSecret": "alerts/teams",
+    "PagerDutySecret": "alerts/pagerduty",
+    "OpsgenieSecret": "alerts/opsgenie",
+}
+ALL = {**ALERTS, "PageBucket": "pages"}  # with these, every function is there
+
+TEMPLATE = Template()
 ROLES = TEMPLATE.of_type("AWS::IAM::Role")
 QUEUES = TEMPLATE.of_type("AWS::SQS::Queue")
-FUNCTIONS = TEMPLATE.functions()
+FUNCTIONS = Template(parameters=ALL).functions()
 
 # The only actions that AWS knows no resource for. Tokens are asked for under conditions: see test_least_privilege.py.
 TRACES = {"xray:PutTraceSegments", "xray:PutTelemetryRecords"}
@@ -32,7 +44,8 @@ OPEN_CLUSTERS = {
     ("eks:DescribeCluster", "arn:AWS::Partition:eks:*:AWS::AccountId:cluster/*"),
 }
 
-# What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults.
+# What each function may do, and to what (Ref and GetAtt are written as the logical id), parameters at their defaults,
+# but for those that have people told.
 ALLOWED: dict[str, set[tuple[str, str]]] = {
     "ScanRole": {
         # Both on the table under conditions.
@@ -77,6 +90,20 @@ ALLOWED: dict[str, set[tuple[str, str]]] = {
         *OPEN_CLUSTERS,
         ("events:PutEvents", "EventBus"),
         *((action, "RebalanceLogGroup") for action in LOGS),
+    },
+    "AlertRole": {
+        # Both under a condition.
+        ("dynamodb:GetItem", "Table"),
+        ("dynamodb:PutItem", "Table"),
+        *((action, "AlertsQueue") for action in TAKE),
+        ("sqs:SendMessage", "RebalanceDeadLetters"),
+        ("sns:Publish", TOPIC),
+        *(
+            ("secretsmanager:GetSecretValue", f"{name}-??????")
+            for key, name in ALERTS.items()
+            if key.endswith("Secret")
+        ),
+        *((action, "AlertLogGroup") for action in LOGS),
     },
     "OperatorRole": {
         *((action, "Table") for action in STATE),
@@ -123,9 +150,7 @@ def statements(policies: list[dict[str, Any]], template: Template = TEMPLATE) ->
 def test_a_role_allows_exactly_what_its_function_does(role: str, tracing: str) -> None:
     granted = {
         (action, resource)
-        for statement in statements(
-            ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, "PageBucket": "pages"})
-        )
+        for statement in statements(ROLES[role]["Policies"], Template(parameters={"Tracing": tracing, **ALL}))
         for action in as_list(statement["Action"])
         for resource in statement["Resource"]
     }
@@ -155,7 +180,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         for event in function.events.values()
         if event["Type"] == "SQS"
     }
-    assert read == {"LooksQueue", "RebalanceQueue", "RecheckQueue"}
+    assert read == {"AlertsQueue", "LooksQueue", "RebalanceQueue", "RecheckQueue"}
     targets = []
     for name in read:
         redrive = QUEUES[name]["RedrivePolicy"]
@@ -163,7 +188,7 @@ def test_every_queue_that_a_function_reads_has_dead_letters_of_its_kind() -> Non
         targets.append(dead)
         assert QUEUES[dead].get("FifoQueue") == QUEUES[name].get("FifoQueue")
         assert QUEUES[dead]["MessageRetentionPeriod"] > QUEUES[name]["MessageRetentionPeriod"]
-        assert redrive["maxReceiveCount"] == 5
+        assert redrive["maxReceiveCount"] == (40 if name == "AlertsQueue" else 5)
     assert len(set(targets)) == 2
     assert set(QUEUES) - read - set(targets) == {"EventDeadLetters"}
 
@@ -222,9 +247,10 @@ def test_everything_at_rest_is_encrypted_and_the_table_survives() -> None:
 
 def test_the_functions_get_every_variable_that_the_settings_read() -> None:
     wanted = {f"EVENKEEL_{name.upper()}" for name in Settings.model_fields if name != "allow_loopback"}
+    of_alerts = {f"EVENKEEL_{name.upper()}" for name in AlertSettings.model_fields}
     for name, function in FUNCTIONS.items():
         own = {variable for variable in function.variables if variable.startswith("EVENKEEL_")}
-        assert own == wanted, name
+        assert own == (wanted | of_alerts if name == "AlertFunction" else wanted), name
         resolved = TEMPLATE.resolve(function.variables, lambda reference, _: f"the-{reference}")
         assert Settings.from_env(resolved).dry_run is True
 
@@ -340,11 +366,12 @@ def test_a_metric_with_gaps_silences_no_other_of_its_alarm() -> None:
 
 
 def test_an_alarm_hears_looks_that_are_five_minutes_apart() -> None:
-    for name in ("FunctionErrorsAlarm", "PoolsStarvedAlarm"):
+    for name in ("FunctionErrorsAlarm", "TroubleAlarm"):
         alarm = ALARMS[name]
         parts = [metric["MetricStat"]["Period"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric]
         (period,) = set(parts) or {alarm["Period"]}
-        assert (alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
+        # Between two looks it neither ends nor waits for more of them than fit.
+        assert max(1, alarm["DatapointsToAlarm"] - 1) * 300 < alarm["EvaluationPeriods"] * period
 
 
 def test_a_queue_that_nobody_takes_from_is_old_before_it_is_among_the_dead_letters() -> None:
@@ -417,7 +444,7 @@ def test_a_customer_key_decrypts_secrets_and_nothing_else() -> None:
     key = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
     assert re.fullmatch(TEMPLATE.body["Parameters"]["SecretKmsKeyArn"]["AllowedPattern"], key)
     template = Template(parameters={"SecretKmsKeyArn": key})
-    opening = {"LookRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
+    opening = {"AlertRole", "LookRole", "RebalanceRole", "OperatorRole", "WidgetRole"}
     for role in ROLES:
         found = [found for found in statements(ROLES[role]["Policies"], template) if found["Action"] == "kms:Decrypt"]
         assert len(found) == (role in opening)
@@ -511,3 +538,72 @@ def test_a_vpc_is_entered_by_the_lists_that_the_parameters_spell(
         assert re.fullmatch(TEMPLATE.body["Parameters"][name]["AllowedPattern"], value)
     config = TEMPLATE.body["Globals"]["Function"]["VpcConfig"]
     assert Template(parameters=parameters).resolve(config, lambda *_: "x") == network
+
+
+# ------------------------------------------------------------ who is told
+
+
+def test_a_deployment_says_who_hears_of_alarms_or_that_nobody_does() -> None:
+    (rule,) = TEMPLATE.body["Rules"]["SomebodyIsTold"]["Assertions"]
+    pattern = TEMPLATE.body["Parameters"]["AlarmTopicArn"]["AllowedPattern"]
+    for said, is_taken, actions in (("", False, None), ("nobody", True, None), (TOPIC, True, [TOPIC])):
+        template = Template(parameters={"AlarmTopicArn": said})
+        assert re.fullmatch(pattern, said)
+        assert template.resolve(rule["Assert"], lambda *_: "x") is is_taken
+        for alarm in ALARMS.values():
+            assert template.resolve(alarm["AlarmActions"], lambda *_: "x") == actions
+        told = template.resolve(TEMPLATE.body["Outputs"]["AlarmsGoTo"]["Value"], lambda *_: "x")
+        assert told == TOPIC if actions else told.startswith("nobody")
+    assert "AlarmTopicArn=nobody" in rule["AssertDescription"]
+    assert not re.fullmatch(pattern, "somebody")
+
+
+def test_no_profile_that_is_deployed_to_aws_says_it_for_you() -> None:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    for profile in ("default", "staging", "prod", "local"):
+        overrides = config[profile]["deploy"]["parameters"]["parameter_overrides"]
+        assert any(override.startswith("AlarmTopicArn=") for override in overrides) is (profile == "local")
+
+
+OF_ALERTS = {"AlertFunction", "AlertRole", "TroubleRule", "AlertsQueue", "AlertsQueuePolicy", "AlertLogGroup"}
+
+
+def test_where_nobody_is_to_be_told_of_trouble_nothing_is_made_for_it() -> None:
+    assert {name for name, each in TEMPLATE.resources.items() if each.get("Condition") == "HasAlerts"} == OF_ALERTS
+    for given in ({}, *({name: value} for name, value in ALERTS.items())):
+        assert ("AlertFunction" in Template(parameters=given).functions()) is bool(given)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> None:
+    template = Template(parameters={name: ALERTS[name]})
+    granted = {
+        resource
+        for statement in statements(ROLES["AlertRole"]["Policies"], template)
+        for resource in statement["Resource"]
+        if as_list(statement["Action"])[0] in ("secretsmanager:GetSecretValue", "sns:Publish")
+    }
+    assert granted == ({TOPIC} if name == "ChatTopicArn" else {f"{ALERTS[name]}-??????"})
+
+
+def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_the_dead_letters() -> None:
+    rule = TEMPLATE.of_type("AWS::Events::Rule")["TroubleRule"]
+    assert rule["EventPattern"]["source"] == [SOURCE]
+    assert set(rule["EventPattern"]["detail-type"]) == {kind.value for kind in DetailType if "TROUBLE" in kind.name}
+    (target,) = rule["Targets"]
+    assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}
+    assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}
+
+
+def test_a_claim_outlasts_the_function_and_ends_before_the_message_comes_back() -> None:
+    hidden = QUEUES["AlertsQueue"]["VisibilityTimeout"]
+    assert FUNCTIONS["AlertFunction"].timeout < CLAIMED_FOR.total_seconds() < hidden
+    redrive, kept = QUEUES["AlertsQueue"]["RedrivePolicy"], QUEUES["AlertsQueue"]["MessageRetentionPeriod"]
+    assert redrive["maxReceiveCount"] * hidden <= kept, "what is not told ends in the dead letters, not in nothing"
+
+
+def test_people_are_told_at_addresses_of_the_template_or_of_a_secret() -> None:
+    for name in ("PagerDutyUrl", "OpsgenieUrl"):
+        assert all(url.startswith("https://") for url in TEMPLATE.body["Parameters"][name]["AllowedValues"])
+    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "javascript:alert(1)")
+    assert not re.fullmatch(TEMPLATE.body["Parameters"]["PageUrl"]["AllowedPattern"], "http://page.example/")

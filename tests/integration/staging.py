@@ -14,6 +14,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "events").glob("*.json"))
 }
 _FUNCTIONS = {
+    "alert": "AlertFunction",
     "failure": "ProvisioningFailureFunction",
     "operator": "OperatorFunction",
     "page": "PageFunction",

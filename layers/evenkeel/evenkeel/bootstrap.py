@@ -43,6 +43,7 @@ gc.set_threshold(50_000, 10, 50)
 gc.enable()
 
 if TYPE_CHECKING:
+    from evenkeel.application.alerting import TellPeople
     from evenkeel.application.events import ReceiveEvent
     from evenkeel.application.failure import RecordFailure
     from evenkeel.application.look import Look
@@ -235,6 +236,33 @@ class Container:
             request_scale=RequestScale(store=self.store, queue=self._queue, clock=self.clock),
             idempotent=DynamoIdempotency(self._dynamodb, self.settings.table, "provisioning_failure"),
         )
+
+    @cached_property
+    def tell_people(self) -> "TellPeople":
+        """For functions/alert."""
+        from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
+        from evenkeel.adapters.alerts.https import HttpsPost
+        from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+        from evenkeel.application.alerting import Channel, TellPeople
+        from evenkeel.config import AlertSettings
+
+        told = AlertSettings.from_env(os.environ)
+        secrets = Secrets(_WhenUsed(lambda: self._client("secretsmanager")), self.clock.now)
+        shared = Shared(secret=lambda name: secrets(name, False), post=HttpsPost(), page=told.page_url)
+        channels: list[Channel] = []  # chats first: they take a message each, and a slow pager all the time there is
+        if told.chat_topic:
+            sns = _WhenUsed(lambda: self._client("sns"))
+            channels.append(ChatTopic(client=sns, topic=told.chat_topic, page=told.page_url))
+        if told.slack_secret:
+            channels.append(Slack(shared=shared, url_secret=told.slack_secret))
+        if told.teams_secret:
+            channels.append(Teams(shared=shared, url_secret=told.teams_secret))
+        if told.pagerduty_secret:
+            channels.append(PagerDuty(shared=shared, key_secret=told.pagerduty_secret, url=told.pagerduty_url))
+        if told.opsgenie_secret:
+            channels.append(Opsgenie(shared=shared, key_secret=told.opsgenie_secret, url=told.opsgenie_url))
+        memory = DynamoAlertMemory(self._dynamodb, self.settings.table, self.clock.now)
+        return TellPeople(channels=channels, memory=memory, clock=self.clock)
 
     @cached_property
     def operate(self) -> "Operate":

@@ -207,6 +207,7 @@ LabelKey = Annotated[str, Field(min_length=1, max_length=317)]  # prefix of 253,
 ClusterId = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9._]{0,98}[a-z0-9])?$")]
 BuyingAccount = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z-]{0,63}$")]
 Sharing = Literal[True, False, "anonymous"]
+MetricsOf = Literal["cluster"]
 ClusterLabels = Annotated[
     dict[Annotated[str, Field(pattern=f"^{LABEL_KEY}$")], Annotated[str, Field(pattern=f"^{LABEL_VALUE}$")]],
     Field(max_length=64),
@@ -215,20 +216,8 @@ AccountId = Annotated[str, Field(pattern=r"^[0-9]{12}$")]
 RoleArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]{1,512}$")]
 
 
-class Settings(Strict):
-    """What the template tells every function."""
-
-    table: str = Field(min_length=1)
-    rebalance_queue_url: str = Field(min_length=1)
-    rebalance_dlq_url: str = Field(min_length=1)
-    recheck_queue_url: str = Field(min_length=1)
-    looks_queue_url: str = Field(min_length=1)
-    bus: str = Field(min_length=1)
-    dry_run: bool
-    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
-    page: str = ""  # where the page goes, s3://BUCKET/KEY; empty: nowhere
-    all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
-    allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
+class _Environment(Strict):
+    """Variables of a function."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
@@ -243,6 +232,35 @@ class Settings(Strict):
         if faults:
             raise ConfigError(faults)
         return read_model(cls, values, "environment")
+
+
+class Settings(_Environment):
+    """What the template tells every function."""
+
+    table: str = Field(min_length=1)
+    rebalance_queue_url: str = Field(min_length=1)
+    rebalance_dlq_url: str = Field(min_length=1)
+    recheck_queue_url: str = Field(min_length=1)
+    looks_queue_url: str = Field(min_length=1)
+    bus: str = Field(min_length=1)
+    dry_run: bool
+    token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
+    page: str = ""  # where the page goes, s3://BUCKET/KEY; empty: nowhere
+    all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
+    allow_loopback: bool = False  # clusters on this machine: the sandbox's alone, no deployment sets it
+
+
+class AlertSettings(_Environment):
+    """What the template tells ``alert`` besides: where people are told. Empty: not there."""
+
+    chat_topic: str = ""  # ARN
+    slack_secret: str = ""  # names of secrets
+    teams_secret: str = ""
+    pagerduty_secret: str = ""
+    pagerduty_url: str = ""
+    opsgenie_secret: str = ""
+    opsgenie_url: str = ""
+    page_url: str = ""  # where the page is published
 
 
 class EksAccess(Strict):
@@ -679,6 +697,8 @@ class ClusterRecord(ClusterPolicy):
     share_offerings: Sharing | None = None  # None: true
     account: BuyingAccount | None = None  # who buys its machines: AWS account, Azure subscription
     trouble_after: TroubleAfter | None = None  # None: TROUBLE_AFTER
+    dry_run_events: bool | None = None  # whether Kubernetes Events say in dry run what would be written. None: no
+    metrics: MetricsOf | None = None  # cluster: it has metrics of its own, which are billed. None: the stack's alone
     workload: WorkloadEntry | None = Field(default=None, validate_default=True)  # None: nobody asks for demand
     # What people call several clusters by, at once. None where there are none: as share_offerings.
     labels: ClusterLabels | None = None
@@ -797,6 +817,8 @@ class ClusterFile(ClusterPolicy, _Controls):
     share_offerings: Sharing | None = None
     account: BuyingAccount | None = None
     trouble_after: TroubleAfter | None = None
+    dry_run_events: bool | None = None
+    metrics: MetricsOf | None = None
     workload: dict[str, Any] | None = None
     labels: ClusterLabels | None = None
 

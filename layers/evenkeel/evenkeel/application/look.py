@@ -47,6 +47,7 @@ from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import concerns, hearing, read_offerings
 from evenkeel.config import ConfigError
 from evenkeel.domain.looks import Chunk, Settled, Silence, is_missed, is_whole
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 
 _log = logging.getLogger("evenkeel.look")
 # Requests for runs of one cluster within so many seconds are one: the next look asks again, if it is still news.
@@ -62,6 +63,8 @@ class LookSummary:
     looked: list[RunSummary] = field(default_factory=list)
     at_rest: dict[str, Settled] = field(default_factory=dict)  # clusters that are as they were
     failed: int = 0  # looks that came to nothing because of ourselves
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of clusters in trouble, as their last runs judged
+    measured: set[str] = field(default_factory=set)  # clusters that have metrics of their own
 
     def metrics(self) -> dict[str, int]:
         """As a run's; of a cluster that is asked a run for, the run counts what it does."""
@@ -75,9 +78,24 @@ class LookSummary:
         return {
             "ClustersLookedAt": looked_at,
             "RunsFailed": self.failed,
+            "Troubles": sum(len(verdict.troubles) for verdict in self.verdicts.values()),
             **sums,
             "Imbalance": max(imbalances, default=0),
         }
+
+    def metrics_of_clusters(self) -> dict[str, dict[str, int]]:
+        """Of those whose records ask for it. What is not known of one that was not read is left out."""
+        runs = {run.cluster: run.metrics() for run in self.looked if run.plan is not None}
+        measured = {}
+        for cluster in sorted(self.measured):
+            verdict = self.verdicts.get(cluster, Verdict())
+            counts = {"Troubles": len(verdict.troubles), "NodesMissing": sum(each.missing for each in verdict.troubles)}
+            if settled := self.at_rest.get(cluster):
+                counts |= {"Headroom": settled.headroom, "Imbalance": settled.imbalance}
+            elif run := runs.get(cluster):
+                counts |= {name: run[name] for name in ("GroupsFenced", "Headroom", "Imbalance")}
+            measured[cluster] = counts
+        return measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +160,8 @@ class Look:
                 news = self._contained(run, partial(self._news, remembered, run, remaining, alone=summary.alone))
             if cluster not in summary.at_rest:
                 summary.looked.append(run)
+            elif rest is not None and rest.record.metrics:
+                summary.measured.add(cluster)
             if news is not None:
                 self._ask_for_run(cluster, news)
         except EvenkeelError as error:  # of table or queue: the next look tries again
@@ -181,10 +201,18 @@ class Look:
         except ConfigError as error:  # what is stored, which a look does not make right
             summary.looked.append(RunSummary(cluster=cluster, unreachable=True))
             _log.error("%s: not looked at: %s", cluster, error, extra={"cluster": cluster})
+            invalid = Trouble(kind=TroubleKind.INVALID_RECORD, since=self.clock.now())
+            summary.verdicts[cluster] = Verdict(troubles=(invalid,))
             self.queue.request(cluster, "its record is invalid", f"record-{cluster}")  # one in five minutes
             return None
         now = self.clock.now()
-        if remembered.control.is_paused(now) or _is_left_alone(remembered.silence, now, alone=summary.alone):
+        if remembered.control.is_paused(now):
+            return None
+        if remembered.record.metrics:
+            summary.measured.add(cluster)
+        if remembered.verdict.troubles:  # also of a cluster that is left alone now, since it does not answer
+            summary.verdicts[cluster] = remembered.verdict
+        if _is_left_alone(remembered.silence, now, alone=summary.alone):
             return None
         return remembered
 

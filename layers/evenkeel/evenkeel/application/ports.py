@@ -346,8 +346,11 @@ class Cluster(Protocol):
         Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError.
         """
 
-    def emit_event(self, plan: GroupPlan, decision: str) -> None:
-        """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises."""
+    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
+        """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises.
+
+        ``dry_run``: it says what would be written.
+        """
 
 
 class WorkloadCluster(Protocol):

@@ -19,6 +19,8 @@ _log = logging.getLogger("evenkeel.rebalance")
 
 # A decision is of interest while somebody may still ask about it.
 _DECISIONS_KEPT = timedelta(days=30)
+# Of one pool's decision: an event is a write to the cluster, which dry run is to spare.
+_MOST_DRY_EVENTS = 20
 
 
 class DetailType(StrEnum):
@@ -44,15 +46,26 @@ class Recorder:
     api: Cluster
     why: str
 
-    def decide(self, pool: PoolPlan, state: PoolState, outcomes: Mapping[GroupKey, Outcome], *, dry_run: bool) -> None:
-        """Tell everybody what came of a pool's plan. ``state`` is what is remembered of what was told before."""
+    def decide(
+        self,
+        pool: PoolPlan,
+        state: PoolState,
+        outcomes: Mapping[GroupKey, Outcome],
+        *,
+        dry_run: bool,
+        shows_dry_run: bool = False,
+    ) -> None:
+        """Tell everybody what came of a pool's plan. ``state`` is what is remembered of what was told before.
+
+        ``shows_dry_run``: what would be written is told beside the objects, too.
+        """
         decision = self._decision(pool, outcomes, dry_run=dry_run)
         self._save(decision)
         written_groups = [group for group in pool.changes if _is_written(outcomes.get(group.group.key))]
         for detail_type in _detail_types(pool, state, wrote=bool(written_groups)):
             self.ports.bus.publish(detail_type.value, decision)
-        for group in written_groups:
-            self.api.emit_event(group, decision["id"])
+        for group in pool.changes[:_MOST_DRY_EVENTS] if dry_run and shows_dry_run else written_groups:
+            self.api.emit_event(group, decision["id"], dry_run=dry_run)
 
     def fixed(self, pool: PoolPlan, changes: Sequence[Mapping[str, Any]], *, dry_run: bool) -> None:
         """Record numbers that an operator has agreed to: nobody has to be told."""

@@ -207,7 +207,8 @@ class Run:
         # The end of trouble is news as well: then the digest that was remembered is not empty, and this one may be.
         written = any(outcome.result is Result.WRITTEN for outcome in outcomes.values())
         if is_news or is_answered or written or pool.new_wishes:
-            self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool))
+            shows = self.record.dry_run_events is True
+            self.recorder.decide(pool, state, outcomes, dry_run=self._is_dry(pool), shows_dry_run=shows)
         if complete and not self._is_dry(pool):
             state = closed(pool, state)
         self.run_state.save_pool(pool.id, replace(state, digest=digest, in_trouble=in_trouble(pool, state)))

@@ -51,20 +51,24 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
         ports.store.save_verdict(cluster, verdict, versions)
     kept = tuple(
         news
-        for news in verdict.outbox
-        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now))
+        for order, news in enumerate(verdict.outbox)
+        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order))
     )
     if kept != verdict.outbox:
         ports.store.save_verdict(cluster, replace(verdict, outbox=kept), versions)
 
 
-def _event(cluster: str, news: TroubleNews, now: datetime) -> dict[str, Any]:
-    """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often."""
+def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[str, Any]:
+    """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
+
+    ``order``: which is the later of two that are told in the same second.
+    """
     return {
         "key": f"{cluster}/{news.key}",
         "news": news.news.value,
         "cluster": cluster,
         "at": rfc3339(now),
+        "order": order,
         **trouble_json(news.trouble, cluster, now),
     }
 

@@ -19,7 +19,7 @@ from evenkeel.domain.looks import Chunk, Settled
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
 _LARGEST_DETAIL = 240_000
-_SOURCE = "evenkeel"
+SOURCE = "evenkeel"
 # Seconds until a message that failed comes back for the first time, then four times as long, at most 80: 5, 20, 80, 80.
 # A table that was away for a moment costs little. A worker that died asks for nothing: its message comes back after the
 # queue's visibility timeout (90 s), when its lease (60 s at most) has ended, and well before the first backoff has.
@@ -222,7 +222,7 @@ class EventBridgeBus:
             text = json.dumps({**short, "pool": {"name": detail.get("pool", {}).get("name")}, "truncated": True})
         try:
             answer = self._client.put_events(
-                Entries=[{"Source": _SOURCE, "DetailType": detail_type, "Detail": text, "EventBusName": self._bus}]
+                Entries=[{"Source": SOURCE, "DetailType": detail_type, "Detail": text, "EventBusName": self._bus}]
             )
         except (BotoCoreError, ClientError) as error:
             _log.error("event %r not sent: %s", detail_type, error)

@@ -4,14 +4,15 @@ CloudWatch bills a metric of ours by the hour, for hours in which it is sent (Am
 not sent, and neither is what nobody reads. A line that is written anyway says the other numbers too, as plain fields.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 # Its zero is sent: silence is what its alarm hears.
 HEARTBEAT = "ClustersScanned"
 # The metrics that alarms of the template read.
-ALARMED = frozenset({HEARTBEAT, "PoolsStarved", "RunsFailed"})
+ALARMED = frozenset({HEARTBEAT, "Troubles", "RunsFailed"})
 
 
 class StackMetrics(AmazonCloudWatchEMFProvider):
@@ -35,3 +36,14 @@ class StackMetrics(AmazonCloudWatchEMFProvider):
             super().flush_metrics(raise_on_empty_metrics)
         else:
             self.clear_metrics()
+
+
+def write_metrics_of(cluster: str, counts: Mapping[str, int]) -> None:
+    """A line with a cluster's own metrics, zeros left out: beside the stack's, with the cluster as second dimension."""
+    line = AmazonCloudWatchEMFProvider(metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={})
+    line.add_dimension("cluster", cluster)
+    for name, count in counts.items():
+        if count:
+            line.add_metric(name, MetricUnit.Count, count)
+    if line.metric_set:
+        line.flush_metrics()

@@ -701,13 +701,15 @@ class KubernetesCluster:
             raise RejectedError(f"{shoot.ref} was not read: not written")
         self._garden.write_maximum(shoot, worker, maximum)
 
-    def emit_event(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """A core/v1 Event. Its name carries the decision's id: told twice, it is refused the second time."""
         if self._remaining() < _SPARE_SECONDS:
             return
         item = self._members[plan.group.key].scalable
         namespace, name = name_of(item)
         moment = rfc3339(self._api.now())
+        reason = "Restored" if plan.leaves else _EVENT_REASONS[plan.state]
+        message = "; ".join(sentences(plan.reasons))
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -719,9 +721,9 @@ class KubernetesCluster:
                 "name": name,
                 "uid": get_path(item, ("metadata", "uid")),
             },
-            "reason": "EvenkeelRestored" if plan.leaves else f"Evenkeel{_EVENT_REASONS[plan.state]}",
-            "message": "; ".join(sentences(plan.reasons))[:1024],
-            "type": "Warning" if plan.state is State.FENCED else "Normal",
+            "reason": f"Evenkeel{'DryRun' if dry_run else ''}{reason}",
+            "message": f"{'Dry run, not written: ' if dry_run else ''}{message}"[:1024],
+            "type": "Warning" if plan.state is State.FENCED and not dry_run else "Normal",
             "source": {"component": "evenkeel"},
             "firstTimestamp": moment,
             "lastTimestamp": moment,

@@ -258,7 +258,7 @@ class _Cluster:
     def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
         """The same."""
 
-    def emit_event(self, plan: GroupPlan, decision: str) -> None:
+    def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Nobody reads them."""
 
 

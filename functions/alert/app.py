@@ -1,0 +1,34 @@
+"""News of trouble, in batches -> chats, and services that page people. What a channel did not take comes back."""
+
+from typing import Any
+
+from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_of  # isort: skip  (first: it says why)
+
+from aws_lambda_powertools.metrics import MetricUnit
+
+from evenkeel.adapters.aws.batches import SqsRecord, records_of
+from evenkeel.adapters.aws.trouble_events import read_alert
+from evenkeel.application.alerting import Received
+from evenkeel.application.errors import BadRequestError
+
+logger = make_logger()
+metrics = make_metrics()
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    received = []
+    for record in map(SqsRecord.read, records_of(event, logger)):
+        try:
+            alert = read_alert(record.body)
+        except BadRequestError as error:
+            logger.error("message sent to the dead letters: %s", error)
+            container(writes=False).inbox.queue.dead_letter(str(record.body), str(error), record.message_id)
+            metrics.add_metric("PoisonMessages", MetricUnit.Count, 1)
+        else:
+            received.append(Received(message=record.message_id, receives=record.receives, alert=alert))
+    back = container(writes=False).tell_people(received, remaining_of(context))
+    logger.info("%s news of trouble, %s of them not told everywhere", len(received), len(back))
+    metrics.add_metric("AlertsNotTold", MetricUnit.Count, len(back))
+    return {"batchItemFailures": [{"itemIdentifier": message} for message in sorted(back)]}

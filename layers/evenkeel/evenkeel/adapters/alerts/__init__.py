@@ -1,0 +1,1 @@
+"""Where people are told: chats, and services that page them."""

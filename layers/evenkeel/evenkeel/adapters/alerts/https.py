@@ -1,0 +1,77 @@
+"""One POST by HTTPS, with the standard library: certificates verified, no redirect followed, nothing of the answer read
+but its status, and all of it within seconds. No error names more of a URL than its host: the rest may be a secret.
+"""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from http.client import HTTPException, HTTPSConnection
+from threading import Event, Timer
+from urllib.parse import SplitResult, urlsplit
+
+from evenkeel.application.alerting import ChannelError
+
+# Of one wait, and of all of them: who sends a byte every four seconds is cut off as well.
+_SILENCE_SECONDS = 5.0
+_DEADLINE_SECONDS = 8.0
+_LONGEST_RETRY_AFTER = 3600.0
+
+
+class HttpsPost:
+    """Posts JSON. ``context``: whom to trust, None: whom this machine does."""
+
+    def __init__(self, context: ssl.SSLContext | None = None, deadline: float = _DEADLINE_SECONDS) -> None:
+        self._context = context
+        self._deadline = deadline
+
+    def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
+        """Raises ChannelError: it was not answered with a status of 200 to 299, or with one of these."""
+        parts, port = _parts(url)
+        host = str(parts.hostname)
+        path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+        timeout = min(_SILENCE_SECONDS, self._deadline)
+        context = self._context or ssl.create_default_context()
+        connection = HTTPSConnection(host, port, timeout=timeout, context=context)
+        cut = Event()
+        watchdog = Timer(self._deadline, _cut, [connection, cut])
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
+            answer = connection.getresponse()
+            status, pause = answer.status, _seconds(answer.getheader("Retry-After"))
+            if cut.is_set():  # headers that end with the connection are taken for all there are
+                raise TimeoutError
+        except (OSError, HTTPException, ValueError) as error:  # their texts may hold the path
+            raise ChannelError(f"{host} gives no answer: {type(error).__name__}") from None
+        finally:
+            watchdog.cancel()
+            connection.close()
+        if not (200 <= status < 300 or status in accepted):
+            is_away = status >= 500 or status in (408, 429)
+            raise ChannelError(f"{host} answers {status}", is_away=is_away, pause=pause if status == 429 else None)
+
+
+def _parts(url: str) -> tuple[SplitResult, int]:
+    """Raises ChannelError: not the address of a page by HTTPS. Says nothing of the text: it may be a key."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 443
+    except ValueError:
+        parts, port = urlsplit(""), 443
+    if parts.scheme != "https" or not parts.hostname or "@" in parts.netloc or not url.isprintable() or " " in url:
+        raise ChannelError("its address is no https:// URL, or names a user", is_away=False)
+    return parts, port
+
+
+def _cut(connection: HTTPSConnection, cut: Event) -> None:
+    """End what is being waited for."""
+    cut.set()
+    with suppress(OSError, AttributeError):
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _seconds(text: str | None) -> float | None:
+    """As Slack and PagerDuty say it, in whole seconds; a date is not understood."""
+    return min(float(text), _LONGEST_RETRY_AFTER) if text and text.isascii() and text.isdigit() else None

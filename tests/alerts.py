@@ -1,0 +1,82 @@
+"""News of trouble for tests, and what stands where a channel or a table would."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evenkeel.application.alerting import Alert, LastTold
+from evenkeel.application.errors import StateConflictError
+from evenkeel.domain.model.troubles import News
+
+KEY = "blue/cluster-api/prod/workers/missing"
+
+
+def alert(news: News = News.OPENED, **fields: Any) -> Alert:
+    """One of three missing nodes, a second after noon."""
+    base = Alert(
+        key=KEY,
+        news=news,
+        cluster="blue",
+        at="2026-01-31T12:00:01Z",
+        kind="missing",
+        pool="cluster-api/prod/workers",
+        since="2026-01-31T11:55:00Z",
+        missing=3,
+        zones=("eu-central-1a",),
+        failure_class="capacity",
+        message="workers: 3 of 9 nodes missing for 5 min: capacity in eu-central-1a",
+        todo="The cloud has no such machines there",
+        command="evenkeel explain --stack NAME --cluster blue",
+        runbook="docs/trouble.md#capacity",
+    )
+    return replace(base, **fields)
+
+
+def detail_of(told: Alert) -> dict[str, Any]:
+    """As the bus has it."""
+    fields = {
+        name: getattr(told, name) for name in ("key", "cluster", "at", "order", "kind", "pool", "since", "missing")
+    }
+    words = {name: getattr(told, name) for name in ("message", "todo", "command", "runbook")}
+    return {**fields, **words, "news": told.news.value, "zones": list(told.zones), "class": told.failure_class or None}
+
+
+@dataclass
+class FakeMemory:
+    """:class:`~evenkeel.application.alerting.AlertMemory` that forgets with the test."""
+
+    items: dict[tuple[str, str], LastTold] = field(default_factory=dict)
+
+    def last_told(self, channel: str, key: str) -> LastTold:
+        return self.items.get((channel, key), LastTold())
+
+    def save_told(self, channel: str, key: str, told: LastTold) -> None:
+        if self.last_told(channel, key).version != told.version:
+            raise StateConflictError("written since")
+        self.items[channel, key] = replace(told, version=told.version + 1)
+
+
+@dataclass
+class FakeChannel:
+    """Keeps what it was told. ``before``: called with each message, before it is kept; may raise."""
+
+    together: bool = False
+    name: str = "fake"
+    before: Callable[[Sequence[Alert]], None] = lambda _: None
+    after: Callable[[Sequence[Alert]], None] = lambda _: None
+    told: list[Sequence[Alert]] = field(default_factory=list)
+
+    def tell(self, alerts: Sequence[Alert]) -> None:
+        self.before(alerts)
+        self.told.append(list(alerts))
+        self.after(alerts)
+
+
+@dataclass
+class FakePost:
+    """Keeps what would be posted."""
+
+    sent: list[tuple[str, bytes, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, url: str, body: bytes, headers: Mapping[str, str], accepted: frozenset[int]) -> None:
+        self.sent.append((url, body, headers))

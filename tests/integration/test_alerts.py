@@ -1,0 +1,293 @@
+"""Trouble is told to receivers on this machine, over TLS, by the function that the template describes."""
+
+import io
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.alerts.channels import PagerDuty, Shared, Slack
+from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.aws.alert_memory import DynamoAlertMemory
+from evenkeel.application.alerting import CLAIMED_FOR, Alert, ChannelError, Received, TellPeople
+from evenkeel.application.errors import StateConflictError
+from evenkeel.domain.model.troubles import News
+from sandbox.aws import AwsEndpoints, Deployment
+from sandbox.permissions import Permissions, Recorded, request_of
+from tests.alerts import alert, detail_of
+from tests.fakes import FakeClock
+from tests.tls_server import AUTHORITY, response, serving
+
+SECRET = "T000-B000-very-secret"
+LATER = "2026-01-31T12:07:00Z"
+
+
+def trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    AUTHORITY.configure_trust(context)
+    return context
+
+
+class Receiver:
+    """A service that answers in turn as it is told to, the last answer for ever; keeps what it got."""
+
+    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+        self.answers = list(answers)
+        self.heads: list[bytes] = []
+        self.bodies: list[Any] = []
+        self.over = threading.Event()
+
+    def __call__(self, wire: socket.socket, head: bytes) -> None:
+        first, _, body = head.partition(b"\r\n\r\n")
+        length = int(
+            next(line.split(b":")[1] for line in first.split(b"\r\n") if line.lower().startswith(b"content-length"))
+        )
+        while len(body) < length and (more := wire.recv(65536)):
+            body += more
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.heads.append(first)
+        self.bodies.append(json.loads(body))
+        if callable(answer):
+            answer(wire)
+        else:
+            wire.sendall(answer)
+
+
+OK = response(200, b"ok")
+
+
+@contextmanager
+def receiving(*answers: bytes | Callable[[socket.socket], None]) -> Iterator[tuple[Receiver, str]]:
+    receiver = Receiver(*answers)
+    with serving(receiver) as url:
+        try:
+            yield receiver, url
+        finally:
+            receiver.over.set()
+
+
+def post(url: str, deadline: float = 5.0) -> None:
+    HttpsPost(trusting(), deadline)(f"{url}/services/{SECRET}", b"{}", {}, frozenset())
+
+
+def refusal(*answers: bytes | Callable[[socket.socket], None], deadline: float = 5.0) -> ChannelError:
+    with receiving(*answers) as (_, url), pytest.raises(ChannelError) as caught:
+        post(url, deadline)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    return caught.value
+
+
+# ------------------------------------------------------------ one request
+
+
+def test_a_service_that_has_too_many_says_how_long_to_wait() -> None:
+    error = refusal(response(429, b"slow down", {"Retry-After": "7"}))
+    assert (error.is_away, error.pause) == (True, 7.0)
+    assert refusal(response(429, b"", {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})).pause is None
+    assert refusal(response(429, b"", {"Retry-After": "9" * 4_000})).pause == 3600.0
+
+
+@pytest.mark.parametrize(("status", "is_away"), [(500, True), (503, True), (408, True), (400, False), (404, False)])
+def test_what_is_wrong_with_the_service_is_told_from_what_is_wrong_with_the_message(status: int, is_away: bool) -> None:
+    error = refusal(response(status, b"why"))
+    assert (error.is_away, str(error)) == (is_away, f"127.0.0.1 answers {status}")
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    with receiving(OK) as (other, elsewhere):
+        refusal(response(status, b"", {"Location": f"{elsewhere}/{SECRET}"}))
+        assert other.heads == []
+
+
+def test_a_service_that_hangs_is_left() -> None:
+    over = threading.Event()
+    error = refusal(lambda _: over.wait(20) and None, deadline=0.3)
+    over.set()
+    assert error.is_away
+
+
+def test_a_service_that_drips_is_left_at_the_deadline() -> None:
+    stopped = threading.Event()
+
+    def drip(wire: socket.socket) -> None:
+        try:
+            wire.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not stopped.wait(0.02):
+                wire.sendall(b"x")
+        except OSError:
+            stopped.set()
+
+    assert refusal(drip, deadline=0.3).is_away
+    assert stopped.wait(5), "the connection was given up"
+
+
+def test_nothing_of_a_huge_answer_is_read_but_how_it_begins() -> None:
+    sent = [0]
+
+    def huge(wire: socket.socket) -> None:
+        wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n")
+        try:
+            while sent[0] < 1_000_000_000:
+                sent[0] += wire.send(b"x" * 65536)
+        except OSError:
+            pass
+
+    with receiving(huge) as (_, url):
+        post(url)
+    assert sent[0] < 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\x00" * 100, b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"h: x\r\n" * 500 + b"\r\n"]
+)
+def test_garbage_is_no_answer(garbage: bytes) -> None:
+    assert refusal(garbage).is_away
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_spoken_to() -> None:
+    with receiving(OK) as (receiver, url):
+        with pytest.raises(ChannelError) as caught:
+            HttpsPost()(f"{url}/{SECRET}", b"{}", {}, frozenset())
+        assert receiver.heads == []
+        assert SECRET not in str(caught.value)
+
+
+# ------------------------------------------------------------ with what is remembered
+
+
+class Stage:
+    """A table, a pager and a chat; ``tell`` is one batch."""
+
+    def __init__(self, deployment: Deployment, pager: str, chat: str) -> None:
+        self.clock = FakeClock()
+        client = deployment.aws.client("dynamodb")
+        self.memory = DynamoAlertMemory(client, deployment.table, self.clock.now)
+        texts = {"key": SECRET, "url": f"{chat}/services/{SECRET}"}
+        shared = Shared(secret=texts.__getitem__, post=HttpsPost(trusting()))
+        channels = [
+            PagerDuty(shared=shared, key_secret="key", url=f"{pager}/v2/enqueue"),
+            Slack(shared=shared, url_secret="url"),
+        ]
+        self._tell = TellPeople(channels=channels, memory=self.memory, clock=self.clock)
+
+    def tell(self, *alerts: Alert) -> set[str]:
+        received = [Received(message=each.key, receives=1, alert=each) for each in alerts]
+        return self._tell(received, lambda: 60.0)
+
+
+def test_a_trouble_is_opened_and_closed_by_one_key_however_its_news_comes(deployment: Deployment) -> None:
+    with receiving(response(202, b"{}")) as (pager, paging), receiving(OK) as (chat, chatting):
+        stage = Stage(deployment, paging, chatting)
+        closed = alert(News.CLOSED, at=LATER)
+        for news in (alert(), alert(), closed, alert(), closed):
+            assert stage.tell(news) == set()
+    told = [(body["event_action"], body["dedup_key"]) for body in pager.bodies]
+    assert told == [("trigger", alert().key), ("resolve", alert().key)]
+    assert [body["text"].split(":")[0] for body in chat.bodies] == ["*Trouble", "*Over"]
+
+
+def test_while_the_pager_is_away_the_chat_is_told_once_and_the_pager_when_it_is_back(deployment: Deployment) -> None:
+    busy = response(429, b"", {"Retry-After": "2"})
+    with receiving(response(500, b""), busy, response(202, b"{}")) as (pager, paging):
+        with receiving(OK) as (chat, chatting):
+            stage = Stage(deployment, paging, chatting)
+            assert stage.tell(alert()) == {alert().key}
+            stage.clock.sleep(CLAIMED_FOR.total_seconds())
+            assert stage.tell(alert()) == set()
+    assert len(chat.bodies) == 1
+    assert len(pager.bodies) == 3
+    assert 2.0 in stage.clock.slept, "it was waited for as long as it asked for"
+
+
+def test_a_storm_of_clusters_is_one_message_in_the_chat(deployment: Deployment) -> None:
+    storm = [alert(key=f"c{number}/missing", cluster=f"c{number}") for number in range(100)]
+    with receiving(response(202, b"{}")) as (pager, paging), receiving(OK) as (chat, chatting):
+        stage = Stage(deployment, paging, chatting)
+        assert stage.tell(*storm) == set()
+    assert len({body["dedup_key"] for body in pager.bodies}) == 100
+    (message,) = chat.bodies
+    assert message["text"].startswith("*100 troubles in 100 clusters*")
+
+
+def test_what_two_workers_claim_one_of_them_gets(deployment: Deployment) -> None:
+    memory = DynamoAlertMemory(deployment.aws.client("dynamodb"), deployment.table, FakeClock().now)
+    first, second = memory.last_told("chat", "key"), memory.last_told("chat", "key")
+    memory.save_told("chat", "key", first)
+    with pytest.raises(StateConflictError):
+        memory.save_told("chat", "key", second)
+    again = memory.last_told("chat", "key")
+    assert again.version == 1
+    memory.save_told("chat", "key", again)
+    with pytest.raises(StateConflictError):
+        memory.save_told("chat", "key", again)
+
+
+# ------------------------------------------------------------ as deployed
+
+
+def batch(*bodies: str) -> dict[str, Any]:
+    fields = {"attributes": {"ApproximateReceiveCount": "1"}, "receiptHandle": "handle"}
+    return {"Records": [{"messageId": f"m{number}", "body": body, **fields} for number, body in enumerate(bodies)]}
+
+
+@pytest.fixture
+def told(aws: AwsEndpoints) -> Iterator[tuple[Deployment, str]]:
+    """A stack that tells a topic and a pager whose secret is there; the URL of a queue that hears the topic."""
+    sns, sqs, secrets = aws.client("sns"), aws.client("sqs"), aws.client("secretsmanager")
+    topic = sns.create_topic(Name="trouble")["TopicArn"]
+    queue = sqs.create_queue(QueueName="hears-trouble")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    secrets.create_secret(Name="alerts/slack", SecretString=f"http://127.0.0.1:1/{SECRET}")
+    parameters = {"ChatTopicArn": topic, "SlackSecret": "alerts/slack", "PageUrl": "https://page.example/"}
+    with ExitStack() as stack:
+        stack.callback(secrets.delete_secret, SecretId="alerts/slack", ForceDeleteWithoutRecovery=True)
+        stack.callback(sqs.delete_queue, QueueUrl=queue)
+        stack.callback(sns.delete_topic, TopicArn=topic)
+        yield stack.enter_context(aws.deploy(parameters=parameters)), queue
+
+
+def test_the_function_tells_keeps_to_its_role_and_shows_no_secret(told: tuple[Deployment, str]) -> None:
+    deployment, queue = told
+    log = io.StringIO()
+    news, poison = json.dumps(detail_of(alert())), '{"key": 7}'
+    with Recorded(deployment, log=log) as functions:
+        answer = functions("AlertFunction", batch(news, poison))
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "m0"}]}, "Slack's address is no https"
+        functions("AlertFunction", batch(news))
+        assert functions.refused() == []
+        actions = {request.action for request in functions.sent["AlertFunction"]}
+    assert actions == {
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "secretsmanager:GetSecretValue",
+        "sns:Publish",
+        "sqs:SendMessage",
+    }
+    sqs = deployment.aws.client("sqs")
+    (message,) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    notification = json.loads(json.loads(message["Body"])["Message"])
+    assert (notification["source"], notification["metadata"]["threadId"]) == ("custom", alert().key)
+    (dead,) = sqs.receive_message(QueueUrl=deployment.physical("RebalanceDeadLetters"))["Messages"]
+    assert dead["Body"] == poison
+    assert "alerts/slack" in log.getvalue() or "https" in log.getvalue()
+    assert SECRET not in log.getvalue()
+
+
+def test_alert_may_remember_what_it_told_and_touch_nothing_else(told: tuple[Deployment, str]) -> None:
+    deployment, _ = told
+    allowed = Permissions(deployment, "AlertFunction").allows
+    for pk, expected in (("ALERTED#slack", True), ("CLUSTER#blue", False), ("VERDICTS", False), ("ALERTED", False)):
+        key = {"pk": {"S": pk}, "sk": {"S": "x"}}
+        for operation, params in (("PutItem", {"Item": key}), ("GetItem", {"Key": key})):
+            request = request_of(deployment, "dynamodb", operation, {"TableName": deployment.table, **params})
+            assert allowed(request) is expected, (operation, pk)
+    assert not allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "alerts/slack-2"}))
+    assert not allowed(request_of(deployment, "secretsmanager", "GetSecretValue", {"SecretId": "evenkeel/blue"}))

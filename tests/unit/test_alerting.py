@@ -1,0 +1,295 @@
+"""News of trouble is told once per channel, the newest last, however it comes in."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.alerts.channels import ChatTopic, Opsgenie, PagerDuty, Shared, Slack, Teams
+from evenkeel.adapters.alerts.https import HttpsPost
+from evenkeel.adapters.aws.trouble_events import read_alert
+from evenkeel.application.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, Received, TellPeople
+from evenkeel.application.errors import AccessError, BadRequestError
+from evenkeel.domain.model.troubles import News, TroubleKind
+from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
+from tests.fakes import FakeClock
+
+LATER = "2026-01-31T12:07:00Z"
+
+
+def received(*alerts: Alert, receives: int = 1) -> list[Received]:
+    return [Received(message=f"m{number}", receives=receives, alert=each) for number, each in enumerate(alerts)]
+
+
+def use_case(*channels: Channel, memory: FakeMemory | None = None, clock: FakeClock | None = None) -> TellPeople:
+    return TellPeople(channels=channels, memory=memory or FakeMemory(), clock=clock or FakeClock())
+
+
+def minute() -> float:
+    return 60.0
+
+
+def told(channel: FakeChannel) -> list[str]:
+    return [each.news.value for parcel in channel.told for each in parcel]
+
+
+def test_the_same_news_twice_is_told_once() -> None:
+    channel = FakeChannel()
+    tell = use_case(channel)
+    assert tell(received(alert(), alert()), minute) == set()
+    assert tell(received(alert()), minute) == set()
+    assert tell(received(alert(at=LATER)), minute) == set(), "told once more by a run that came after a killed one"
+    assert told(channel) == ["opened"]
+
+
+def test_what_has_ended_is_not_opened_by_its_beginning_that_comes_late() -> None:
+    channel = FakeChannel()
+    tell = use_case(channel)
+    assert tell(received(alert(News.CLOSED, at=LATER)), minute) == set()
+    assert tell(received(alert()), minute) == set()
+    assert told(channel) == ["closed"]
+
+
+def test_of_what_was_told_in_one_second_the_order_says_which_came_last() -> None:
+    channel = FakeChannel()
+    tell = use_case(channel)
+    tell(received(alert(News.CLOSED, order=1), alert(order=0)), minute)
+    assert told(channel) == ["closed"]
+    tell(received(alert(order=2, since=LATER)), minute)
+    assert told(channel) == ["closed", "opened"]
+
+
+def test_what_begins_anew_is_told_anew() -> None:
+    channel = FakeChannel()
+    tell = use_case(channel)
+    for news in (alert(), alert(News.CLOSED, at=LATER), alert(at="2026-01-31T13:00:00Z", since=LATER)):
+        assert tell(received(news), minute) == set()
+    assert told(channel) == ["opened", "closed", "opened"]
+
+
+def test_a_storm_is_one_message_in_a_chat_and_an_alert_each_for_who_pages() -> None:
+    chat, pager = FakeChannel(together=True, name="chat"), FakeChannel(name="pager")
+    storm = [alert(key=f"c{number}/missing", cluster=f"c{number}", missing=number) for number in range(200)]
+    assert use_case(chat, pager)(received(*storm), minute) == set()
+    assert [len(parcel) for parcel in chat.told] == [200]
+    assert chat.told[0][0].missing == 199, "the worst first"
+    assert [len(parcel) for parcel in pager.told] == [1] * 200
+
+
+def test_what_one_channel_does_not_take_comes_back_and_the_other_is_not_told_again() -> None:
+    down = [True]
+
+    def before(_: Sequence[Alert]) -> None:
+        if down[0]:
+            raise ChannelError("away")
+
+    works, fails, clock = FakeChannel(name="works"), FakeChannel(name="fails", before=before), FakeClock()
+    tell = use_case(works, fails, clock=clock)
+    assert tell(received(alert()), minute) == {"m0"}
+    down[0] = False
+    assert tell(received(alert()), minute) == {"m0"}, "its own claim has not ended"
+    clock.sleep(CLAIMED_FOR.total_seconds())
+    assert tell(received(alert()), minute) == set()
+    assert (told(works), told(fails)) == (["opened"], ["opened"])
+
+
+def test_a_channel_that_is_away_is_asked_once_a_batch_and_one_that_refuses_an_alert_gets_the_others() -> None:
+    def refuses(*, is_away: bool) -> tuple[FakeChannel, list[str]]:
+        asked: list[str] = []
+
+        def before(alerts: Sequence[Alert]) -> None:
+            asked.append(alerts[0].key)
+            raise ChannelError("no", is_away=is_away)
+
+        return FakeChannel(before=before), asked
+
+    batch = received(*(alert(key=f"c{number}/missing") for number in range(5)))
+    for is_away, times in ((True, 1), (False, 5)):
+        channel, asked = refuses(is_away=is_away)
+        assert use_case(channel)(batch, minute) == {each.message for each in batch}
+        assert len(asked) == times
+
+
+def test_a_short_retry_after_is_waited_for_and_a_long_one_waits_on_the_queue() -> None:
+    for pause, slept, back in ((2.0, [2.0], set()), (30.0, [], {"m0"})):
+        answers = iter([ChannelError("429", pause=pause), None])
+
+        def before(_: Sequence[Alert], answers: Any = answers) -> None:
+            if error := next(answers):
+                raise error
+
+        clock, channel = FakeClock(), FakeChannel(before=before)
+        assert use_case(channel, clock=clock)(received(alert()), minute) == back
+        assert clock.slept == slept
+
+
+def test_nothing_new_is_begun_when_time_runs_out() -> None:
+    batch = received(alert(key="a/missing"), alert(key="b/missing"), alert(key="c/missing"))
+    for together in (False, True):
+        left = iter([60.0, 15.0, 15.0])
+        channel = FakeChannel(together=together)
+        assert use_case(channel)(batch, lambda left=left: next(left)) == {"m1", "m2"}  # type: ignore[misc]
+        assert [[each.key for each in parcel] for parcel in channel.told] == [["a/missing"]]
+
+
+def test_what_has_come_back_often_is_told_by_itself_so_that_it_holds_up_no_other() -> None:
+    channel = FakeChannel(together=True)
+    batch = [*received(alert(key="a/missing"), alert(key="b/missing"), receives=4), *received(alert(key="c/missing"))]
+    use_case(channel)(batch, minute)
+    assert [[each.key for each in parcel] for parcel in channel.told] == [["c/missing"], ["a/missing"], ["b/missing"]]
+
+
+# ------------------------------------------------------------ what is said, and how
+
+
+def sent_by(
+    channel: type[Slack] | type[Teams] | type[PagerDuty] | type[Opsgenie], *alerts: Alert, **fields: Any
+) -> Any:
+    post = FakePost()
+    page = fields.pop("page", "")
+    shared = Shared(secret=lambda name: f"text-of-{name}", post=post, page=page)  # type: ignore[arg-type]
+    channel(shared=shared, **fields).tell(alerts)
+    ((url, body, headers),) = post.sent
+    return url, json.loads(body), headers
+
+
+def test_pagerduty_is_told_by_one_key_that_it_begins_changes_and_ends() -> None:
+    fields = {"key_secret": "pd", "url": "https://events.example/v2/enqueue", "page": "https://page.example/"}
+    url, body, _ = sent_by(PagerDuty, alert(), **fields)
+    assert (url, body["routing_key"], body["event_action"]) == (fields["url"], "text-of-pd", "trigger")
+    assert body["payload"]["severity"] == "critical"
+    assert body["links"] == [{"href": "https://page.example/", "text": "All of the fleet"}]
+    keys = {body["dedup_key"]}
+    for news, action in ((News.CHANGED, "trigger"), (News.CLOSED, "resolve")):
+        _, body, _ = sent_by(PagerDuty, alert(news), **fields)
+        assert body["event_action"] == action
+        keys.add(body["dedup_key"])
+    assert keys == {alert().key}
+    assert set(body) == {"routing_key", "event_action", "dedup_key"}, "a resolve needs no payload"
+
+
+def test_opsgenie_and_its_successor_are_opened_and_closed_by_alias() -> None:
+    fields = {"key_secret": "og", "url": "https://api.example/v2/alerts"}
+    url, body, headers = sent_by(Opsgenie, alert(), **fields)
+    assert (url, headers["Authorization"], body["alias"]) == (fields["url"], "GenieKey text-of-og", alert().key)
+    assert len(body["message"]) <= 130
+    assert body["priority"] == "P1"
+    url, body, _ = sent_by(Opsgenie, alert(News.CLOSED), **fields)
+    quoted = "blue%2Fcluster-api%2Fprod%2Fworkers%2Fmissing"
+    assert url == f"https://api.example/v2/alerts/{quoted}/close?identifierType=alias"
+
+
+@pytest.mark.parametrize("kind", TroubleKind)
+def test_every_kind_has_a_severity_that_pagerduty_knows(kind: TroubleKind) -> None:
+    _, body, _ = sent_by(PagerDuty, alert(kind=kind.value), key_secret="pd", url="https://x.example/")
+    assert body["payload"]["severity"] in {"critical", "error", "warning", "info"}
+
+
+def test_a_key_that_is_longer_than_channels_take_is_cut_and_still_names_one_trouble() -> None:
+    one, other = (alert(key=f"{'x' * 300}{end}/missing") for end in "ab")
+    assert len(one.dedup) == len(other.dedup) == 255
+    assert one.dedup != other.dedup
+
+
+def test_what_a_cloud_says_makes_no_link_no_mention_and_no_second_line_in_a_chat() -> None:
+    hostile = "no <!channel> & <https://evil.example|click>\n[here](https://evil.example) " + "x" * 10_000
+    _, slack, _ = sent_by(Slack, alert(message=hostile), url_secret="s", page="https://page.example/?a=1&b=2")
+    (link,) = [line for line in slack["text"].splitlines() if "<" in line]
+    assert link == "<https://page.example/?a=1&amp;b=2|All of the fleet>"
+    _, teams, _ = sent_by(Teams, alert(message=hostile), url_secret="t")
+    texts = [block["text"] for block in teams["attachments"][0]["content"]["body"]]
+    assert not any(char in text for text in texts for char in "<>[]\n")
+
+
+@pytest.mark.parametrize("count", [1, 2, 20, 21, 500])
+def test_a_message_fits_into_what_each_chat_takes(count: int) -> None:
+    alerts = [alert(key=f"{n}/missing", cluster=f"{'c' * 60}{n}", message="m" * 10_000) for n in range(count)]
+    _, slack, _ = sent_by(Slack, *alerts, url_secret="s")
+    assert len(slack["text"]) < 5_000
+    _, teams, _ = sent_by(Teams, *alerts, url_secret="t", page="https://page.example/" + "x" * 480)
+    assert len(json.dumps(teams)) < 28_000
+    assert ("more: evenkeel status" in slack["text"]) is (count > 20)
+
+
+def test_chatbot_gets_its_custom_notification_and_one_thread_for_each_trouble() -> None:
+    class Topic:
+        def __init__(self) -> None:
+            self.published: list[dict[str, Any]] = []
+
+        def publish(self, **asked: Any) -> None:
+            self.published.append(asked)
+
+    topic = Topic()
+    channel = ChatTopic(client=topic, topic="arn:aws:sns:eu-central-1:123456789012:t", page="https://page.example/")
+    channel.tell([alert()])
+    channel.tell([alert(News.CLOSED)])
+    channel.tell([alert(), alert(key="other/missing")])
+    opened, closed, many = (json.loads(each["Message"]) for each in topic.published)
+    assert (opened["version"], opened["source"], opened["content"]["textType"]) == ("1.0", "custom", "client-markdown")
+    assert opened["metadata"]["threadId"] == closed["metadata"]["threadId"] == alert().key
+    assert "metadata" not in many
+    assert opened["content"]["nextSteps"] == ["All of the fleet: https://page.example/"]
+
+
+SECRETS = ["", "two words", "with\nline", "umlaut-ü", "x" * 300]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_secret_that_is_no_key_is_named_and_not_shown(text: str) -> None:
+    shared = Shared(secret=lambda _: text, post=FakePost())  # type: ignore[arg-type]
+    for channel in (PagerDuty, Opsgenie):
+        with pytest.raises(ChannelError) as caught:
+            channel(shared=shared, key_secret="evenkeel/key", url="https://x.example/").tell([alert()])
+        assert "evenkeel/key" in str(caught.value)
+        assert not text or text not in str(caught.value)
+
+
+def test_a_secret_that_cannot_be_read_leaves_the_news_on_the_queue() -> None:
+    def missing(name: str) -> str:
+        raise AccessError(f"secret {name} cannot be read: not found")
+
+    shared = Shared(secret=missing, post=FakePost())  # type: ignore[arg-type]
+    assert use_case(Slack(shared=shared, url_secret="s"))(received(alert()), minute) == {"m0"}
+
+
+ADDRESSES = [
+    "",
+    "hooks.slack.example/services/SECRET",
+    "http://hooks.slack.example/SECRET",
+    "file:///etc/passwd",
+    "https:///SECRET",
+    "https://user:SECRET@host.example/",
+    "https://host.example:port/SECRET",
+    "https://host.example/SE CRET",
+    "https://host.example/SECRET\r\nHost: other",
+    "https://[::1/SECRET",
+]
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+def test_nothing_but_https_is_spoken_and_no_error_shows_the_address(url: str) -> None:
+    with pytest.raises(ChannelError) as caught:
+        HttpsPost()(url, b"{}", {}, frozenset())
+    assert "SECRET" not in str(caught.value)
+    assert "CRET" not in str(caught.value)
+
+
+# ------------------------------------------------------------ what comes in
+
+
+def test_news_is_read_as_the_bus_has_it_and_more_is_passed_over() -> None:
+    news = alert()
+    assert read_alert(json.dumps({**detail_of(news), "groups": [], "said": "x", "new in the next release": {}})) == news
+
+
+def test_news_of_the_release_before_has_no_order() -> None:
+    detail = detail_of(alert())
+    del detail["order"]
+    assert read_alert(json.dumps(detail)) == alert()
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", "null", '{"key": 7}', "[" * 5_000, json.dumps({"news": "opened"})])
+def test_what_is_no_news_is_said_to_be_none(body: str) -> None:
+    with pytest.raises(BadRequestError):
+        read_alert(body)

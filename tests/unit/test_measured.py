@@ -1,0 +1,70 @@
+"""A cluster whose record asks for it has metrics of its own, which name it, and nobody else's costs more for it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from evenkeel.adapters.aws.metrics import write_metrics_of
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from tests.fakes import NOW
+from tests.house import House
+
+NAMES = {"Troubles", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
+
+
+def test_only_who_asks_has_metrics_of_its_own() -> None:
+    assert House().looks().metrics_of_clusters() == {}
+    (found,) = House(metrics="cluster").looks().metrics_of_clusters().items()
+    assert (found[0], set(found[1])) == ("demo", NAMES)
+
+
+def test_at_a_glance_and_at_a_whole_look_they_are_the_same() -> None:
+    house = House(metrics="cluster")
+    house.settle()
+    found = []
+    for _ in range(40):
+        found.append(house.looks().metrics_of_clusters()["demo"])
+        house.carry_out()
+    assert {(each["Headroom"], each["Imbalance"]) for each in found} == {(found[0]["Headroom"], found[0]["Imbalance"])}
+    assert {len(each) for each in found} == {len(NAMES) - 1, len(NAMES)}, "both kinds of look were among them"
+
+
+def test_of_a_cluster_that_does_not_answer_its_trouble_is_known_and_no_more() -> None:
+    house = House(metrics="cluster")
+    house.settle()
+    trouble = Trouble(kind=TroubleKind.MISSING, pool="cluster-api/ns/workers", since=NOW, missing=3)
+    loaded = house.store.load
+
+    def in_trouble(cluster: str, *, consistent: bool = True) -> object:
+        return replace(loaded(cluster, consistent=consistent), verdict=Verdict(troubles=(trouble,)))
+
+    house.store.load = in_trouble  # type: ignore[assignment]
+    house.store.at_rest = lambda _: {}  # type: ignore[method-assign, assignment]
+    house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+    summary = house.looks()
+    assert summary.metrics()["Troubles"] == 1
+    assert summary.metrics_of_clusters() == {"demo": {"Troubles": 1, "NodesMissing": 3}}
+
+
+def test_a_paused_cluster_is_not_measured() -> None:
+    house = House(metrics="cluster")
+    house.settle()
+    assert house.ask("pause")["ok"]
+    assert house.looks().metrics_of_clusters() == {}
+
+
+def test_the_line_names_stack_and_cluster_and_no_zero(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Evenkeel")
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "stack")
+    write_metrics_of("blue", {"Troubles": 0, "Headroom": 4})
+    write_metrics_of("green", {"Troubles": 0})
+    (line,) = [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    (directive,) = line["_aws"]["CloudWatchMetrics"]
+    assert directive["Namespace"] == "Evenkeel"
+    assert [sorted(each) for each in directive["Dimensions"]] == [["cluster", "service"]]
+    assert [metric["Name"] for metric in directive["Metrics"]] == ["Headroom"]
+    assert (line["service"], line["cluster"], line["Headroom"]) == ("stack", "blue", [4.0])

@@ -1,0 +1,123 @@
+"""Grafana's dashboard and the queries of Logs Insights under deploy/ name what there is."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenkeel.adapters.aws.metrics import ALARMED, HEARTBEAT
+from evenkeel.application.look import LookSummary
+from evenkeel.application.run_summary import RunSummary
+from sandbox.template import ROOT, Template
+
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "evenkeel.json").read_text(encoding="utf-8"))
+QUERIES = sorted((ROOT / "deploy" / "insights").glob("*.txt"))
+CODE = "\n".join(
+    path.read_text(encoding="utf-8") for top in ("functions", "layers/evenkeel") for path in (ROOT / top).rglob("*.py")
+)
+OF_CLUSTERS = {"Troubles", "NodesMissing", "GroupsFenced", "Headroom", "Imbalance"}
+OF_STACK = set(RunSummary(cluster="x").metrics()) | set(LookSummary(alone=True, offerings=None).metrics())
+OF_STACK |= set(re.findall(r'add_metric\("([A-Za-z]+)"', CODE))
+
+
+DECISION = set(json.loads((ROOT / "docs" / "decision.schema.json").read_text(encoding="utf-8"))["properties"])
+
+
+def targets() -> list[dict[str, Any]]:
+    return [target for panel in DASHBOARD["panels"] for target in panel.get("targets", [])]
+
+
+def test_the_dashboard_draws_metrics_that_are_sent_by_their_dimensions() -> None:
+    assert targets()
+    for target in targets():
+        dimensions = dict(target["dimensions"])
+        assert target["namespace"] == "Evenkeel"
+        assert dimensions.pop("service") == "$stack"
+        of_cluster = dimensions == {"cluster": "$cluster"}
+        assert of_cluster or not dimensions
+        assert target["metricName"] in (OF_CLUSTERS if of_cluster else OF_STACK), target["metricName"]
+
+
+def test_what_a_cluster_has_of_its_own_is_what_looks_send_and_all_of_it_is_drawn() -> None:
+    source = (ROOT / "layers/evenkeel/evenkeel/application/look.py").read_text(encoding="utf-8")
+    body = source.partition("def metrics_of_clusters")[2].partition("return measured")[0]
+    assert set(re.findall(r'"([A-Z][A-Za-z]+)"', body)) == OF_CLUSTERS
+    drawn = {target["metricName"] for target in targets() if "cluster" in target["dimensions"]}
+    assert drawn == OF_CLUSTERS
+
+
+def test_who_wants_a_variable_defines_it_and_none_is_asked_for_in_vain() -> None:
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    text = json.dumps(DASHBOARD)
+    used = set(re.findall(r"\$\{?([a-z]+)\b", text)) - {"__all"}
+    assert used == set(variables)
+    for query in (variables["stack"]["query"], variables["cluster"]["query"]):
+        (_, namespace, metric, dimension) = re.fullmatch(r"dimension_values\((.*)\)", query)[1].split(",")  # type: ignore[index]
+        assert namespace == "Evenkeel"
+        assert (metric in OF_CLUSTERS) if dimension == "cluster" else (metric == HEARTBEAT), "it is always sent"
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    cells = [
+        (x, y)
+        for panel in DASHBOARD["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+
+
+def test_what_is_not_sent_without_the_dashboard_says_so() -> None:
+    for panel in DASHBOARD["panels"]:
+        names = {target["metricName"] for target in panel.get("targets", []) if "cluster" not in target["dimensions"]}
+        assert "WithDashboard=true" in panel.get("description", "") or names <= ALARMED, panel["title"]
+
+
+# What Lambda and Powertools write into each line: AWS Lambda developer guide, "Log formats"; Powertools, Logger.
+GIVEN = {"level", "message", "timestamp", "service", "function_name", "cold_start"}
+FUNCTIONS = {"counts", "seconds_to_first_patch", "verdict", "kind", "action", "cluster", "decision", "group"}
+COMMANDS = {"fields", "filter", "stats", "sort", "limit", "parse", "dedup", "display"}
+CALLS = {"count", "latest", "sum", "avg", "max", "bin", "ispresent"}
+WORDS = {"as", "by", "desc", "asc", "in", "and", "or", "not", "like"}
+
+
+def fields_of(query: str) -> set[str]:
+    """Fields of ours that a query reads: not what it names itself, nor what Insights has."""
+    text = re.sub(r'"[^"]*"', "", query)
+    named = set(re.findall(r"\bas (\w+)", text))
+    found = set(re.findall(r"(?<![@\w.])[a-z][\w.]*", text))
+    return found - named - COMMANDS - CALLS - WORDS - {"1h", "h"}
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=lambda path: path.stem)
+def test_a_query_reads_fields_that_are_logged_in_groups_that_there_are(path: Path) -> None:
+    what, groups, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert what.startswith("# ")
+    logged = {f"/aws/lambda/${{AWS::StackName}}-{name}" for name in groups.removeprefix("# Log groups: ").split(", ")}
+    template = Template()
+    there = {group["LogGroupName"]["Fn::Sub"] for group in template.of_type("AWS::Logs::LogGroup").values()}
+    assert logged <= there
+    query = "\n".join(lines)
+    assert all(step.split()[0] in COMMANDS for step in re.split(r"^\| ", query, flags=re.M))
+    extra = set(re.findall(r'"(\w+)":', "".join(re.findall(r"extra=\{[^}]*\}", CODE))))
+    assert extra >= FUNCTIONS, "the code logs all of them"
+    for field in fields_of(query):
+        first, _, rest = field.partition(".")
+        assert first in GIVEN | extra, field
+        if first == "counts":
+            assert rest in OF_STACK, field
+        if first == "decision":
+            assert rest.split(".")[0] in DECISION, field
+
+
+def test_the_words_that_queries_compare_with_are_those_of_the_code() -> None:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in QUERIES}
+    assert 'message = "decision"' in texts["decisions"]
+    assert '_log.info("decision"' in CODE
+    assert 'verdict = "ignored"' in texts["events-ignored"]
+    assert 'IGNORED = "ignored"' in CODE
