@@ -420,6 +420,7 @@ class PoolEntry(Strict):
     strategy: StrategyName | None = None
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
+    dry_run: bool | None = None  # None: what the cluster is
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
 
@@ -596,6 +597,12 @@ class ControlRecord(Strict):
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
+    live: bool | None = None  # whether it is written, where its record does not say; None: what the stack says
+    rollout: str = ""  # id of the rollout that has said so last
+
+    def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
+        """Whether nothing is written to the cluster; ``default``: what the stack says."""
+        return record.is_dry(default if self.live is None else not self.live)
 
     def is_paused(self, now: datetime) -> bool:
         """Whether the cluster is paused: for good, or until a moment that has not come yet."""
@@ -656,8 +663,15 @@ class ClusterRecord(ClusterPolicy):
         other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
+    @property
+    def looks_as_it_writes(self) -> bool:
+        """Whether the API server sees one identity in both: only then can who looks ask for the writer's rights."""
+        if isinstance(self.access, EksAccess):
+            return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
+        return isinstance(self.access, KubeconfigAccess)
+
     def is_dry(self, default: bool) -> bool:
-        """Whether nothing is written to the cluster; ``default``: what the stack says."""
+        """What the record says, else ``default``. Whether nothing is written: :meth:`ControlRecord.is_dry`."""
         return default if self.dry_run is None else self.dry_run
 
     @property
@@ -698,6 +712,7 @@ class _Controls(Strict):
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
     mending: tuple[FixEntry, ...] = ()
+    live: bool | None = None
 
 
 class Registration(ClusterRecord, _Controls):
@@ -713,6 +728,7 @@ class Registration(ClusterRecord, _Controls):
             leaving=control.restoring,
             paused_pools=control.paused_pools,
             leaving_pools=control.restoring_pools,
+            live=control.live,
         )
 
     @property
@@ -732,6 +748,8 @@ class Registration(ClusterRecord, _Controls):
             paused_pools=self.paused_pools if "paused_pools" in given_fields else before.paused_pools,
             restoring_pools=self.leaving_pools if "leaving_pools" in given_fields else before.restoring_pools,
             fixes=self.mending if "mending" in given_fields else before.fixes,
+            live=self.live if "live" in given_fields else before.live,
+            rollout="" if "live" in given_fields else before.rollout,
         )
 
 

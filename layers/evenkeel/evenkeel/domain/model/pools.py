@@ -34,6 +34,7 @@ class Members:
     autoscaler: bool
     suspect_provision_time: timedelta | None = None  # for which an autoscaler waits where it is suspect
     level: Level = Level.OFF
+    dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own
