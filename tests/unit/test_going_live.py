@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateUnavailableError
 from evenkeel.application.ports import in_turn
 from evenkeel.application.rollout import GoOn
 from evenkeel.application.scan import Scan
 from evenkeel.application.words import rfc3339
+from evenkeel.cli import asking
+from evenkeel.cli.main import app
 from evenkeel.config import ConfigError, ControlRecord, Registration
 from evenkeel.domain.model.groups import NodeGroup, PoolId
 from evenkeel.domain.model.states import GroupState, PoolState
@@ -187,7 +190,7 @@ class TestReadiness:
         answer = Dry().ask("readiness")
         assert (answer["state"], answer["ready"], answer["hindrances"]) == ("ready", True, [])
         assert answer["days"] == 3.0
-        assert answer["message"].startswith("demo is ready: 3.0 days of dry run, ")
+        assert answer["message"].startswith("demo is ready: in 3.0 days of dry run ")
 
     def test_what_would_have_been_written_is_counted_by_the_day(self) -> None:
         house = Dry()
@@ -214,7 +217,7 @@ class TestReadiness:
         house.clock.at += DAY
         answer = house.ask("readiness")
         assert [each["rule"] for each in answer["hindrances"]] == ["too-short"]
-        assert answer["hindrances"][0]["says"] == "its dry run has lasted 1.0 days of the 3.0 days asked for"
+        assert answer["hindrances"][0]["says"] == "its dry run has lasted 1.0 of 3.0 days"
         assert house.ask("readiness", **{"for": "12h"})["ready"] is True
 
     @pytest.mark.parametrize("action", ["pause", "dry-run"])
@@ -330,7 +333,7 @@ class TestLive:
         house = House(stack_dry_run=True)
         house.ask("register", record=record(dry_run=None, pools=NUMBERS).model_dump(mode="json", exclude_unset=True))
         house.run()
-        assert house.refused("live").startswith("demo is not ready: its dry run has lasted 0.0 days")
+        assert house.refused("live").startswith("demo is not ready: its dry run has lasted 0.0 of 3.0 days")
         assert house.control.live is None
         house.ask("live", force=True)
         assert house.control.live is True
@@ -542,6 +545,16 @@ class TestWaves:
         fleet.minute()
         assert fleet.live == {"c000", "c002"}
 
+    def test_who_is_unregistered_meanwhile_is_waited_for_by_nobody(self) -> None:
+        fleet = Fleet(4)
+        fleet.begin(wave="2")
+        fleet.minute()
+        fleet.house.ask("unregister", "c000")
+        fleet.dark = {"c000"}
+        fleet.names.remove("c000")
+        fleet.until(Phase.DONE)
+        assert fleet.live == {"c001", "c002", "c003"}
+
     def test_a_stack_that_is_live_has_nothing_to_switch(self) -> None:
         fleet = Fleet(3, dry_run=False)
         fleet.begin()
@@ -742,3 +755,59 @@ class TestSizes:
     def test_anything_else_is_a_count_or_nothing(self, text: str) -> None:
         size = wave_size(text, 10)
         assert size is None or size >= 1
+
+
+class TestCommands:
+    """`evenkeel readiness`, `live`, `dry-run` and `rollout`, answered by the real use cases."""
+
+    @pytest.fixture
+    def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+        fleet = Fleet(3)
+        for name in fleet.names:
+            pool = PoolId("cluster-api", "default", "", "workers")
+            fleet.store.save_pool(name, pool, PoolState(), None)
+        monkeypatch.setattr(asking, "ask", lambda _stack, event: fleet.house.operate(event, plenty))
+        return fleet
+
+    def run(self, *words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*words[:1], "--stack", "s", *words[1:]])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    def test_readiness_says_by_its_exit_code_that_somebody_is_not_ready(self, fleet: Fleet) -> None:
+        assert self.run("readiness").count("is ready") == 3
+        fleet.trouble("c001", TroubleKind.INVALID)
+        assert "c001 is not ready: in trouble" in self.run("readiness", code=5)
+        self.run("readiness", "--cluster", "c000")
+
+    @pytest.mark.parametrize("more", [["--dry-run"], []])
+    def test_nothing_goes_live_that_was_only_shown_or_that_nobody_agreed_to(
+        self, fleet: Fleet, more: list[str]
+    ) -> None:
+        for wave in ([], ["--wave", "50%"]):
+            self.run("live", "--all", *wave, *more, code=0 if more else 2)
+        assert fleet.live == set()
+        assert fleet.store.rollout() == (None, None)
+
+    def test_those_that_are_ready_go_live_at_once_or_in_waves(self, fleet: Fleet) -> None:
+        fleet.trouble("c001", TroubleKind.INVALID)
+        assert "not: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
+        assert fleet.rollout.waiting == ("c000", "c002")
+        self.run("rollout", "--abort")
+        fleet.until(Phase.HALTED)
+        assert "halted, by " in self.run("rollout", code=5)
+        self.run("live", "--cluster", "c002", "--yes")
+        assert fleet.live == {"c002"}
+        self.run("dry-run", "--all", "--yes")
+        assert fleet.live == set()
+
+    @pytest.mark.parametrize(
+        "words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"], ["--all", "--soak", "1h"]]
+    )
+    def test_what_is_meant_has_to_be_said_once(self, fleet: Fleet, words: list[str]) -> None:
+        self.run("live", *words, "--yes", code=2)
+        assert fleet.live == set()
+
+    def test_json_goes_alone_to_standard_output(self, fleet: Fleet) -> None:
+        result = CliRunner().invoke(app, ["live", "--stack", "s", "--all", "--wave", "3", "--yes", "-o", "json"])
+        assert json.loads(result.stdout)["phase"] == fleet.rollout.phase.value

@@ -209,7 +209,7 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
-    """By which field of the event clusters are meant: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
+    """Which field says what clusters are meant: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
     if action.of_stack:
         return "stack"
     if action.of_records:

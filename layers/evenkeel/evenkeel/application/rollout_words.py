@@ -23,14 +23,14 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 def readiness_words(found: Readiness, remembered: Remembered, needed: timedelta, now: datetime) -> str:
     """The verdict in one line, and why not."""
     shown = found.dry_run
+    if not found.is_ready:
+        why = "; ".join(hindrance_words(each, found, remembered, needed, now) for each in found.hindrances)
+        return f"{remembered.record.id} is not ready: {why}"
     times = f"{'' if found.whole else 'at least '}{shown.patches_per_day:.1f} patches a day"
-    facts = f"{_days(shown.days)} of dry run, {counted(shown.decisions, 'decision')}, {times} would be written"
+    facts = f"in {_days(shown.days)} of dry run {counted(shown.decisions, 'decision')}, {times}"
     if found.asked and found.asked.plan and found.asked.plan.skipped:
         facts += f", {counted(len(found.asked.plan.skipped), 'object')} skipped"
-    if found.is_ready:
-        return f"{remembered.record.id} is ready: {facts}"
-    why = "; ".join(hindrance_words(each, found, remembered, needed, now) for each in found.hindrances)
-    return f"{remembered.record.id} is not ready: {why} ({facts})"
+    return f"{remembered.record.id} is ready: {facts}"
 
 
 def hindrance_words(
@@ -51,7 +51,7 @@ def hindrance_words(
         case Hindrance.NO_POOLS:
             return "no pool of it is known: nothing would be written"
         case Hindrance.TOO_SHORT:
-            return f"its dry run has lasted {_days(shown.days)} of the {_days(needed / timedelta(days=1))} asked for"
+            return f"its dry run has lasted {shown.days:.1f} of {_days(needed / timedelta(days=1))}"
         case Hindrance.PUT_BACK:
             return f"put back by others: {_named(_held(shown.put_back))}: have them leave out bounds and replicas"
         case Hindrance.WRITTEN_BY_OTHERS:
@@ -81,8 +81,11 @@ def rollout_words(rollout: Rollout) -> str:
     """Where it stands, in one line."""
     left = f"; left out: {', '.join(f'{id} ({_LEFT_OUT[why]})' for id, why in _some(rollout.left_out))}"
     rest = f"{len(rollout.waiting)} to come" + (left if rollout.left_out else "")
-    wave = f"wave {rollout.number} of {counted(len(rollout.wave), 'cluster')}"
+    wave = f"wave {rollout.number} ({counted(len(rollout.wave), 'cluster')})"
     on = len(rollout.proven)
+    if not rollout.number and not rollout.phase.is_over:
+        is_halting = rollout.phase is Phase.HALTING
+        return f"halting, {halt_words(rollout)}" if is_halting else f"begins within a minute; {rest}"
     match rollout.phase:
         case Phase.SWITCHING:
             return f"{wave} is being switched on; {on} live before it, {rest}"
