@@ -747,6 +747,7 @@ class TestRollouts:
         by="jane",
         reason="ticket 7",
         halted_by="joe",
+        halt_reason="ticket 8",
     )
 
     def test_one_is_kept_whole_and_written_on_the_version_that_was_read(self, store: Store) -> None:

@@ -506,6 +506,7 @@ class TestWaves:
         fleet.until(Phase.HALTED)
         assert fleet.live == set()
         assert fleet.rollout.halts[0].kind is TroubleKind.STOPPED
+        assert len([chunk for chunk in fleet.queue.looks if chunk.clusters == ("c000",)]) > 20  # asked for each minute
 
     @pytest.mark.parametrize("why", ["record-says", "live-already", "paused", "not-looked-at", "not-registered"])
     def test_who_is_left_out(self, why: str) -> None:
@@ -793,9 +794,13 @@ class TestCommands:
         fleet.trouble("c001", TroubleKind.INVALID)
         assert "not: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
         assert fleet.rollout.waiting == ("c000", "c002")
-        self.run("rollout", "--abort")
+        self.run("rollout", "--reason", "ticket 8", code=2)
+        fleet.minute()
+        self.run("rollout", "--abort", "--reason", "ticket 8")
         fleet.until(Phase.HALTED)
         assert "halted, by " in self.run("rollout", code=5)
+        (*_, entry) = fleet.house.ask("history", "c000")["actions"]
+        assert (entry["cause"], entry["reason"]) == ("dry-run", "ticket 8")
         self.run("live", "--cluster", "c002", "--yes")
         assert fleet.live == {"c002"}
         self.run("dry-run", "--all", "--yes")

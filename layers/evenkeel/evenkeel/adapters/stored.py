@@ -437,6 +437,7 @@ class RolloutRecord(Strict):
     by: str = ""
     reason: str = ""
     halted_by: str = ""
+    halt_reason: str = ""
 
     def rollout(self) -> Rollout:
         return Rollout(**{**dict(self), "halts": tuple(Halt(**dict(halt)) for halt in self.halts)})

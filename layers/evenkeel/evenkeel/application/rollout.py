@@ -102,13 +102,12 @@ class _Steps:
         if self._to_all(self._live):
             # From now on what is read of them is read while they are live.
             self._save(self.rollout.in_phase(Phase.WATCHING, self._now))
-            self._ask_for_looks()
+            self._ask_for_looks(self.rollout.wave)
         return False
 
-    def _ask_for_looks(self) -> None:
-        wave = self.rollout.wave
-        starts = range(0, len(wave), _CHUNK)
-        self.ports.queue.request_looks([Chunk(clusters=wave[start : start + _CHUNK], delay=1) for start in starts])
+    def _ask_for_looks(self, clusters: Sequence[str]) -> None:
+        chunks = [tuple(clusters[start : start + _CHUNK]) for start in range(0, len(clusters), _CHUNK)]
+        self.ports.queue.request_looks([Chunk(clusters=chunk, delay=1) for chunk in chunks])
 
     def _next_wave(self) -> bool:
         rollout, now = self.rollout, self._now
@@ -119,7 +118,9 @@ class _Steps:
         if unseen:
             if rollout.waited_too_long(now):
                 self._save(rollout.halting(unread_halts(unseen), now))
-            return rollout.waited_too_long(now)
+                return True
+            self._ask_for_looks(unseen)  # who is looked at once an hour is not due yet, or the first request was lost
+            return False
         rollout = rollout.with_wave(*self._choose(looked_at), now)
         if rollout.phase is Phase.DONE:
             self._tell(DetailType.ROLLOUT_DONE, rollout)
@@ -193,7 +194,8 @@ class _Steps:
         asker = (self.rollout.by if live else self.rollout.halted_by) or None
         entry: dict[str, Any] = {"id": id, "at": rfc3339(now), "cluster": record.id}
         entry |= {"cause": "live" if live else "dry-run", "by": asker, "what": f"{record.id} {what}"}
-        entry |= {"reason": self.rollout.reason} if live and self.rollout.reason else {}
+        why = self.rollout.reason if live else self.rollout.halt_reason
+        entry |= {"reason": why} if why else {}
         try:
             store.save_decision(record.id, id, entry, now + _KEPT)
         except StateUnavailableError as error:  # it is done
@@ -248,6 +250,7 @@ def rollout_json(rollout: Rollout) -> dict[str, Any]:
             for halt in rollout.halts
         ],
         "haltedBy": rollout.halted_by or None,
+        "haltReason": rollout.halt_reason or None,
         "message": f"rollout of {rfc3339(rollout.at)}: {rollout_words(rollout)}",
     }
 

@@ -164,9 +164,12 @@ def _rollout_command(
     abort: Annotated[
         bool, typer.Option("--abort", help=ACTIONS["rollout"].fields.model_fields["abort"].description)
     ] = False,
+    reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
-    answer = ask_or_fail("rollout", stack, None, {"abort": abort or None})
+    if reason is not None and not abort:
+        fail(["--reason goes with --abort"])
+    answer = ask_or_fail("rollout", stack, None, {"abort": abort or None, "reason": reason})
     _print(answer, answer, output)
     if answer.get("phase") in ("halting", "halted") and not abort:
         raise typer.Exit(NOT_READY)

@@ -265,7 +265,9 @@ def _plan_pool(
     draft.ceiling = pool.max - draft.spoken_for()
     for step in steps_of(pool.strategy):
         step(draft)
-    return _pool_plan(draft), draft.look_at, partial(offer_of, draft)
+    # Pods for which a pool in dry run were asked would wait for ever, though another pool could take them.
+    offer = partial(untouched, pool, Rule.POOL_DRY_RUN) if pool.dry_run else partial(offer_of, draft)
+    return _pool_plan(draft), draft.look_at, offer
 
 
 def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -> PoolPlan:

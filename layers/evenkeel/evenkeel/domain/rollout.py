@@ -74,6 +74,7 @@ class Rollout:
     by: str = ""  # who asked for it, as they say it, and
     reason: str = ""  # why
     halted_by: str = ""
+    halt_reason: str = ""
 
     def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
         """The present wave is proven, and these come next. Where there are none, others are chosen at once."""
@@ -93,9 +94,9 @@ class Rollout:
     def in_phase(self, phase: Phase, now: datetime) -> "Rollout":
         return replace(self, phase=phase, since=now)
 
-    def halting(self, halts: Iterable[Halt], now: datetime, by: str = "") -> "Rollout":
-        """Nothing more is switched on, and the present wave goes back."""
-        return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by)
+    def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":
+        """Nothing more is switched on, and the present wave goes back. ``by`` and ``reason``: where a person says so"""
+        return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
 
     def troubles(self, verdicts: Mapping[str, Verdict]) -> tuple[Halt, ...]:
         """Trouble of any cluster that it has switched on. None was in trouble when its wave came."""

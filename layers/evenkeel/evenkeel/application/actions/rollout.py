@@ -40,7 +40,7 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
             raise BadRequestError(f"a {rollout_json(before)['message']}: abort it first, or wait for its end")
         after = _begun(call, fields)
     elif fields.abort and before is not None and under_way and before.phase is not Phase.HALTING:
-        after = before.halting((), call.now, call.by or "")
+        after = before.halting((), call.now, call.by or "", call.reason or "")
     elif before is None:
         return {"rollout": None, "message": "there was no rollout yet"}
     else:
