@@ -11,6 +11,7 @@ from evenkeel.adapters.aws.records import (
     LOOKED_AT,
     META,
     OFFERING,
+    ROLLOUT,
     SILENCE,
     TIMER,
     VERDICT,
@@ -44,6 +45,7 @@ from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.replicas.deletion import deletion_candidates, nobody_goes
+from evenkeel.domain.rollout import Rollout
 from evenkeel.domain.writes import Patch
 
 NOW = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
@@ -307,6 +309,17 @@ class InMemoryStore:
         self._write(f"OFFERING#{offering}")
         self._put(OFFERING, self._records.offering(offering, state, version, self._now()), None)
 
+    def rollout(self) -> tuple[Rollout | None, int | None]:
+        self._asked("rollout")
+        item = self._items.get(ROLLOUT, {}).get(ROLLOUT)
+        return (None, None) if item is None else (self._records.rollout_of(item), item.version)
+
+    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
+        self._write(ROLLOUT)
+        entry = self._records.rollout(rollout, version)
+        self._put(ROLLOUT, entry, None)
+        return entry.next_version
+
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         self._write(expired)
         item = self._items.get(cluster, {}).get(expired)
@@ -552,6 +565,7 @@ class FakeQueue:
     second_looks: list[tuple[str, str, int]] = field(default_factory=list)
     looks: list[Chunk] = field(default_factory=list)
     scans: list[tuple[str, str, datetime]] = field(default_factory=list)
+    rollouts: list[str] = field(default_factory=list)
     broken: Exception | None = None
 
     @property
@@ -579,6 +593,9 @@ class FakeQueue:
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
         self.scans.append((shard, after, at))
+
+    def go_on(self, rollout: str, at: datetime) -> None:
+        self.rollouts.append(rollout)
 
     def look_again(self, cluster: str, reason: str, seconds: int) -> None:
         if self.broken is not None:

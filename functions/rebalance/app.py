@@ -8,7 +8,7 @@ from evenkeel.bootstrap import container, make_logger, make_metrics, remaining_o
 from aws_lambda_powertools.metrics import MetricUnit
 
 from evenkeel.adapters.aws.batches import SqsRecord, answer_batch, records_of
-from evenkeel.adapters.aws.messages import Request, read_message
+from evenkeel.adapters.aws.messages import RolloutRequest, read_request
 
 logger = make_logger()
 metrics = make_metrics()
@@ -16,7 +16,10 @@ metrics = make_metrics()
 
 def rebalance(record: SqsRecord, context: Any) -> None:
     def work(body: str) -> None:
-        request = read_message(Request, body)
+        request = read_request(body)
+        if isinstance(request, RolloutRequest):
+            logger.info(container().rollout(remaining_of(context)))
+            return
         settled = request.settled and request.settled.settled()
         outcome = container().rebalance(request.cluster, request.reason, remaining_of(context), request.found, settled)
         counts = outcome.metrics()

@@ -140,7 +140,8 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         *(("scale-up", {"pool": "workers", "nodes": 1}), ("scale-down", {"pool": "workers", "nodes": 1})),
     ]
     reads: list[tuple[str, dict[str, Any]]] = [
-        *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {}))
+        *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})),
+        *(("readiness", {"live": True}), ("history", {})),
     ]
     for action, fields in asked + reads:
         answer = stage.operator(action, cluster, **fields)
@@ -176,6 +177,28 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
     assert stage.operator("unregister", cluster)["ok"]
     stage.triggers.drain()
     assert set(stage.functions.sent) == set(stage.deployment.template.functions())
+    assert stage.functions.refused() == []
+
+
+def test_waves_that_go_on_and_are_taken_back_need_nothing_beyond_the_roles(stage: Stage) -> None:
+    clusters = sorted(stage.world.clusters)
+    for name in clusters:
+        access = put_kubeconfig(stage.deployment, f"{name}-again", stage.world.clusters[name])
+        assert stage.operator("register", name, record={"flavours": [name], "access": access})["ok"]
+        stage.clock.sleep(1)
+        assert stage.operator("dry-run", name)["ok"]
+    stage.pass_minutes(1)
+    ask = {"action": "rollout", "clusters": clusters, "wave": "2", "soak": "5m"}
+    assert stage.functions("OperatorFunction", ask)["phase"] == "watching"
+    stage.pass_minutes(2)
+    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
+    stage.pass_minutes(6)
+    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 0
+    assert stage.functions("OperatorFunction", {"action": "rollout", "abort": True})["phase"] == "halting"
+    stage.pass_minutes(2)
+    assert stage.functions("WidgetFunction", {"action": "rollout"})["phase"] == "halted"
+    assert stage.functions("WidgetFunction", {"action": "status"})["counts"]["dryRun"] == 1
+    assert stage.triggers.failures == []
     assert stage.functions.refused() == []
 
 

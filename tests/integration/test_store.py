@@ -39,6 +39,7 @@ from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
 from sandbox.aws import Deployment
 from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
@@ -727,6 +728,55 @@ def test_a_decision_about_1000_groups_is_cut_and_not_refused(registered: Store) 
 
 OFFERING = Offering("aws", "eu-central-1", "123456789012/eu-central-1a", "m5.xlarge", "spot")
 WORD = Word(failed_at=NOW, until=NOW + 5 * MINUTE, cluster="blue")
+
+
+class TestRollouts:
+    ROLLOUT = Rollout(
+        id="01",
+        at=NOW,
+        size=2,
+        soak=15 * MINUTE,
+        phase=Phase.HALTING,
+        since=NOW,
+        waiting=("c", "d"),
+        wave=("b",),
+        number=2,
+        proven=("a",),
+        left_out={"e": LeftOut.PAUSED},
+        halts=(Halt(cluster="b", kind=TroubleKind.MISSING, pool="x/workers"), Halt()),
+        by="jane",
+        reason="ticket 7",
+        halted_by="joe",
+        halt_reason="ticket 8",
+    )
+
+    def test_one_is_kept_whole_and_written_on_the_version_that_was_read(self, store: Store) -> None:
+        assert store.rollout() == (None, None)
+        version = store.save_rollout(self.ROLLOUT, None)
+        assert store.rollout() == (self.ROLLOUT, version)
+        done = self.ROLLOUT.in_phase(Phase.DONE, NOW + MINUTE)
+        for other in (None, version + 1):
+            with pytest.raises(StateConflictError):
+                store.save_rollout(done, other)
+        assert store.rollout() == (self.ROLLOUT, version)
+        assert store.save_rollout(done, version) == version + 1
+        assert store.rollout() == (done, version + 1)
+
+    def test_ten_thousand_clusters_fit_into_one(self, store: Store) -> None:
+        large = replace(self.ROLLOUT, waiting=tuple(f"cluster-number-{number:06}" for number in range(10_000)))
+        store.save_rollout(large, None)
+        assert store.rollout()[0] == large
+
+    def test_a_cluster_keeps_what_a_rollout_has_said_of_it(self, store: Store) -> None:
+        control = ControlRecord(live=True, rollout="01")
+        store.save_record(record(), control, None)
+        assert store.load("demo").control == control
+        found = store.registered("demo")
+        assert found is not None
+        assert found.control == control
+        (listed,) = [one for shard in store.shards for _, one in store.due(shard).registrations]
+        assert isinstance(listed, Registration)
+        assert listed.live is True
 
 
 class TestOfferings:

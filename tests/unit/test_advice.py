@@ -146,6 +146,11 @@ class TestNodes:
         assert asked(planned) == {}
         assert needed(planned) == {"n1": "left alone: its pool is invalid"}
 
+    def test_a_pool_in_dry_run_of_its_own_gets_none_so_that_no_pod_waits_for_it(self) -> None:
+        planned = look(groups(1, 1, 1, dry_run=True), Workload(pods=pods(3), nodes=(ours("n1"),)))
+        assert asked(planned) == {}
+        assert needed(planned) == {"n1": "in dry run by its own word: nothing of it is written"}
+
     def test_no_node_is_judged_where_only_growth_is_wanted(self) -> None:
         workload = Workload(pods=pods(1), nodes=(ours("n1"),))
         planned = look(groups(1, 1, 1), workload, stage=DemandStage.SCALE_UP, autoscaler=False)

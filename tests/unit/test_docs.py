@@ -24,7 +24,7 @@ from evenkeel.application.recording import DetailType
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import runbook
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY
 from evenkeel.config import ConfigError, Registration, read_model
 from evenkeel.domain.annotations import read_published
 from evenkeel.domain.bounds.balanced import BALANCED
@@ -190,7 +190,7 @@ def test_environment_variables_are_those_of_the_template() -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").partition("| code | means |")[2]
-    codes = {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE))}
+    codes = {"0", *map(str, (CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY))}
     assert set(re.findall(r"^\| (\d) \|", text, re.M)) == codes
 
 
@@ -260,7 +260,7 @@ def test_the_records_shown_are_valid(text: str) -> None:
 
 def test_the_complete_record_leaves_out_nothing_that_people_set() -> None:
     _, text = blocks(ROOT / "docs" / "cluster-record.md", "json")[0]
-    by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "mending"}
+    by_actions = {"id", "paused", "paused_until", "leaving", "paused_pools", "leaving_pools", "live", "mending"}
     assert set(json.loads(text)) == set(Registration.model_fields) - by_actions
 
 

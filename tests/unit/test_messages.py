@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,10 +16,12 @@ from evenkeel.adapters.aws.messages import (
     LookRequest,
     QueueUrls,
     Request,
+    RolloutRequest,
     ScanRequest,
     SqsQueue,
     read_message,
     read_recheck,
+    read_request,
     read_scan,
 )
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
@@ -118,6 +120,20 @@ class TestReading:
         rest, run = [read_recheck(sent["MessageBody"]) for sent in client.sent]
         assert rest == ScanRequest(shard="7", after="cluster-9", at=NOW)
         assert run == Request(cluster="demo", reason="a look is due")
+
+    def test_what_comes_to_the_worker_is_a_run_or_a_rollout(self, client: Client) -> None:
+        queue(client).go_on("01", NOW)
+        queue(client).request("demo", "scan", "1")
+        rollout, run = [read_request(sent["MessageBody"]) for sent in client.sent]
+        assert rollout == RolloutRequest(rollout="01")
+        assert run == Request(cluster="demo", reason="scan")
+
+    def test_a_rollout_waits_for_no_cluster_and_goes_on_once_a_tick(self, client: Client) -> None:
+        for at in (NOW, NOW, NOW + timedelta(minutes=1)):
+            queue(client).go_on("01", at)
+        assert {sent["MessageGroupId"] for sent in client.sent} == {"#rollout"}
+        first, again, next_tick = [sent["MessageDeduplicationId"] for sent in client.sent]
+        assert first == again != next_tick
 
     @pytest.mark.parametrize(
         "body", ['{"shard": "7"}', '{"shard": 7, "after": "a", "at": "now"}', '{"reason": "x"}', None]
@@ -239,6 +255,7 @@ class TestSending:
             lambda q: q.dead_letter("x", "y", "1"),
             lambda q: q.request_looks([Chunk(clusters=("demo",))]),
             lambda q: q.scan_on("7", "demo", NOW),
+            lambda q: q.go_on("01", NOW),
         )
         for call in calls:
             with pytest.raises(QueueUnavailableError, match="queue "):

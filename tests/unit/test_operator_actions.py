@@ -713,6 +713,7 @@ class TestWhoAsked:
     def test_every_action_is_either_recorded_or_reads(self) -> None:
         writing = {name for name, action in ACTIONS.items() if action.right is Right.WRITE or action.writes_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
+        of_fleets |= {"live", "dry-run", "rollout"}  # test_going_live.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
 
     def test_an_action_without_a_name_says_so(self, house: House) -> None:
@@ -784,6 +785,8 @@ class TestCommands:
         commands = get_command(app)
         assert isinstance(commands, TyperGroup)
         options = {parameter.name for parameter in commands.commands[name].params}
+        if name == "rollout":  # which one begins by going live
+            options |= {"members"} | {parameter.name for parameter in commands.commands["live"].params}
         paged = {"after", "records", "before"}  # the command asks for page after page, and part after part, by itself
         assert set(ACTIONS[name].fields.model_fields) - paged <= options
 

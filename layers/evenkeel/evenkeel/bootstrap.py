@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from evenkeel.application.failure import RecordFailure
     from evenkeel.application.look import Look
     from evenkeel.application.operate import Operate
+    from evenkeel.application.rollout import GoOn
     from evenkeel.application.scan import Scan
 
 # AWS answers in milliseconds or not at all; the invocation must not spend itself on waiting.
@@ -208,6 +209,20 @@ class Container:
         return Rebalance(
             store=self.store,
             clusters=self.clusters,
+            queue=self._queue,
+            bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
+            clock=self.clock,
+            random_bytes=os.urandom,
+            dry_run=self.settings.dry_run,
+            together=side_by_side,
+        )
+
+    @cached_property
+    def rollout(self) -> "GoOn":
+        from evenkeel.application.rollout import GoOn
+
+        return GoOn(
+            store=self.store,
             queue=self._queue,
             bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
             clock=self.clock,

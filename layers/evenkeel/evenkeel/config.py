@@ -475,6 +475,7 @@ class PoolEntry(Strict):
     strategy: StrategyName | None = None
     on_failure: OnFailureName | None = None
     level: LevelName | None = None
+    dry_run: bool | None = None  # None: what the cluster is
     backoff: BackoffEntry | None = None
     provision_timeout: ProvisionTimeout | None = None
 
@@ -653,9 +654,14 @@ class ControlRecord(Strict):
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
-    asked_home: dict[
-        PoolName, Moment
-    ] = {}  # pools, by name or id, for which a pass of converge was asked for, and when
+    # Pools, by name or id, for which a pass of converge was asked for, and when.
+    asked_home: dict[PoolName, Moment] = {}
+    live: bool | None = None  # whether it is written, where its record does not say; None: what the stack says
+    rollout: str = ""  # id of the rollout that has said so last
+
+    def is_dry(self, record: "ClusterRecord", default: bool) -> bool:
+        """Whether nothing is written to the cluster; ``default``: what the stack says."""
+        return record.is_dry(default if self.live is None else not self.live)
 
     def is_paused(self, now: datetime) -> bool:
         """Whether the cluster is paused: for good, or until a moment that has not come yet."""
@@ -723,8 +729,15 @@ class ClusterRecord(ClusterPolicy):
         other = isinstance(self.access, EksAccess) and self.access.role_arn is not None
         return bool(self.region) and self.account is None and not self.event_accounts and not other
 
+    @property
+    def looks_as_it_writes(self) -> bool:
+        """Whether the API server sees one identity in both: only then can who looks ask for the writer's rights."""
+        if isinstance(self.access, EksAccess):
+            return self.access.role_arn is not None and self.access.role(writes=True) == self.access.role(writes=False)
+        return isinstance(self.access, KubeconfigAccess)
+
     def is_dry(self, default: bool) -> bool:
-        """Whether nothing is written to the cluster; ``default``: what the stack says."""
+        """What the record says, else ``default``. Whether nothing is written: :meth:`ControlRecord.is_dry`."""
         return default if self.dry_run is None else self.dry_run
 
     @property
@@ -765,6 +778,7 @@ class _Controls(Strict):
     paused_pools: dict[PoolName, Moment | None] = {}
     leaving_pools: tuple[PoolName, ...] = ()
     mending: tuple[FixEntry, ...] = ()
+    live: bool | None = None
 
 
 class Registration(ClusterRecord, _Controls):
@@ -780,6 +794,7 @@ class Registration(ClusterRecord, _Controls):
             leaving=control.restoring,
             paused_pools=control.paused_pools,
             leaving_pools=control.restoring_pools,
+            live=control.live,
         )
 
     @property
@@ -800,6 +815,8 @@ class Registration(ClusterRecord, _Controls):
             restoring_pools=self.leaving_pools if "leaving_pools" in given_fields else before.restoring_pools,
             fixes=self.mending if "mending" in given_fields else before.fixes,
             asked_home=before.asked_home,
+            live=self.live if "live" in given_fields else before.live,
+            rollout="" if "live" in given_fields else before.rollout,
         )
 
 

@@ -6,6 +6,7 @@ A newer release may have written fields that this one does not know: see `read_s
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -26,6 +27,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Pu
 from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
+from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
 
 Unknown = Sequence[tuple[tuple[str | int, ...], Any]]
 """Fields of a stored record that only a newer release knows: where each stands, and its value."""
@@ -485,6 +487,42 @@ class SettledRecord(Strict):
     @classmethod
     def of(cls, settled: Settled) -> Self:
         return cls(**{**vars(settled), "zones": tuple(sorted(settled.zones))})
+
+
+class HaltRecord(Strict):
+    """What has halted a rollout, as it is stored."""
+
+    cluster: str = ""
+    kind: TroubleKind | None = None
+    pool: str = ""
+
+
+class RolloutRecord(Strict):
+    """A rollout, as it is stored."""
+
+    id: str
+    at: Moment
+    size: int = Field(ge=1)
+    soak: timedelta
+    phase: Phase
+    since: Moment
+    waiting: tuple[str, ...] = ()
+    wave: tuple[str, ...] = ()
+    number: Count = 0
+    proven: tuple[str, ...] = ()
+    left_out: dict[str, LeftOut] = {}
+    halts: tuple[HaltRecord, ...] = ()
+    by: str = ""
+    reason: str = ""
+    halted_by: str = ""
+    halt_reason: str = ""
+
+    def rollout(self) -> Rollout:
+        return Rollout(**{**dict(self), "halts": tuple(Halt(**dict(halt)) for halt in self.halts)})
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> Self:
+        return cls(**{**vars(rollout), "halts": tuple(HaltRecord(**vars(halt)) for halt in rollout.halts)})
 
 
 class StateFile(Strict):

@@ -1,6 +1,6 @@
 """Writing the numbers that an operator has agreed to (``validate`` with ``apply``)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from evenkeel.application.errors import RejectedError
@@ -25,8 +25,10 @@ class Fixes:
         return sum(outcome.result is Result.WRITTEN for _, outcome in self.outcomes)
 
 
-def fix(fixes: Sequence[FixEntry], plan: Plan, api: Cluster, is_late: Callable[[], bool], *, dry_run: bool) -> Fixes:
-    """Write the changes that were agreed to.
+def fix(
+    fixes: Sequence[FixEntry], plan: Plan, api: Cluster, is_late: Callable[[], bool], dry_run: Mapping[str, bool]
+) -> Fixes:
+    """Write the changes that were agreed to; ``dry_run``: of each pool, by its id, whether nothing is.
 
     A change is written to an object that is as it was when the operator saw it, or not at all. Written twice is written
     once: after a crash, what stands there already is found done.
@@ -40,7 +42,7 @@ def fix(fixes: Sequence[FixEntry], plan: Plan, api: Cluster, is_late: Callable[[
     for entry in fixes:
         group = groups.get(entry.group)
         wish = None if group is None or not entry.owner else wish_of(group, states[entry.group])
-        outcome = Outcome(Result.PLANNED) if dry_run else _obstacle(entry, group, wish)
+        outcome = Outcome(Result.PLANNED) if dry_run[entry.pool] else _obstacle(entry, group, wish)
         if outcome is None and is_late():
             postponed.append(entry)
         else:

@@ -117,7 +117,8 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     awaited = any(group.machines is not None or group.requested != group.running for group in observation.groups)
     has_ends = state.groups or state.zones or state.scale_requests or remembered.expired or remembered.is_silent
     wrong = any(not pool.valid or pool.starved or pool.overcommitted for pool in plan.pools)
-    is_free = remembered.control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
+    control = remembered.control.model_copy(update={"live": None, "rollout": ""})  # no end is near in those
+    is_free = control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
     trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
     # Pods come and go while the node groups stand still: a glance at those does not see it.

@@ -55,7 +55,9 @@ class Operate:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
         if writes(event):
             action = ACTIONS[event["action"]]
-            form = action.name if action.right is Right.WRITE else f"{action.name} with {action.writes_with}"
+            form = (
+                action.name if action.right is Right.WRITE else f"{action.name} with {' or '.join(action.writes_with)}"
+            )
             raise BadRequestError(f"action {form} writes: this function only reads; ask the operator function")
         return self(event, remaining)
 
@@ -78,6 +80,7 @@ class Operate:
             queue=self.queue,
             clock=self.clock,
             zone_names=self.zone_names,
+            random_bytes=self.random_bytes,
             stack_dry_run=self.dry_run,
             cluster=event["cluster"] if scope == "cluster" else "",
             selector=read_selector(event["selector"]) if scope == "selector" else None,
@@ -87,6 +90,8 @@ class Operate:
             now=self.clock.now(),
             remaining=remaining,
         )
+        if scope == "stack":
+            return {"ok": True, "action": action.name, **action.handler(call, fields)}
         if scope == "cluster":
             return {
                 "ok": True,
@@ -204,7 +209,9 @@ def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any
 
 
 def _scope_of(action: Action, event: Mapping[str, Any]) -> str:
-    """By which field of the event clusters are meant: `cluster`, `clusters`, `selector`, `all` or `records`."""
+    """Which field says what clusters are meant: `cluster`, `clusters`, `selector`, `all`, `records`; or `stack`."""
+    if action.of_stack:
+        return "stack"
     if action.of_records:
         return "records"
     cluster = event.get("cluster")

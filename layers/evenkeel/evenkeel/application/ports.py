@@ -18,6 +18,7 @@ from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.workload import Workload
+from evenkeel.domain.rollout import Rollout
 from evenkeel.domain.writes import Patch
 
 
@@ -90,7 +91,7 @@ class Remembered:
 
         Who asks for restore asks for writes: what we wrote while the cluster was on is taken back in dry run too.
         """
-        return self.record.is_dry(default) and not self.control.restoring
+        return self.control.is_dry(self.record, default) and not self.control.restoring
 
     def backoff_of(self, key: GroupKey) -> BackoffPolicy:
         """The durations of the group's pool, where the pool is remembered and has its own; else the cluster's."""
@@ -223,6 +224,12 @@ class DueStore(Protocol):
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
         """All registered clusters by id. Raises StateUnavailableError."""
 
+    def rollout(self) -> tuple[Rollout | None, int | None]:
+        """The last rollout as it is now, and the version that its next write is conditional on; None: there was none.
+
+        Raises StateUnavailableError; ConfigError where it cannot be read.
+        """
+
     def list_as_due(self, registration: Registration) -> None:
         """Put a cluster into the index as a release without shards has registered it. Raises StateUnavailableError."""
 
@@ -235,6 +242,9 @@ class Store(LookStore, DueStore, Protocol):
 
     def registered(self, cluster: str) -> Registered | None:
         """Also of a cluster whose record cannot be read. None: it is not registered."""
+
+    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
+        """In the place of the one before. Its version from now on. Raises StateConflictError."""
 
     def remove_record(self, cluster: str, versions: Versions) -> None:
         """What a person registered, and what actions have said; the cluster is not registered any more.
@@ -455,6 +465,9 @@ class ScanQueue(Queue, Protocol):
 
     def scan_on(self, shard: str, after: str, at: datetime) -> None:
         """Ask for the rest of a shard to be scanned, for the tick of that moment."""
+
+    def go_on(self, rollout: str, at: datetime) -> None:
+        """Have a rollout go on, for the tick of that moment."""
 
 
 class Bus(Protocol):

@@ -35,6 +35,8 @@ class DetailType(StrEnum):
     TROUBLE_OPENED = "Trouble Opened"  # of a verdict: application/telling.py
     TROUBLE_CHANGED = "Trouble Changed"
     TROUBLE_CLOSED = "Trouble Closed"
+    ROLLOUT_HALTED = "Rollout Halted"  # of many clusters: application/rollout.py
+    ROLLOUT_DONE = "Rollout Done"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,11 +99,12 @@ class Run:
 
     def fix(self) -> None:
         """Write the numbers that an operator has agreed to, and record it; in dry run, only that."""
-        control, dry_run = self.remembered.control, self.summary.dry_run
-        if not dry_run:
+        control, pools = self.remembered.control, {str(pool.id): self._stays_dry(pool) for pool in self.plan.pools}
+        dry_run = {entry.pool: pools.get(entry.pool, self.summary.dry_run) for entry in control.fixes}
+        if not all(dry_run.values()):
             self._take_lease()
         try:
-            fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run=dry_run)
+            fixes = fix(control.fixes, self.plan, self.api, self._is_late, dry_run)
             self.summary.writes += ["pool-max"] * fixes.written
             for pool in self.plan.pools:
                 self._remember_wishes(pool, fixes)
@@ -118,7 +119,7 @@ class Run:
                 if entry.pool == str(pool.id)
             ]
             if changes:
-                self.recorder.fixed(pool, changes, dry_run=dry_run)
+                self.recorder.fixed(pool, changes, dry_run=dry_run[str(pool.id)])
 
     def _remember_wishes(self, pool: PoolPlan, fixes: Fixes) -> None:
         """What an operator had us write to an owner is what is wanted there, and not ours."""
@@ -152,7 +153,11 @@ class Run:
         return expired or self.remaining() < _PATCH_SECONDS
 
     def _is_dry(self, pool: PoolPlan) -> bool:
-        return self.summary.dry_run and not self.remembered.control.restores(pool.id)
+        return self._stays_dry(pool) and not self.remembered.control.restores(pool.id)
+
+    def _stays_dry(self, pool: PoolPlan) -> bool:
+        """Whether nothing of it is written, but where it is restored: what it says itself goes before its cluster."""
+        return self.summary.dry_run if pool.dry_run is None else pool.dry_run
 
     # Journal and writes
 

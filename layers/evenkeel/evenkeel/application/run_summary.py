@@ -33,10 +33,10 @@ class RunSummary:
         if self.message:
             return self.message
         changes = self.plan.changes if self.plan else ()
-        if self.dry_run and changes:
-            return f"{self.cluster}: dry run: would write {len(changes)} node groups"
         if self.written:
             return f"{self.cluster}: {self.written} patches written, {self.conflicts} conflicts"
+        if self.dry_run and changes:
+            return f"{self.cluster}: dry run: would write {len(changes)} node groups"
         return f"{self.cluster}: nothing to write"
 
     def metrics(self) -> dict[str, int]:

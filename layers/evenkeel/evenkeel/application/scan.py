@@ -3,7 +3,8 @@
 Nothing is written for this: which clusters are due, and at which second of the minute, follows from the tick's own
 time, the cluster's interval and its id. A tick that arrives twice has them looked at twice, which changes nothing.
 
-    tick ──► first page of each shard, side by side ──► chunks of clusters onto `looks`, over the minute
+    tick ──► a rollout that is under way goes on: a message of its own
+      ├────► first page of each shard, side by side ──► chunks of clusters onto `looks`, over the minute
       └────► a shard with more pages is scanned on by a message of its own
 """
 
@@ -14,9 +15,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from evenkeel.application.errors import StateUnavailableError
+from evenkeel.application.errors import EvenkeelError, StateUnavailableError
 from evenkeel.application.ports import Clock, DuePage, DueStore, ScanQueue, Together
-from evenkeel.config import Registration
+from evenkeel.config import ConfigError, Registration
 from evenkeel.domain.looks import Chunk, chunks_of_minute, is_due
 
 _log = logging.getLogger("evenkeel.scan")
@@ -73,7 +74,17 @@ class Scan:
         listed = dict(entry for page in pages.values() for entry in page.registrations)
         complete = all(page.after is None for page in pages.values())
         self._seek_strays(listed, complete=complete)
+        self._go_on(at)
         return self._look_at(listed | self._list_strays(), at)
+
+    def _go_on(self, at: datetime) -> None:
+        """Have a rollout that is under way go on. Whatever is wrong with it keeps no cluster from being looked at."""
+        try:
+            rollout, _ = self.store.rollout()
+            if rollout is not None and not rollout.phase.is_over:
+                self.queue.go_on(rollout.id, at)
+        except (EvenkeelError, ConfigError) as error:
+            _log.error("rollout: not gone on with: %s", error)
 
     def rest_of(self, shard: str, after: str, at: datetime) -> ScanResult:
         """What the tick of that moment has left to do in a shard."""

@@ -261,6 +261,8 @@ WORDS: dict[Rule, Words] = {
     Rule.ROLLING_SHARE: "rolling update: this zone's share is maxSurge {surge}, maxUnavailable {unavailable} "
     "(reported, not written)",
     Rule.BOUNDS_UNREAD: _unread,
+    Rule.POOL_DRY_RUN: "in dry run by its own word: nothing of it is written",
+    Rule.POOL_LIVE: "live by its own word: it is written, also while its cluster is in dry run",
     Rule.RELIEF_WAITS: _listing(
         "zones",
         "relief by the Shoot's maximum is looked at from {until} on, if {zones} still fails: a hiccup is no reason",

@@ -21,7 +21,7 @@ from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, print_answer
 from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
 from evenkeel.cli.fleet import apply_command, export_command
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, fail, hint, read_yaml
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
 
@@ -126,12 +126,67 @@ def _status_command(
         raise typer.Exit(IN_TROUBLE)
 
 
+def _live_command(  # noqa: PLR0913 (its options)
+    stack: _StackName,
+    cluster: _OneCluster = None,
+    everything: _All = False,
+    selector: _Selector = None,
+    wave: Annotated[
+        str | None,
+        typer.Option(help="So many at once, 5% or 3, and the next once these have stood. The stack goes on by itself."),
+    ] = None,
+    soak: Annotated[str | None, typer.Option(help=ACTIONS["rollout"].fields.model_fields["soak"].description)] = None,
+    force: Annotated[bool, typer.Option("--force", help=ACTIONS["live"].fields.model_fields["force"].description)] = (
+        False
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which clusters would go live, and do nothing.")] = (
+        False
+    ),
+    yes: _Yes = False,
+    reason: _Reason = None,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    scope = {"clusters": [cluster]} if cluster else {"selector": selector} if selector else {"all": everything or None}
+    if sum((cluster is not None, selector is not None, everything)) != 1:
+        fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
+    if soak is not None and wave is None:
+        fail(["--soak goes with --wave: how many go live at once?"])
+    fields = {"force": force or None}
+    clusters = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    if dry_run:
+        return
+    if wave is None:
+        _act("live", stack, None, output, {**fields, "clusters": clusters, "reason": reason})
+    else:
+        rollout = {"clusters": clusters, "wave": wave, "soak": soak, "reason": reason}
+        answer = ask_or_fail("rollout", stack, None, rollout)
+        _print(answer, answer, output)
+
+
+def _rollout_command(
+    stack: _StackName,
+    abort: Annotated[
+        bool, typer.Option("--abort", help=ACTIONS["rollout"].fields.model_fields["abort"].description)
+    ] = False,
+    reason: _Reason = None,
+    output: _OutputForm = Output.TABLE,
+) -> None:
+    if reason is not None and not abort:
+        fail(["--reason goes with --abort"])
+    answer = ask_or_fail("rollout", stack, None, {"abort": abort or None, "reason": reason})
+    _print(answer, answer, output)
+    if answer.get("phase") in ("halting", "halted") and not abort:
+        raise typer.Exit(NOT_READY)
+
+
 _BY_HAND: Mapping[str, Callable[..., None]] = {
     "register": _register_command,
     "record": _record_command,
     "status": _status_command,
     "apply": apply_command,
     "export": export_command,
+    "live": _live_command,
+    "rollout": _rollout_command,
 }
 
 
@@ -213,19 +268,30 @@ def _act(action: str, stack: str, cluster: str | None, output: Output, fields: M
         raise typer.Exit(CANNOT_READ)
     if action == "validate":
         _leave_for_invalid_pools(*answers)
+    if not all(answer.get("ready", True) for answer in answers):
+        raise typer.Exit(NOT_READY)
 
 
 def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
-    """What it touches is shown; what was shown and agreed to is done, and nothing else."""
+    """What was shown and agreed to is done, and nothing else."""
+    touched = _agreed(action, stack, fields, output, yes=yes)
+    of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
+    _act(action, stack, None, output, {**of_them, "clusters": touched})
+
+
+def _agreed(
+    action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
+) -> list[str]:
+    """What it touches is shown, and asked for unless nothing more is wanted. Returns what was agreed to."""
     listed = ask_of_all(action, stack, {**fields, "list": True})["clusters"]
     for found in listed:
         say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
     touched = [found["cluster"] for found in listed if found["ok"]]
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
-    confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
-    of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
-    _act(action, stack, None, output, {**of_them, "clusters": touched})
+    if not shown_only:
+        confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
+    return touched
 
 
 def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:

@@ -334,7 +334,9 @@ def _plan_pool(
     draft.ceiling = pool.max - draft.spoken_for()
     for step in steps_of(pool.strategy):
         step(draft)
-    return _pool_plan(draft), draft.look_at, partial(offer_of, draft)
+    # Pods for which a pool in dry run were asked would wait for ever, though another pool could take them.
+    offer = partial(untouched, pool, Rule.POOL_DRY_RUN) if pool.dry_run else partial(offer_of, draft)
+    return _pool_plan(draft), draft.look_at, offer
 
 
 def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -> PoolPlan:
@@ -351,6 +353,7 @@ def _left_alone(pool: AnyPool, rule: Rule, state: ClusterState, now: datetime) -
         problems=(pool.problems if isinstance(pool, InvalidPool) else ()) + pool.warnings,
         groups=tuple([_group_plan(draft) for draft in drafts]),
         remembered=pool.state,
+        dry_run=pool.dry_run,
         origins=pool.origins,
         known_as=pool.known_as,
         judged=False,
@@ -424,11 +427,12 @@ def remember(pool: PoolDraft) -> None:
 
 def _notes(pool: Pool) -> tuple[Reason, ...]:
     """What people should know of a pool before they look at its numbers."""
+    own = () if pool.dry_run is None else (because(Rule.POOL_DRY_RUN if pool.dry_run else Rule.POOL_LIVE),)
     if not pool.autoscaler or any(group.bounds_are_read for group in pool.groups):
-        return ()
+        return own
     owners = {group.owner.ref.id for group in pool.groups if group.owner is not None}
     # Zones that share one owner's numbers have a share of them each; with one owner for each, each has all of its own.
-    return (because(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)),)
+    return (*own, because(Rule.BOUNDS_UNREAD, shared=int(len(owners) < pool.zones)))
 
 
 def _group_plan(draft: Draft) -> GroupPlan:
@@ -468,6 +472,7 @@ def _pool_plan(draft: PoolDraft) -> PoolPlan:
             held_until=draft.held_until,
             homing=draft.homing,
         ),
+        dry_run=pool.dry_run,
         origins=pool.origins,
         notes=_notes(pool),
         known_as=pool.known_as,

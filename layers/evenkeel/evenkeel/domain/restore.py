@@ -12,7 +12,7 @@ from evenkeel.domain.bounds.safety import safe_bounds
 from evenkeel.domain.model.groups import NodeGroup, Observation, PoolId, State
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.policy import Policy
-from evenkeel.domain.model.pools import adopted_bounds, is_called
+from evenkeel.domain.model.pools import adopted_bounds, is_called, rule_of
 from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState, PoolState
 
@@ -87,7 +87,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
     key = group.key
     own = PoolId(key.flavour, key.namespace, group.cluster, key.name)
     id = next((id for id, pool in state.pools.items() if str(key) in pool.adopted), own)
-    pool = state.pools.get(id, PoolState())
+    pool, rule = state.pools.get(id, PoolState()), rule_of(id, policy)
     return PoolPlan(
         id=id,
         strategy=policy.strategy,
@@ -96,6 +96,7 @@ def _former_pool(group: NodeGroup, observation: Observation, state: ClusterState
         valid=True,
         groups=(),
         remembered=pool,
+        dry_run=group.dry_run if group.dry_run is not None or rule is None else rule.dry_run,
         unplaced=pool.move.still_unplaced(observation.groups) if pool.move else 0,
     )
 

@@ -55,6 +55,12 @@ class LookRequest(Message):
     clusters: tuple[ClusterId, ...] = Field(min_length=1, max_length=1000)
 
 
+class RolloutRequest(Message):
+    """Has a rollout go on. Which, and how far it is, says the table."""
+
+    rollout: str = Field(min_length=1, max_length=100)
+
+
 class ScanRequest(Message):
     """Asks for the rest of a shard to be scanned, for the tick of that moment."""
 
@@ -99,6 +105,12 @@ def read_recheck(body: object) -> Request | ScanRequest:
     """A run that has come due, or the rest of a shard. Raises BadRequestError."""
     of_shard = isinstance(body, str) and body.startswith('{"shard":')  # as scan_on writes it
     return read_message(ScanRequest, body) if of_shard else read_message(Request, body)
+
+
+def read_request(body: object) -> Request | RolloutRequest:
+    """Of the rebalance queue. Raises BadRequestError."""
+    of_rollout = isinstance(body, str) and body.startswith('{"rollout":')  # as go_on writes it
+    return read_message(RolloutRequest, body) if of_rollout else read_message(Request, body)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +160,15 @@ class SqsQueue:
         """By the same queue: it is ``scan`` that takes its messages."""
         body = ScanRequest(shard=shard, after=after, at=at).model_dump_json()
         self._send(QueueUrl=self._urls.recheck, MessageBody=body)
+
+    def go_on(self, rollout: str, at: datetime) -> None:
+        """In a group of its own, which no cluster's id can be."""
+        self._send(
+            QueueUrl=self._urls.rebalance,
+            MessageBody=json.dumps({"rollout": rollout}),
+            MessageGroupId="#rollout",
+            MessageDeduplicationId=_deduplication(f"rollout-{rollout}-{at.timestamp()}"),
+        )
 
     def request_looks(self, chunks: Sequence[Chunk]) -> None:
         """In batches. What SQS has not taken of one is sent once more."""

@@ -19,6 +19,7 @@ from evenkeel.adapters.stored import (
     LookedAtRecord,
     OfferingRecord,
     PoolRecord,
+    RolloutRecord,
     SettledRecord,
     SilenceRecord,
     TimerRecord,
@@ -44,6 +45,7 @@ from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rollout import Rollout
 
 # A day longer than it counts, whatever it is: for people who look, and so that late words are still known to be late.
 # It is counted from now on, at the least: DynamoDB never deletes what ended five years ago.
@@ -58,6 +60,7 @@ _SCALE_REQUEST_KEPT = timedelta(days=1, hours=1)
 _OFFERING_KEPT = timedelta(hours=4)
 # The key of what clusters share. No cluster's own has no number sign.
 OFFERING = "OFFERING"
+ROLLOUT = "ROLLOUT"
 # Sort keys of items that a cluster has once. The second comes after "G", so that one query reads it with all else.
 META, CONTROL, EVENT_LOOK, TIMER, SILENCE = "META", "META#CONTROL", "HEARD", "LOOK", "SILENCE"
 VERDICT = "VERDICT"
@@ -296,6 +299,15 @@ class Records:
             with suppress(ConfigError):
                 return read_stored(VerdictRecord, text, _name(cluster, VERDICT))[0].verdict()
         return Verdict()
+
+    def rollout(self, rollout: Rollout, version: int | None) -> Entry:
+        """Never expires: it says which clusters it has switched on."""
+        text = RolloutRecord.of(rollout).model_dump_json(exclude_defaults=True)
+        return Entry(sort_key=ROLLOUT, text=text, version=version)
+
+    def rollout_of(self, item: Stored) -> Rollout:
+        """Raises ConfigError: what nobody can read nobody goes on with. A newer release's fields are not kept."""
+        return read_stored(RolloutRecord, item.text, "rollout")[0].rollout()
 
     def looked_at(self, clusters: Sequence[str], at: datetime) -> Entry:
         """In the place of what was said of the same clusters before."""

@@ -16,6 +16,7 @@
     DUE#<shard>        CLUSTER#<id>                    the same record once more, for `scan`
     NAME#<name>        CLUSTER#<id>                    clusters whose record lists, or listed, this name
     LOOKED             <digest of a chunk>             when these clusters were last looked at
+    ROLLOUT            ROLLOUT                         clusters that go live in waves: the last such rollout
     OFFERING           <provider>/<region>/<zone>/...  what clusters say of what they buy, where that is trouble
     VERDICTS           CLUSTER#<id>                    the verdict once more, for who asks for all of them
 
@@ -40,7 +41,18 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from evenkeel.adapters.aws.records import CONTROL, LOOKED_AT, META, OFFERING, VERDICT, Entry, Records, Stored, moment
+from evenkeel.adapters.aws.records import (
+    CONTROL,
+    LOOKED_AT,
+    META,
+    OFFERING,
+    ROLLOUT,
+    VERDICT,
+    Entry,
+    Records,
+    Stored,
+    moment,
+)
 from evenkeel.application.decisions import fit
 from evenkeel.application.errors import LeaseHeldError, StateConflictError, StateUnavailableError
 from evenkeel.application.ports import (
@@ -60,6 +72,7 @@ from evenkeel.domain.model.offerings import Offering, OfferingState
 from evenkeel.domain.model.states import GroupState, PoolState
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.rollout import Rollout
 
 _DUE = "DUE"
 _VERDICTS = "VERDICTS"
@@ -325,6 +338,20 @@ class DynamoStore:
         entry = self._records.offering(offering, state, version, self._now())
         request = {**self._item_of(OFFERING, entry), **_condition("version", entry)}
         self._ask(lambda: self._client.put_item(**request))
+
+    def rollout(self) -> tuple[Rollout | None, int | None]:
+        """One consistent query, which is all that `scan` may ask."""
+        items = self._query(
+            KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": ROLLOUT}}, ConsistentRead=True
+        )
+        item = _by_key(items).get(ROLLOUT)
+        return (None, None) if item is None else (self._records.rollout_of(item), item.version)
+
+    def save_rollout(self, rollout: Rollout, version: int | None) -> int:
+        entry = self._records.rollout(rollout, version)
+        request = {**self._item_of(ROLLOUT, entry), **_condition("version", entry)}
+        self._ask(lambda: self._client.put_item(**request))
+        return entry.next_version
 
     def forget(self, cluster: str, expired: str, versions: Versions) -> None:
         """What has been written since stays."""

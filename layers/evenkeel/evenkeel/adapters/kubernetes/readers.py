@@ -286,6 +286,7 @@ def _settings(annotations: Mapping[str, Any], reading: Reading) -> dict[str, Any
         "strategy": read(OWN + "strategy", read_strategy),
         "on_failure": read(OWN + "on-failure", OnFailure.read),
         "level": read(OWN + "level", Level.read),
+        "dry_run": read(OWN + "dry-run", read_flag),
     }
 
 

@@ -16,13 +16,11 @@ from evenkeel.application.errors import (
 )
 from evenkeel.application.fleet import changes, digest_of
 from evenkeel.application.observing import contained
+from evenkeel.application.ports import Registered
 from evenkeel.config import (
-    Access,
     ClusterId,
     ClusterRecord,
     ControlRecord,
-    EksAccess,
-    KubeconfigAccess,
     ServiceAccountAccess,
     read_model,
 )
@@ -53,7 +51,7 @@ def apply_touches(call: Call, fields: ApplyFields) -> Answer:
     before = found.record if found else None
     differences = _differences(before, record)
     change = "added" if found is None else "changed" if differences else "same"
-    faults = _faults(call, record, before) if fields.verify and change != "same" else ()
+    faults = _faults(call, record, found) if fields.verify and change != "same" else ()
     message = f"{call.cluster}: {change}"
     return {
         "change": change,
@@ -74,14 +72,14 @@ def apply(call: Call, fields: ApplyFields) -> Answer:
         return {"change": "same", "done": False, "message": f"{call.cluster} is as it was"}
     if call.cluster in fields.before and fields.before[call.cluster] != digest_of(before):
         raise StateConflictError(f"{call.cluster} is not as it was shown")
-    if fields.verify and (faults := _faults(call, record, before)):
+    if fields.verify and (faults := _faults(call, record, found)):
         raise BadRequestError(f"{call.cluster} is not stored: {'; '.join(faults)}")
     control = found.control if found else ControlRecord()
     call.store.save_record(record, control, found.versions if found else None)
     call.request_look("applied")
     what = ", ".join(str(one["field"]) for one in differences)
     message = f"{call.cluster} is {'changed: ' + what if found else 'registered'}"
-    dry = " in dry run" if call.is_dry(record) and found is None else ""
+    dry = " in dry run" if call.is_dry(record, control) and found is None else ""
     return {"change": "changed" if found else "added", "message": message + dry + call.still_held(control)}
 
 
@@ -97,13 +95,14 @@ def _differences(before: ClusterRecord | str | None, record: ClusterRecord) -> l
     return unreadable + changes(None if isinstance(before, str) else before, record)
 
 
-def _faults(call: Call, record: ClusterRecord, before: ClusterRecord | str | None) -> Sequence[str]:
+def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequence[str]:
     """Why the cluster could not be looked at, or written, with this record, as far as whoever looks can find out."""
+    before, control = (found.record, found.control) if found else (None, ControlRecord())
     if isinstance(before, ClusterRecord) and _is_reached_alike(record, before):
         return ()
     if isinstance(record.access, ServiceAccountAccess) and not isinstance(before, ClusterRecord):
         return ()  # there is no token for looks before the first run
-    writes = not call.is_dry(record) and _looks_as_it_writes(record.access)
+    writes = not call.is_dry(record, control) and record.looks_as_it_writes
     try:
         ask = partial(call.clusters.refused, record, call.remaining, writes=writes)
         return contained(record.id, "its rights were asked for", ask)
@@ -116,10 +115,3 @@ def _faults(call: Call, record: ClusterRecord, before: ClusterRecord | str | Non
 def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
     names = ("access", "flavours", "namespaces", "autoscaler_status", "dry_run")
     return all(getattr(record, name) == getattr(before, name) for name in names)
-
-
-def _looks_as_it_writes(access: Access) -> bool:
-    """Whether the API server sees one identity in both: only then can whoever looks ask for the writer's rights."""
-    if isinstance(access, EksAccess):
-        return access.role_arn is not None and access.role(writes=True) == access.role(writes=False)
-    return isinstance(access, KubeconfigAccess)

@@ -66,7 +66,7 @@ def _flag(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def _length(value: object) -> object:
+def length(value: object) -> object:
     try:
         return value if value is None else read_length(value)
     except BadValueError as error:
@@ -92,7 +92,7 @@ class Ending(Fields):
 
     until: Annotated[Moment | None, Field(description="A moment, RFC 3339.")] = None
     lasting: Annotated[
-        timedelta | None, BeforeValidator(_length), Field(alias="for", description="How long: 2h, 90m, 1d.")
+        timedelta | None, BeforeValidator(length), Field(alias="for", description="How long: 2h, 90m, 1d.")
     ] = None
 
     def end(self, now: datetime) -> datetime | None:
@@ -121,6 +121,7 @@ class Call:
     queue: Queue
     clock: Clock
     zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
+    random_bytes: Callable[[int], bytes]
     stack_dry_run: bool  # of clusters whose record does not say
     cluster: str  # empty: all that are registered
     selector: Selector | None  # of all, those that it selects
@@ -170,9 +171,9 @@ class Call:
         groups = {**remembered.state.groups, **preview.plan.states}
         return Judged(remembered=remembered, verdict=judge(known, preview.plan, groups, after), preview=preview)
 
-    def is_dry(self, record: ClusterRecord) -> bool:
+    def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Whether nothing is written to the cluster."""
-        return record.is_dry(self.stack_dry_run)
+        return control.is_dry(record, self.stack_dry_run)
 
     def change_control(self, remembered: Remembered, fields: Mapping[str, object]) -> ControlRecord:
         """What actions have said, with these fields changed, as it is stored now.

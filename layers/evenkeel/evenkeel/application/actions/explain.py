@@ -106,7 +106,9 @@ def _held(call: Call, preview: Preview) -> list[str]:
     if preview.remembered.control.is_paused(call.now):
         return [f"Cluster {call.cluster} is paused: what follows would be so if it were not."]
     if preview.remembered.is_dry(call.stack_dry_run):
-        return [f"Cluster {call.cluster} is in dry run: nothing of this is written, and numbers stay as they are."]
+        but = [pool.id.name for pool in preview.plan.pools if pool.dry_run is False]
+        of_it = f", but of pool {', '.join(but)}" if but else ", and numbers stay as they are"
+        return [f"Cluster {call.cluster} is in dry run: nothing of this is written{of_it}."]
     return []
 
 

@@ -44,7 +44,9 @@ class _Known:
 
     @property
     def is_dry(self) -> bool:
-        return isinstance(self.registration, Registration) and self.registration.is_dry(self.stack_dry_run)
+        return isinstance(self.registration, Registration) and self.registration.control().is_dry(
+            self.registration, self.stack_dry_run
+        )
 
     @cached_property
     def troubles(self) -> tuple[Trouble, ...]:

@@ -13,7 +13,7 @@ def plan(call: Call, _fields: PlanFields) -> Answer:
     invalid = sum(not pool.valid for pool in preview.plan.pools)
     paused = f"; {call.cluster} is paused: none of this happens until it is resumed"
     return {
-        "dryRun": call.is_dry(preview.record),
+        "dryRun": call.is_dry(preview.record, preview.remembered.control),
         "plan": plan_json(preview.plan),
         "message": f"pools: {len(preview.plan.pools)}, invalid: {invalid}; node groups that would change: "
         f"{len(preview.plan.changes)}{paused if preview.remembered.control.is_paused(call.now) else ''}",

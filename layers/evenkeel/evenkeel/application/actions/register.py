@@ -33,7 +33,7 @@ def register(call: Call, fields: RegisterFields) -> Answer:
     record, control = registration.record, registration.control(before.control if before else None)
     call.store.save_record(record, control, before.versions if before else None)
     call.request_look("registered")
-    dry_run = call.is_dry(record)
+    dry_run = call.is_dry(record, control)
     return {
         "dryRun": dry_run,
         "message": f"{call.cluster} is {'updated' if before else 'registered'}"

@@ -35,12 +35,12 @@ def status(call: Call, _fields: StatusFields) -> Answer:
     """Of a cluster that cannot be read: what is remembered, and why nothing else is known."""
     judged = call.judge(with_demand=True)
     remembered, preview, troubles = judged.remembered, judged.preview, judged.verdict.troubles
-    control, dry_run = remembered.control, call.is_dry(remembered.record)
+    control, dry_run = remembered.control, call.is_dry(remembered.record, remembered.control)
     paused = control.is_paused(call.now)
     entries = call.store.decisions(call.cluster, _DECISIONS_SHOWN)
     decisions = [entry for entry in entries if "pool" in entry]
     groups, states = _groups(remembered, preview, call.now)
-    mode = _mode(control, paused, dry_run)
+    mode = _mode(control, paused, dry_run) + _otherwise(preview, dry_run)
     headline = f"{call.cluster}: {mode}, {_trouble(judged, call.now)}{_counted(states)}{_last(decisions, call.now)}"
     if control.restoring_pools:
         headline += f"; being restored: pool {', '.join(control.restoring_pools)}"
@@ -74,6 +74,13 @@ def _mode(control: ControlRecord, paused: bool, dry_run: bool) -> str:
     if paused:
         return "paused" if control.paused_until is None else f"paused until {rfc3339(control.paused_until)}"
     return "being restored" if control.restoring else "dry run" if dry_run else "on"
+
+
+def _otherwise(preview: Preview | None, dry_run: bool) -> str:
+    """The pools that say of themselves whether they are written, and are not as their cluster is."""
+    pools = preview.plan.pools if preview else ()
+    names = [pool.id.name for pool in pools if pool.dry_run is (not dry_run)]
+    return f" (not so pool {', '.join(names)})" if names else ""
 
 
 def _trouble(judged: Judged, now: datetime) -> str:

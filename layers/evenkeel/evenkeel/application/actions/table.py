@@ -6,18 +6,22 @@ from typing import Any
 
 from evenkeel.application.actions.apply import ApplyFields, apply, apply_touches
 from evenkeel.application.actions.call import Answer, Call, Fields, Right
+from evenkeel.application.actions.dry_run import DryRunFields, dry_run, dry_run_touches
 from evenkeel.application.actions.explain import ExplainFields, explain
 from evenkeel.application.actions.export import ExportFields, export, export_all
 from evenkeel.application.actions.fence_zone import FenceZoneFields, fence_zone, fence_zone_touches
 from evenkeel.application.actions.history import HistoryFields, history
 from evenkeel.application.actions.level import LevelFields, level
+from evenkeel.application.actions.live import LiveFields, live, live_touches
 from evenkeel.application.actions.overview import overview
 from evenkeel.application.actions.pause import PauseFields, pause, pause_touches
 from evenkeel.application.actions.plan import PlanFields, plan
+from evenkeel.application.actions.readiness import ReadinessFields, readiness
 from evenkeel.application.actions.record import RecordFields, record
 from evenkeel.application.actions.register import RegisterFields, register
 from evenkeel.application.actions.restore import RestoreFields, restore
 from evenkeel.application.actions.resume import ResumeFields, resume, resume_touches
+from evenkeel.application.actions.rollout import RolloutFields, rollout
 from evenkeel.application.actions.scale import ScaleFields, scale_down, scale_up
 from evenkeel.application.actions.status import StatusFields, status
 from evenkeel.application.actions.unregister import UnregisterFields, unregister, unregister_touches
@@ -36,15 +40,18 @@ class Action:
     of_all: bool = False  # without a cluster it answers for all that are registered
     overview: Callable[[Call, Any], Answer] | None = None  # which it does from what is remembered,
     looks_with: str = ""  # unless this field asks to look at each of them
-    writes_with: str = ""  # the field with which an action that reads asks to write
+    writes_with: tuple[str, ...] = ()  # the fields with which an action that reads asks to write
     # What it would do to a cluster, and None where that is nothing. An action that has it may be asked for several
     # clusters in one event, and (`list`) for what it would do.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
     of_records: bool = False  # its clusters are those that its fields name
+    of_stack: bool = False  # it is about no cluster of its own, and records by itself who asked
 
     @property
     def scopes(self) -> tuple[str, ...]:
         """The fields of an event by which clusters are meant, and the one that only lists them."""
+        if self.of_stack:
+            return ()
         if self.of_records:
             return ("list",)
         several = ("clusters", "selector") if self.of_all or self.touches else ()
@@ -61,7 +68,7 @@ class Action:
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
         """What this event of it needs; also of a field that nobody could read."""
-        writes = self.writes_with and event.get(self.writes_with, False) is not False
+        writes = any(event.get(name, False) not in (False, None) for name in self.writes_with)
         return Right.WRITE if writes else self.right
 
 
@@ -91,7 +98,7 @@ _ROWS = (
         Right.READ,
         validate,
         of_all=True,
-        writes_with="apply",
+        writes_with=("apply",),
     ),
     Action("register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.WRITE, register),
     Action(
@@ -135,6 +142,39 @@ _ROWS = (
         Right.WRITE,
         resume,
         touches=resume_touches,
+    ),
+    Action(
+        "readiness",
+        "Whether a cluster in dry run may go live, and why not; exit 5 means that some may not.",
+        ReadinessFields,
+        Right.READ,
+        readiness,
+        of_all=True,
+    ),
+    Action(
+        "live",
+        "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
+        LiveFields,
+        Right.WRITE,
+        live,
+        touches=live_touches,
+    ),
+    Action(
+        "dry-run",
+        "Have nothing written to a cluster any more; what stands there stays.",
+        DryRunFields,
+        Right.WRITE,
+        dry_run,
+        touches=dry_run_touches,
+    ),
+    Action(
+        "rollout",
+        "How far the waves are in which clusters go live; or halt them.",
+        RolloutFields,
+        Right.READ,
+        rollout,
+        writes_with=("clusters", "abort"),
+        of_stack=True,
     ),
     Action(
         "restore",

@@ -39,7 +39,7 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
     if fix and (theirs := len(findings.changes) - len(ours.changes)):
         message += f"; left to you, by the commands below: {theirs}"
     return {
-        "dryRun": call.is_dry(preview.record),
+        "dryRun": call.is_dry(preview.record, preview.remembered.control),
         "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
         "diff": findings.diff if fix else [],
         "commands": findings.commands(preview.record) if fix else [],
@@ -109,7 +109,7 @@ def _findings(preview: Preview, name: str | None) -> _Findings:
 
 def _agree(call: Call, preview: Preview, findings: _Findings) -> str:
     """Save the record's own numbers, and leave those of objects to the next run, the only writer to a cluster."""
-    dry_run = call.is_dry(preview.record)
+    dry_run = call.is_dry(preview.record, preview.remembered.control)
     record = preview.record if dry_run else _with_numbers(preview.record, findings)
     entries = tuple(entry for entry in _entries(findings) if entry.group or dry_run)
     replaced = {(entry.pool, entry.group) for entry in entries}

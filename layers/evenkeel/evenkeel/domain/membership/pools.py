@@ -29,6 +29,8 @@ from evenkeel.domain.model.ulids import time_of
 from evenkeel.domain.model.values import Fault
 from evenkeel.domain.model.wishes import is_new_wish, is_put_back
 
+_DRY_RUN = "evenkeel.dev/dry-run"
+
 
 def find_pools(
     groups: Sequence[NodeGroup], policy: Policy, states: Mapping[PoolId, PoolState]
@@ -180,7 +182,7 @@ def _by_zone(groups: Sequence[NodeGroup]) -> tuple[NodeGroup, ...]:
     return tuple(sorted(groups, key=lambda group: (group.zone or "", group.key)))
 
 
-_Value = TypeVar("_Value", int, Strategy, OnFailure, Level)
+_Value = TypeVar("_Value", bool, int, Strategy, OnFailure, Level)
 
 
 class _Candidate(NamedTuple):
@@ -219,6 +221,7 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     strategy = pool.agreed("evenkeel.dev/strategy", lambda group: group.strategy, problems)
     on_failure = pool.agreed("evenkeel.dev/on-failure", lambda group: group.on_failure, problems)
     level = pool.agreed("evenkeel.dev/level", lambda group: group.level, problems)
+    dry_run = _dry_run(pool, rule, problems)
     ways = Ways(pool.groups, rule, pool.state, readable=not problems)
     origins = {
         POOL_MIN: find_origin(POOL_MIN, minimum, rule.min, ways),
@@ -237,10 +240,18 @@ def _pool(found: _Candidate, all_groups: Iterable[NodeGroup]) -> AnyPool | Reaso
     _check_numbers(pool, low, top, problems, warnings)
     members = _members(pool, rule, strategy, on_failure, all_groups)
     members["level"] = level or rule.level or pool.policy.level
+    members["dry_run"] = dry_run
     members["origins"] = tuple(origin for origin in origins.values() if origin is not None)
     if problems or low is None or high is None:
         return InvalidPool(**members, min=low, max=high, problems=tuple(problems), warnings=(*warnings, *wishes))
     return Pool(**members, min=low, max=high, warnings=(*warnings, *wishes))
+
+
+def _dry_run(pool: _Candidate, rule: PoolRule, problems: list[Problem]) -> bool | None:
+    """What the pool itself says; None: nothing. One member that says true, or what nobody can read, is enough."""
+    said = pool.agreed(_DRY_RUN, lambda group: group.dry_run, problems)
+    is_held = any(group.dry_run or any(fault.field == _DRY_RUN for fault in group.faults) for group in pool.groups)
+    return True if is_held else rule.dry_run if said is None else said
 
 
 def _heard(pool: _Candidate) -> tuple[_Candidate, list[Problem]]:

@@ -324,6 +324,7 @@ class NodeGroup:
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
+    dry_run: bool | None = None  # evenkeel.dev/dry-run
     rolling: Rolling | None = None
     faults: tuple[Fault, ...] = ()
     notes: tuple[Fault, ...] = ()  # what is said of it and cannot be read, and changes nothing: told, and lived with

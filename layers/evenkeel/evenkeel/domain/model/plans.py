@@ -77,6 +77,7 @@ class PoolPlan:
     valid: bool
     groups: tuple[GroupPlan, ...]
     remembered: PoolState  # what is to be remembered of it from now on
+    dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
     origins: tuple[Origin, ...] = ()  # where min and max come from
     notes: tuple[Reason, ...] = ()  # what people should know of it, and nothing has to be done about
     problems: tuple[Problem, ...] = ()

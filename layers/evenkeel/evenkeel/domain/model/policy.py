@@ -40,6 +40,7 @@ class PoolRule:
     strategy: Strategy | None = None
     on_failure: OnFailure | None = None
     level: Level | None = None
+    dry_run: bool | None = None  # None: as the cluster
     backoff: BackoffPolicy | None = None
     provision_timeout: timedelta | None = None
 

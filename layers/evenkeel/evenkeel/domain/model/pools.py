@@ -37,6 +37,7 @@ class Members:
     level: Level = Level.OFF
     converge: ConvergePolicy = field(default_factory=ConvergePolicy)
     asked_home: datetime | None = None  # when a pass of converge was last asked for by hand
+    dry_run: bool | None = None  # whether nothing of it is written; None: as the cluster
     standstill: timedelta = timedelta(seconds=15)  # others must stand still so long: 1.5 autoscaler loops
     state: PoolState = field(default_factory=PoolState)
     known_as: PoolId | None = None  # under which name the state was found, where that is not the pool's own

@@ -126,6 +126,8 @@ class Rule(StrEnum):
     SHORT_PROVISION = "short-provision", Topic.NOTE
     ROLLING_SHARE = "rolling-share", Topic.NOTE
     BOUNDS_UNREAD = "bounds-unread", Topic.NOTE  # of a whole pool
+    POOL_DRY_RUN = "pool-dry-run", Topic.NOTE  # of a whole pool, whatever its cluster is
+    POOL_LIVE = "pool-live", Topic.NOTE
     POOL_INVALID = "pool-invalid", Topic.NOTE
     FEW_MEMBERS = "few-members", Topic.NOTE
     AS_IT_SHOULD_BE = "as-it-should-be", Topic.NOTE

@@ -1,0 +1,83 @@
+"""Whether a cluster in dry run may go live, and why not."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
+from evenkeel.application.observing import contained
+from evenkeel.application.ports import Remembered
+from evenkeel.application.readiness import Asked, Readiness, asked_of, readiness_of
+from evenkeel.application.rollout_words import hindrance_words, readiness_words
+from evenkeel.application.words import rfc3339, sentence
+from evenkeel.domain.readiness import NEEDED
+
+# Of skipped and frozen groups, so many are named.
+_MOST_TOLD = 200
+
+
+class ReadinessFields(Fields):
+    """From what is stored, unless the cluster is to be asked."""
+
+    lasting: Annotated[
+        timedelta,
+        BeforeValidator(length),
+        Field(alias="for", description="How long its dry run must have lasted: 3d, 12h."),
+    ] = NEEDED
+    live: Flag = Field(default=False, description="Look at the cluster now: what is skipped, which rights are missing.")
+
+
+def readiness(call: Call, fields: ReadinessFields) -> Answer:
+    remembered = call.load()
+    if not call.is_dry(remembered.record, remembered.control):
+        return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
+    ask = partial(_ask, call, remembered) if fields.live else None
+    found = readiness_of(call.store, remembered, fields.lasting, call.now, ask)
+    return {
+        "state": "ready" if found.is_ready else "not-ready",
+        "ready": found.is_ready,
+        **_facts(found),
+        "hindrances": [
+            {"rule": hindrance.value, "says": hindrance_words(hindrance, found, remembered, fields.lasting, call.now)}
+            for hindrance in found.hindrances
+        ],
+        "message": readiness_words(found, remembered, fields.lasting, call.now),
+    }
+
+
+def _facts(found: Readiness) -> dict[str, Any]:
+    shown, asked = found.dry_run, found.asked
+    plan = asked.plan if asked else None
+    frozen = [group for pool in plan.pools for group in pool.groups if group.group.frozen_because] if plan else []
+    return {
+        "since": rfc3339(shown.since),
+        "days": round(shown.days, 2),
+        "decisions": shown.decisions,
+        "wholeRecord": found.whole,
+        "patches": shown.patches,
+        "patchesPerDay": round(shown.patches_per_day, 1),
+        "rewritten": dict(shown.rewritten),
+        "putBack": dict(shown.put_back),
+        "skipped": None
+        if plan is None
+        else [
+            {"namespace": each.namespace, "name": each.name, "reason": sentence(each.reason)}
+            for each in plan.skipped[:_MOST_TOLD]
+        ],
+        "frozen": None
+        if plan is None
+        else {
+            str(each.group.key): sentence(each.group.frozen_because)
+            for each in frozen[:_MOST_TOLD]
+            if each.group.frozen_because is not None
+        },
+        "rightsMissing": None if asked is None else list(asked.refused),
+    }
+
+
+def _ask(call: Call, remembered: Remembered) -> Asked:
+    record = remembered.record
+    rights = partial(call.clusters.refused, record, call.remaining, writes=record.looks_as_it_writes)
+    return asked_of(lambda: call.preview().plan, lambda: contained(record.id, "its rights were asked for", rights))

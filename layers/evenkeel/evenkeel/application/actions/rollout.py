@@ -1,0 +1,64 @@
+"""Clusters that go live in waves: begun, looked at, halted. The waves themselves go on without whoever asked."""
+
+import json
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
+from evenkeel.application.errors import BadRequestError
+from evenkeel.application.rollout import begun, rollout_json
+from evenkeel.config import ClusterId
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.model.values import shown
+from evenkeel.domain.rollout import Phase, Rollout, wave_size
+
+# An item of the table has 400 KB, and says each name once.
+_LARGEST = 300_000
+_LEAST_SOAK = timedelta(minutes=5)  # a node that is missing is trouble after as long
+
+
+class RolloutFields(Fields):
+    """Without any: how far it is."""
+
+    members: Annotated[tuple[ClusterId, ...], Field(alias="clusters", description="Who goes live, in order.")] = ()
+    wave: Annotated[str, Field(max_length=10, description="How many at once: 5%, or 3.")] = "5%"
+    soak: Annotated[
+        timedelta,
+        BeforeValidator(length),
+        Field(description="How long a wave must stand without trouble before the next: 15m, 1h."),
+    ] = timedelta(minutes=15)
+    abort: Flag = Field(default=False, description="Halt it; the present wave goes back to dry run.")
+
+
+def rollout(call: Call, fields: RolloutFields) -> Answer:
+    before, version = call.store.rollout()
+    under_way = before is not None and not before.phase.is_over
+    if fields.members:
+        if before is not None and under_way:
+            raise BadRequestError(f"a {rollout_json(before)['message']}: abort it first, or wait for its end")
+        after = _begun(call, fields)
+    elif fields.abort and before is not None and under_way and before.phase is not Phase.HALTING:
+        after = before.halting((), call.now, call.by or "", call.reason or "")
+    elif before is None:
+        return {"rollout": None, "message": "there was no rollout yet"}
+    else:
+        return rollout_json(before)
+    call.store.save_rollout(after, version)
+    return rollout_json(after)
+
+
+def _begun(call: Call, fields: RolloutFields) -> Rollout:
+    members = tuple(dict.fromkeys(fields.members))
+    size = wave_size(fields.wave, len(members))
+    if size is None:
+        raise BadRequestError(f"wave is {shown(fields.wave)}: write how many go live at once, 5% or 3")
+    if fields.abort:
+        raise BadRequestError("abort and clusters are there: name one of the two")
+    if fields.soak < _LEAST_SOAK:
+        raise BadRequestError("soak is too short: nothing is trouble before five minutes: choose 5m or more")
+    if len(json.dumps(members)) > _LARGEST:
+        raise BadRequestError(f"clusters is a list of {len(members)}: roll out fewer at a time, by a selector")
+    id = ulid(call.now, call.random_bytes(10))
+    return begun(members, id=id, size=size, soak=fields.soak, by=call.by or "", reason=call.reason or "", now=call.now)

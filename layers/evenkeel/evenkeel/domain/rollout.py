@@ -1,0 +1,132 @@
+"""Clusters that go live in waves. A wave that stands its time without trouble is followed by the next; one that does
+not is taken back.
+
+    switching ──► watching ──► switching the next ... ──► done
+        └────────────┴──► halting (those of the wave go back) ──► halted
+
+What each phase does to clusters may be done twice, and by two at once: before a wave is switched on it is written down
+whose it is, and what is taken back is what bears the rollout's name.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import ceil
+
+from evenkeel.domain.model.troubles import TroubleKind, Verdict
+
+# A wave must have been looked at since it went live. One that is not, within so long after its time, is taken back.
+LONGEST_WAIT = timedelta(minutes=30)
+
+
+class Phase(StrEnum):
+    """Where a rollout stands. The value is stored."""
+
+    SWITCHING = "switching"
+    WATCHING = "watching"
+    HALTING = "halting"
+    HALTED = "halted"
+    DONE = "done"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (Phase.HALTED, Phase.DONE)
+
+
+class LeftOut(StrEnum):
+    """Why a cluster was not switched on when its wave came."""
+
+    GONE = "not-registered"
+    UNREADABLE = "invalid-record"
+    RECORD_SAYS = "record-says"  # its record says itself whether it is written
+    LIVE = "live-already"
+    PAUSED = "paused"
+    IN_TROUBLE = "in-trouble"
+    UNSEEN = "not-looked-at"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halt:
+    """What has halted a rollout: trouble of a cluster that it has switched on. No cluster: a person has."""
+
+    cluster: str = ""
+    kind: TroubleKind | None = None
+    pool: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """Of a stack, one at a time."""
+
+    id: str
+    at: datetime  # when it was begun
+    size: int  # clusters of a wave
+    soak: timedelta  # how long a wave must stand without trouble
+    phase: Phase
+    since: datetime  # when the phase began
+    waiting: tuple[str, ...] = ()  # whose turn has not come, in order
+    wave: tuple[str, ...] = ()  # the present one
+    number: int = 0  # of the present wave, from 1 on
+    proven: tuple[str, ...] = ()  # of the waves before: they stay on
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    halts: tuple[Halt, ...] = ()
+    by: str = ""  # who asked for it, as they say it, and
+    reason: str = ""  # why
+    halted_by: str = ""
+    halt_reason: str = ""
+
+    def with_wave(self, wave: tuple[str, ...], left_out: Mapping[str, LeftOut], now: datetime) -> "Rollout":
+        """The present wave is proven, and these come next. Where there are none, others are chosen at once."""
+        taken = {*wave, *left_out}
+        waiting = tuple(cluster for cluster in self.waiting if cluster not in taken)
+        return replace(
+            self,
+            phase=Phase.SWITCHING if wave else Phase.WATCHING if waiting else Phase.DONE,
+            since=now if wave or not waiting else now - self.soak,
+            proven=self.proven + self.wave,
+            wave=wave,
+            number=self.number + bool(wave),
+            waiting=waiting,
+            left_out={**self.left_out, **left_out},
+        )
+
+    def in_phase(self, phase: Phase, now: datetime) -> "Rollout":
+        return replace(self, phase=phase, since=now)
+
+    def halting(self, halts: Iterable[Halt], now: datetime, by: str = "", reason: str = "") -> "Rollout":
+        """Nothing more is switched on, and the present wave goes back. ``by`` and ``reason``: where a person says so"""
+        return replace(self.in_phase(Phase.HALTING, now), halts=tuple(halts), halted_by=by, halt_reason=reason)
+
+    def troubles(self, verdicts: Mapping[str, Verdict]) -> tuple[Halt, ...]:
+        """Trouble of any cluster that it has switched on. None was in trouble when its wave came."""
+        found = [(id, verdicts[id].troubles) for id in (*self.wave, *self.proven) if id in verdicts]
+        return tuple(
+            Halt(cluster=id, kind=troubles[0].kind, pool=troubles[0].pool) for id, troubles in found if troubles
+        )
+
+    def unseen(self, looked_at: Mapping[str, datetime]) -> tuple[str, ...]:
+        """Clusters of the wave that nobody has read since all of it is on: they are not known to be well."""
+        return tuple(id for id in self.wave if id not in looked_at or looked_at[id] <= self.since)
+
+    def has_stood(self, now: datetime) -> bool:
+        return now >= self.since + self.soak
+
+    def waited_too_long(self, now: datetime) -> bool:
+        """For looks at the wave."""
+        return now >= self.since + self.soak + LONGEST_WAIT
+
+
+def wave_size(text: str, clusters: int) -> int | None:
+    """``5%`` of so many clusters, or ``5`` of them, one at least; None: it is neither."""
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdigit() and len(number) <= 5) or int(number) < 1:
+        return None
+    if not text.endswith("%"):
+        return int(number)
+    return ceil(clusters * int(number) / 100) if int(number) <= 100 else None
+
+
+def unread_halts(clusters: Collection[str]) -> tuple[Halt, ...]:
+    """That nobody has looked at these is trouble as well."""
+    return tuple(Halt(cluster=id, kind=TroubleKind.STOPPED) for id in clusters)

@@ -1,0 +1,818 @@
+"""Going live: one pool, one cluster that is ready, and a fleet in waves that halt by themselves."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, StateUnavailableError
+from evenkeel.application.ports import in_turn
+from evenkeel.application.rollout import GoOn
+from evenkeel.application.scan import Scan
+from evenkeel.application.words import rfc3339
+from evenkeel.cli import asking
+from evenkeel.cli.main import app
+from evenkeel.config import ConfigError, ControlRecord, Registration
+from evenkeel.domain.model.groups import NodeGroup, PoolId
+from evenkeel.domain.model.states import GroupState, PoolState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.ulids import ulid
+from evenkeel.domain.rollout import Phase, Rollout, wave_size
+from tests.builders import MINUTE, NOW, group, key
+from tests.fakes import FakeClock, FakeCluster, FakeClusters, InMemoryStore, plenty, record, register
+from tests.house import House
+
+DAY = timedelta(days=1)
+POOLS = ("workers", "other")
+NUMBERS = [{"name": name, "min": 1, "max": 8} for name in POOLS]
+
+
+def two_pools(**fields: dict[str, Any]) -> list[NodeGroup]:
+    """Pools workers and other, each in two zones, neither as it should be; fields by the names of groups."""
+    made = [group(zone, 2, pool=pool, bounds=(1, 9)) for pool in POOLS for zone in "ab"]
+    return [replace(each, **fields.get(each.key.name.replace("-", "_"), {})) for each in made]
+
+
+def written_pools(house: House) -> set[str]:
+    return {name.rpartition("-")[0] for name in house.patched()}
+
+
+class TestAPoolOfItsOwn:
+    """What a pool says of dry run goes before what its cluster is."""
+
+    @pytest.mark.parametrize("dry_run", [True, False])
+    def test_one_member_is_enough_and_the_other_pool_is_as_the_cluster(self, dry_run: bool) -> None:
+        house = House(two_pools(workers_a={"dry_run": not dry_run}), stack_dry_run=dry_run, pools=NUMBERS)
+        house.settle()
+        assert written_pools(house) == ({"workers"} if dry_run else {"other"})
+        told = {decision["pool"]["name"]: decision["dryRun"] for decision in house.decisions()}
+        assert told == {"workers": not dry_run, "other": dry_run}
+
+    def test_a_record_says_it_too_and_an_annotation_goes_before_it(self) -> None:
+        numbers = [{**entry, "dry_run": False} for entry in NUMBERS]
+        house = House(two_pools(other_b={"dry_run": True}), stack_dry_run=True, pools=numbers)
+        house.settle()
+        assert written_pools(house) == {"workers"}
+
+    def test_members_that_disagree_are_a_fault_of_their_pool_and_nothing_of_it_is_written(self) -> None:
+        disagreeing = two_pools(workers_a={"dry_run": True}, workers_b={"dry_run": False})
+        house = House(disagreeing, pools=NUMBERS)
+        house.settle()
+        assert written_pools(house) == {"other"}
+        (told,) = [pool for pool in house.ask("plan")["plan"]["pools"] if not pool["valid"]]
+        assert told["name"] == "workers"
+        assert "evenkeel.dev/dry-run" in told["problems"][0]
+
+    def test_a_plan_says_that_a_pool_is_not_as_its_cluster(self) -> None:
+        house = House(two_pools(workers_a={"dry_run": False}), stack_dry_run=True, pools=NUMBERS)
+        notes = {pool["name"]: pool.get("notes", []) for pool in house.ask("plan")["plan"]["pools"]}
+        assert any(note.startswith("live by its own word") for note in notes["workers"])
+        assert not any("word" in note for note in notes["other"])
+        assert "dry run (not so pool workers)" in house.ask("status")["message"]
+        assert "nothing of this is written, but of pool workers." in house.ask("explain", pool="other")["message"]
+
+    def test_what_is_restored_is_written_whatever_its_pool_says(self) -> None:
+        house = House(two_pools(), pools=NUMBERS)
+        house.settle()
+        for name in ("workers-a", "workers-b"):
+            key_of = next(each for each in house.cluster.groups if each.name == name)
+            house.cluster.change(key_of, dry_run=True)
+        house.ask("restore")
+        house.settle()
+        assert house.bounds() == [(1, 9)] * 4
+
+    def test_a_number_that_was_agreed_to_is_written_to_live_pools_alone(self) -> None:
+        small = {"pool_min": 0, "pool_max": 1}
+        house = House(two_pools(workers_a={**small, "dry_run": True}, other_a=small))
+        house.ask("validate", apply=True)
+        house.settle()
+        maxima = {each.key.name: each.pool_max for each in house.cluster.groups.values() if each.pool_max}
+        assert maxima == {"workers-a": 1, "other-a": 2}
+        told = {one["pool"]["name"]: one["dryRun"] for one in house.decisions() if "mended" in one}
+        assert told == {"workers": True, "other": False}
+
+    @pytest.mark.parametrize("dies_at", range(1, 30))
+    def test_a_pool_in_dry_run_is_never_written_wherever_a_run_dies(self, dies_at: int) -> None:
+        house = House(two_pools(other_a={"dry_run": True}), pools=NUMBERS)
+        house.store.away_from = house.store.calls + dies_at
+        with suppress(StateUnavailableError):  # it may come too late for this run
+            house.run()
+        house.store.away_from = None
+        house.settle()
+        assert written_pools(house) == {"workers"}
+
+
+class TestWhoseWord:
+    """The record's goes before what actions have said, and that before the stack's."""
+
+    @pytest.mark.parametrize("said", [None, True, False])
+    @pytest.mark.parametrize("live", [None, True, False])
+    @pytest.mark.parametrize("stack", [True, False])
+    def test_dry_run(self, said: bool | None, live: bool | None, stack: bool) -> None:
+        control = ControlRecord(live=live)
+        found = control.is_dry(record(dry_run=said), stack)
+        assert found == (said if said is not None else (not live if live is not None else stack))
+
+    def test_a_record_that_is_stored_again_leaves_what_actions_said(self) -> None:
+        house = House(stack_dry_run=True)
+        house.ask("live", force=True)
+        document = record(dry_run=None, pools=NUMBERS).model_dump(mode="json", exclude_unset=True)
+        answer = house.ask("register", record=document)
+        assert answer["dryRun"] is False
+        house.ask("apply", None, records={"demo": {**document, "scan_interval": 120}}, verify=False)
+        assert house.control.live is True
+        assert [one.live for _, one in house.store.registrations() if isinstance(one, Registration)] == [True]
+
+    def test_a_file_that_says_dry_run_ends_it_at_once(self) -> None:
+        house = House(stack_dry_run=True)
+        house.ask("live", force=True)
+        house.ask("apply", None, records={"demo": record(dry_run=True).model_dump(mode="json")}, verify=False)
+        house.settle()
+        assert house.patched() == set()
+
+    def test_an_overview_counts_what_is_dry_by_everybodys_word(self) -> None:
+        house = House(stack_dry_run=True)
+        assert house.ask("status", None)["counts"]["dryRun"] == 1
+        house.ask("live", force=True)
+        assert house.ask("status", None)["counts"]["dryRun"] == 0
+
+    def test_a_live_cluster_that_rests_is_glanced_at_as_any_other(self) -> None:
+        house = House(stack_dry_run=True)
+        house.ask("live", force=True)
+        house.settle()
+        house.clock.at += DAY
+        for _ in range(15):  # one of these minutes is the cluster's own
+            house.looks()
+            house.carry_out()
+        assert house.store.load("demo").settled is not None
+
+
+class Dry(House):
+    """A cluster that has been in dry run for a week."""
+
+    def __init__(self, groups: list[NodeGroup] | None = None, **fields: Any) -> None:
+        super().__init__(groups, stack_dry_run=True, **fields)
+        self.ask(
+            "register",
+            record=record(dry_run=None, pools=[{"name": "workers", "min": 3, "max": 12}]).model_dump(
+                mode="json", exclude_unset=True
+            ),
+        )
+        self.run()
+        self.clock.at += 7 * DAY
+        self.run()
+
+    def decide(self, at: Any, bounds: tuple[int, int], result: str = "planned", dry_run: bool = True) -> None:
+        """A decision of that moment, which finds these bounds."""
+        (newest, *_) = [each for each in self.decisions() if "pool" in each]
+        pool = json.loads(json.dumps(newest["pool"]))
+        for each in pool["groups"]:
+            each["min"]["from"], each["max"]["from"] = bounds
+            each["result"] = each["outcome"] = result
+        id = ulid(at, bytes(10))
+        decision = {**newest, "id": id, "at": rfc3339(at), "pool": pool, "dryRun": dry_run}
+        self.store.save_decision("demo", id, decision, at + 30 * DAY)
+
+    def hindrances(self, **fields: Any) -> list[str]:
+        return [each["rule"] for each in self.ask("readiness", **fields)["hindrances"]]
+
+
+class TestReadiness:
+    def test_a_week_of_dry_run_without_trouble_is_ready(self) -> None:
+        answer = Dry().ask("readiness")
+        assert (answer["state"], answer["ready"], answer["hindrances"]) == ("ready", True, [])
+        assert answer["days"] == 3.0
+        assert answer["message"].startswith("demo is ready: in 3.0 days of dry run ")
+
+    def test_what_would_have_been_written_is_counted_by_the_day(self) -> None:
+        house = Dry()
+        for hour in range(6):
+            house.decide(house.clock.at - DAY + timedelta(hours=hour), (1, 9))
+        answer = house.ask("readiness")
+        assert (answer["decisions"], answer["patches"]) == (6, 18)
+        assert answer["patchesPerDay"] == 6.0
+
+    def test_a_plan_that_changes_all_the_time_is_not(self) -> None:
+        house = Dry()
+        for number in range(800):
+            house.decide(house.clock.at - timedelta(days=2, minutes=number), (1, 9))
+        assert house.hindrances() == []
+        for number in range(800, 1800):
+            house.decide(house.clock.at - timedelta(minutes=number), (1, 9))
+        house.store.page = 10_000
+        assert house.hindrances(**{"for": "1d"}) == ["restless"]
+
+    def test_a_dry_run_that_has_just_begun_is_too_short(self) -> None:
+        house = House(stack_dry_run=True)
+        house.ask("register", record=record(dry_run=None).model_dump(mode="json", exclude_unset=True))
+        house.run()
+        house.clock.at += DAY
+        answer = house.ask("readiness")
+        assert [each["rule"] for each in answer["hindrances"]] == ["too-short"]
+        assert answer["hindrances"][0]["says"] == "its dry run has lasted 1.0 of 3.0 days"
+        assert house.ask("readiness", **{"for": "12h"})["ready"] is True
+
+    @pytest.mark.parametrize("action", ["pause", "dry-run"])
+    def test_it_begins_anew_when_a_pause_ends_or_the_cluster_comes_back(self, action: str) -> None:
+        house = Dry()
+        if action == "dry-run":
+            house.ask("live")
+            house.run()
+            house.ask("dry-run")
+        else:
+            house.ask("pause")
+            house.ask("resume")
+        assert house.hindrances() == ["too-short"]
+
+    def test_what_was_written_lately_was_no_dry_run(self) -> None:
+        house = Dry()
+        house.decide(house.clock.at - DAY, (1, 9), "written", dry_run=False)
+        assert house.hindrances() == ["too-short"]
+
+    def test_a_pool_that_is_live_by_its_own_word_does_not_end_the_dry_run_of_the_others(self) -> None:
+        house = Dry([*two_pools(other_a={"dry_run": False, "pool_min": 1, "pool_max": 8})])
+        house.scale("a", 3)
+        house.run()
+        assert written_pools(house) == {"other"}
+        assert house.ask("readiness")["ready"] is True
+
+    def test_a_cluster_without_pools_is_not_ready_and_says_only_that(self) -> None:
+        house = House([group("a", 1, pool=None)], stack_dry_run=True)
+        house.run()
+        assert [each["rule"] for each in house.ask("readiness")["hindrances"]] == ["no-pools"]
+
+    def test_one_that_has_been_known_for_longer_than_anything_is_kept_is_no_newcomer(self) -> None:
+        house = House(stack_dry_run=True)
+        state = PoolState(digest="told long ago")
+        house.store.save_pool("demo", PoolId("cluster-api", "default", "", "workers"), state, None)
+        assert house.ask("readiness")["ready"] is True
+
+    def test_trouble_pauses_and_restores_are_reasons_why_not(self) -> None:
+        house = Dry()
+        _, versions = house.store.verdict("demo")
+        trouble = Trouble(kind=TroubleKind.INVALID, since=NOW, pool="workers")
+        house.store.save_verdict("demo", Verdict(troubles=(trouble,)), versions)
+        house.ask("pause")
+        assert house.hindrances() == ["in-trouble", "paused"]
+
+    def test_owners_that_would_put_back_what_is_written_are_named(self) -> None:
+        house = Dry()
+        house.store.save_group("demo", key("a"), GroupState(bounds_applied_by="argocd"), None)
+        answer = house.ask("readiness")
+        assert answer["putBack"] == {str(key("a")): "argocd"}
+        assert f"put back by others: {key('a')} by argocd" in answer["message"]
+
+    @pytest.mark.parametrize(("changes", "ready"), [(0, True), (2, True), (3, False), (8, False)])
+    def test_bounds_that_others_write_again_and_again_are_a_conflict(self, changes: int, ready: bool) -> None:
+        house = Dry()
+        for number in range(changes + 1):
+            house.decide(house.clock.at - DAY + number * MINUTE, (1, 9 + number))
+        answer = house.ask("readiness")
+        assert answer["rewritten"] == ({str(key(zone)): changes for zone in "abc"} if changes else {})
+        assert answer["ready"] is ready
+
+    def test_the_cluster_itself_is_asked_only_where_somebody_wants_that(self) -> None:
+        house = Dry([*House().cluster.groups.values(), group("z", 1, pool=None)])
+        looks = house.cluster.looks
+        assert house.ask("readiness")["skipped"] is None
+        assert house.cluster.looks == looks
+        house.cluster.rights_missing = ["patch machinedeployments.cluster.x-k8s.io"]
+        answer = house.ask("readiness", live=True)
+        assert [each["name"] for each in answer["skipped"]] == ["loose-z"]
+        assert [each["rule"] for each in answer["hindrances"]] == ["rights-missing"]
+        house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        answer = house.ask("readiness", live=True)
+        assert [each["rule"] for each in answer["hindrances"]] == ["not-read"]
+        assert house.ask("readiness")["ready"] is True
+
+    def test_decisions_of_older_and_newer_releases_and_of_nobody_are_passed_over(self) -> None:
+        house = Dry()
+        for number, odd in enumerate([{"pool": 7}, {"pool": {}}, {}, {"pool": {"name": "x", "strategy": "y"}}]):
+            at = house.clock.at - DAY + number * MINUTE
+            id = ulid(at, bytes(10))
+            house.store.save_decision("demo", id, {"id": id, "at": rfc3339(at), **odd}, at + 30 * DAY)
+        id = ulid(house.clock.at, b"1" * 10)
+        house.store.save_decision("demo", id, {"id": id, "at": "yesterday", "pool": {}}, house.clock.at + DAY)
+        assert house.ask("readiness")["ready"] is True
+
+    def test_all_clusters_are_judged_side_by_side_and_one_that_is_broken_is_named(self) -> None:
+        house = Dry()
+        house.register_another("live-one", FakeCluster([]))
+        house.store.plant("broken", "{}")
+        answer = house.ask("readiness", None)
+        told = {each["cluster"]: each.get("state") for each in answer["clusters"]}
+        assert told == {"broken": None, "demo": "ready", "live-one": "live"}
+
+    @pytest.mark.parametrize("page", [1, 2, 5, 13])
+    def test_pages_do_not_change_the_answer(self, page: int) -> None:
+        house = Dry()
+        for number in range(12):
+            house.decide(house.clock.at - DAY + number * MINUTE, (1, 9 + number % 2))
+        whole = house.ask("readiness")
+        house.store.page = page
+        assert house.ask("readiness") == whole
+
+
+class TestLive:
+    def test_a_ready_cluster_goes_live_and_is_written(self) -> None:
+        house = Dry()
+        assert house.patched() == set()
+        assert house.ask("live", reason="a week was enough")["message"].startswith("demo is live")
+        house.carry_out()
+        assert house.patched() != set()
+
+    def test_one_that_is_not_ready_stays_unless_forced(self) -> None:
+        house = House(stack_dry_run=True)
+        house.ask("register", record=record(dry_run=None, pools=NUMBERS).model_dump(mode="json", exclude_unset=True))
+        house.run()
+        assert house.refused("live").startswith("demo is not ready: its dry run has lasted 0.0 of 3.0 days")
+        assert house.control.live is None
+        house.ask("live", force=True)
+        assert house.control.live is True
+
+    @pytest.mark.parametrize(("action", "said"), [("live", True), ("dry-run", False)])
+    def test_what_the_record_says_no_action_overrules(self, action: str, said: bool) -> None:
+        house = House(stack_dry_run=not said, dry_run=said)
+        assert f"its record says dry_run: {str(said).lower()}" in house.refused(action)
+        assert house.control.live is None
+
+    def test_whoever_comes_back_to_dry_run_is_not_written_any_more(self) -> None:
+        house = Dry()
+        house.ask("live")
+        house.settle()
+        patches = len(house.cluster.applied)
+        assert "what stands there stays" in house.ask("dry-run")["message"]
+        house.scale("a", 5)
+        house.runs(3)
+        assert len(house.cluster.applied) == patches
+
+    def test_also_where_the_stack_itself_is_live(self) -> None:
+        house = House()
+        house.ask("dry-run")
+        house.settle()
+        assert house.patched() == set()
+
+    def test_asked_twice_it_is_done_once(self) -> None:
+        house = Dry()
+        for action in ("live", "live", "dry-run", "dry-run"):
+            house.ask(action)
+        told = [entry["cause"] for entry in house.ask("history")["actions"]]
+        assert told == ["live", "dry-run"]
+
+    def test_a_list_shows_who_is_ready_and_who_is_not(self) -> None:
+        house = Dry()
+        house.register_another("written", FakeCluster([]))
+        register(house.store, "young", dry_run=None)
+        house.clusters.by_id["young"] = FakeCluster([])
+        answer = house.ask("live", None, all=True, list=True)
+        told = {each["cluster"]: each["ok"] for each in answer["clusters"]}
+        assert told == {"demo": True, "young": False}  # the third is live
+        assert house.control.live is None
+
+
+class Fleet:
+    """Clusters in dry run that the schedule ticks for every minute, and looks at."""
+
+    def __init__(self, clusters: int, *, dry_run: bool = True) -> None:
+        self.clock = FakeClock()
+        self.store = InMemoryStore(clock=self.clock)
+        self.names = [f"c{number:03}" for number in range(clusters)]
+        for name in self.names:
+            register(self.store, name, dry_run=None)
+        clusters_by_id = FakeClusters({name: FakeCluster([]) for name in self.names})
+        self.house = House(store=self.store, clusters=clusters_by_id, clock=self.clock, stack_dry_run=dry_run)
+        self.queue, self.bus = self.house.queue, self.house.bus
+        chance = count(10**6)
+        self.go_on = GoOn(
+            store=self.store,
+            queue=self.queue,
+            bus=self.bus,
+            clock=self.clock,
+            random_bytes=lambda size: next(chance).to_bytes(size),
+            dry_run=dry_run,
+        )
+        self.dark: set[str] = set()
+        self.look()
+
+    def look(self) -> None:
+        seen = [name for name in self.names if name not in self.dark]
+        if seen:
+            self.store.save_looked_at(seen, self.clock.at)
+
+    def begin(self, **fields: Any) -> dict[str, Any]:
+        return self.house.ask("rollout", None, **{"clusters": self.names, "wave": "10%", "by": "jane", **fields})
+
+    def minute(self) -> None:
+        self.clock.at += MINUTE
+        self.look()
+        self.go_on(plenty)
+
+    def minutes(self, number: int) -> None:
+        for _ in range(number):
+            self.minute()
+
+    def until(self, *phases: Phase) -> None:
+        for _ in range(1000):
+            if self.rollout.phase in phases:
+                return
+            self.minute()
+        raise AssertionError(f"{self.rollout.phase} and no further")
+
+    def trouble(self, name: str, *kinds: TroubleKind) -> None:
+        _, versions = self.store.verdict(name)
+        troubles = tuple(Trouble(kind=kind, since=self.clock.at, pool="default/workers") for kind in kinds)
+        self.store.save_verdict(name, Verdict(troubles=troubles), versions)
+
+    def control(self, name: str) -> ControlRecord:
+        return self.store.load(name).control
+
+    @property
+    def rollout(self) -> Rollout:
+        found, _ = self.store.rollout()
+        assert found is not None
+        return found
+
+    @property
+    def live(self) -> set[str]:
+        return {name for name in self.names if not self.store.load(name).is_dry(self.go_on.dry_run)}
+
+
+class TestWaves:
+    def test_each_stands_its_time_before_the_next_until_all_are_live(self) -> None:
+        fleet = Fleet(30)
+        assert fleet.begin(soak="10m")["size"] == 3
+        assert fleet.live == set()  # the schedule does it, whatever becomes of the laptop
+        seen = []
+        for _ in range(200):
+            fleet.minute()
+            seen.append(len(fleet.live))
+            if fleet.rollout.phase is Phase.DONE:
+                break
+        assert sorted(set(seen)) == list(range(3, 31, 3))
+        assert all(seen.count(number) >= 10 for number in range(3, 30, 3))
+        assert fleet.bus.types == ["Rollout Done"]
+        assert fleet.live == set(fleet.names)
+
+    def test_trouble_in_a_wave_halts_it_and_takes_that_wave_back_and_no_other(self) -> None:
+        fleet = Fleet(30)
+        fleet.begin()
+        while len(fleet.live) < 6:
+            fleet.minute()
+        first, second = fleet.rollout.proven, fleet.rollout.wave
+        fleet.trouble(second[1], TroubleKind.CONTESTED)
+        fleet.minute()
+        assert fleet.live == set(first)
+        assert fleet.rollout.phase is Phase.HALTED
+        fleet.minutes(120)
+        assert fleet.live == set(first)
+        assert fleet.bus.types == ["Rollout Halted"]
+        ((_, told),) = fleet.bus.published
+        assert f"{second[1]}: contested of workers" in told["message"]
+        (*_, entry) = fleet.house.ask("history", second[0])["actions"]
+        assert (entry["cause"], entry["by"]) == ("dry-run", None)
+
+    def test_trouble_of_a_wave_before_halts_it_too_and_what_has_stood_stays(self) -> None:
+        fleet = Fleet(30)
+        fleet.begin()
+        while len(fleet.live) < 9:
+            fleet.minute()
+        fleet.trouble("c000", TroubleKind.MISSING)
+        fleet.minute()
+        assert fleet.live == set(fleet.names[:6])
+
+    def test_trouble_elsewhere_halts_nothing_and_its_cluster_is_left_out(self) -> None:
+        fleet = Fleet(10)
+        fleet.trouble("c005", TroubleKind.MISSING)
+        fleet.begin()
+        fleet.until(Phase.DONE)
+        assert fleet.live == set(fleet.names) - {"c005"}
+        assert fleet.house.ask("rollout", None)["leftOut"] == {"c005": "in-trouble"}
+
+    def test_a_wave_that_nobody_can_look_at_waits_and_is_taken_back(self) -> None:
+        fleet = Fleet(10)
+        fleet.begin(soak="10m")
+        fleet.minute()
+        fleet.dark = {"c000"}
+        fleet.minutes(30)
+        assert fleet.live == {"c000"}
+        fleet.until(Phase.HALTED)
+        assert fleet.live == set()
+        assert fleet.rollout.halts[0].kind is TroubleKind.STOPPED
+        assert len([chunk for chunk in fleet.queue.looks if chunk.clusters == ("c000",)]) > 20  # asked for each minute
+
+    @pytest.mark.parametrize("why", ["record-says", "live-already", "paused", "not-looked-at", "not-registered"])
+    def test_who_is_left_out(self, why: str) -> None:
+        fleet = Fleet(4)
+        changes: dict[str, Callable[[], object]] = {
+            "record-says": lambda: register(fleet.store, "c001", fleet.store.load("c001").versions, dry_run=True),
+            "live-already": lambda: fleet.house.ask("live", "c001", force=True),
+            "paused": lambda: fleet.house.ask("pause", "c001"),
+            "not-looked-at": lambda: (fleet.dark.add("c001"), setattr(fleet.clock, "at", NOW + DAY), fleet.look()),
+            "not-registered": lambda: fleet.house.ask("unregister", "c001"),
+        }
+        changes[why]()
+        fleet.begin(wave="1")
+        fleet.until(Phase.DONE)
+        assert {id: left.value for id, left in fleet.rollout.left_out.items()} == {"c001": why}
+
+    def test_only_what_a_wave_has_switched_is_taken_back(self) -> None:
+        fleet = Fleet(6)
+        fleet.begin(wave="6")
+        fleet.minute()
+        fleet.house.ask("dry-run", "c001")
+        fleet.house.ask("live", "c002", force=True)  # it is live already, by the wave
+        fleet.house.ask("dry-run", "c003")
+        fleet.house.ask("live", "c003", force=True)
+        fleet.trouble("c000", TroubleKind.REFUSED)
+        fleet.until(Phase.HALTED)
+        assert fleet.live == {"c003"}
+
+    def test_who_comes_back_to_dry_run_while_others_are_switched_is_not_switched_again(self) -> None:
+        fleet = Fleet(3)
+        fleet.begin(wave="3")
+        fleet.minute()
+        found, version = fleet.store.rollout()
+        assert found is not None
+        fleet.house.ask("dry-run", "c001")
+        fleet.store.save_rollout(found.in_phase(Phase.SWITCHING, fleet.clock.at), version)  # as if it had died
+        fleet.minute()
+        assert fleet.live == {"c000", "c002"}
+
+    def test_who_is_unregistered_meanwhile_is_waited_for_by_nobody(self) -> None:
+        fleet = Fleet(4)
+        fleet.begin(wave="2")
+        fleet.minute()
+        fleet.house.ask("unregister", "c000")
+        fleet.dark = {"c000"}
+        fleet.names.remove("c000")
+        fleet.until(Phase.DONE)
+        assert fleet.live == {"c001", "c002", "c003"}
+
+    def test_a_stack_that_is_live_has_nothing_to_switch(self) -> None:
+        fleet = Fleet(3, dry_run=False)
+        fleet.begin()
+        fleet.until(Phase.DONE)
+        assert all(fleet.control(name).live is None for name in fleet.names)
+
+    def test_a_person_halts_it_also_while_it_switches(self) -> None:
+        fleet = Fleet(10)
+        fleet.begin(wave="5")
+
+        def abort(_: str) -> None:
+            fleet.house.ask("rollout", None, abort=True, by="joe")
+
+        fleet.clock.at += MINUTE
+        fleet.store.before_write = [lambda _: None, lambda _: None, abort]
+        fleet.go_on(plenty)
+        fleet.until(Phase.HALTED)
+        assert fleet.live == set()
+        assert "halted, by joe" in fleet.house.ask("rollout", None)["message"]
+
+    def test_one_at_a_time_and_after_its_end_another(self) -> None:
+        fleet = Fleet(10)
+        fleet.begin()
+        with pytest.raises(BadRequestError, match="abort it first"):
+            fleet.begin()
+        fleet.house.ask("rollout", None, abort=True)
+        fleet.until(Phase.HALTED)
+        fleet.begin(wave="100%")
+        fleet.until(Phase.DONE)
+        assert fleet.live == set(fleet.names)
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"wave": "0%"}, "wave is '0%'"),
+            ({"wave": "101%"}, "wave is '101%'"),
+            ({"wave": "few"}, "wave is 'few'"),
+            ({"wave": "٣"}, "wave is "),
+            ({"soak": "1m"}, "soak is too short"),
+            ({"soak": "soon"}, "no length of time"),
+            ({"abort": True}, "name one of the two"),
+            ({"clusters": [f"c{number:050}" for number in range(9000)]}, "fewer at a time"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_and_nothing_begins(self, fields: dict[str, Any], says: str) -> None:
+        fleet = Fleet(2)
+        with pytest.raises((BadRequestError, ConfigError)) as caught:
+            fleet.begin(**fields)
+        assert says in str(caught.value)
+        assert fleet.store.rollout() == (None, None)
+
+    def test_whoever_only_reads_sees_it_and_can_begin_and_halt_none(self) -> None:
+        fleet = Fleet(2)
+        read = fleet.house.operate.read
+        assert read({"action": "rollout"}, plenty)["message"] == "there was no rollout yet"
+        for fields in ({"clusters": ["c000"]}, {"abort": True}):
+            with pytest.raises(BadRequestError, match="this function only reads"):
+                read({"action": "rollout", **fields}, plenty)
+
+    def test_every_cluster_that_is_switched_has_it_in_its_history_with_who_and_why(self) -> None:
+        fleet = Fleet(2)
+        fleet.begin(reason="ticket 7")
+        fleet.until(Phase.DONE)
+        (entry,) = fleet.house.ask("history", "c001")["actions"]
+        assert (entry["cause"], entry["by"], entry["reason"]) == ("live", "jane", "ticket 7")
+
+    def test_the_wave_is_looked_at_at_once(self) -> None:
+        fleet = Fleet(120)
+        fleet.begin(wave="100%")
+        fleet.minute()
+        assert sorted(name for chunk in fleet.queue.looks for name in chunk.clusters) == fleet.names
+        assert max(len(chunk.clusters) for chunk in fleet.queue.looks) <= 50
+
+    def test_a_record_that_nobody_can_read_keeps_it_halting_until_it_is_mended(self) -> None:
+        fleet = Fleet(1)
+        fleet.begin()
+        fleet.minute()
+        whole = {sort_key: fleet.store.text("c000", sort_key) for sort_key in ("META", "META#CONTROL")}
+        for sort_key, text in {**whole, "META": '{"access": {"kind": "telepathy"}}'}.items():  # of a newer release
+            fleet.store.plant("c000", text, sort_key)
+        fleet.trouble("c000", TroubleKind.INVALID_RECORD)
+        fleet.minutes(3)
+        assert fleet.rollout.phase is Phase.HALTING
+        for sort_key, text in whole.items():
+            fleet.store.plant("c000", text, sort_key)
+        fleet.until(Phase.HALTED)
+        assert fleet.live == set()
+
+    def test_a_tick_sends_one_message_while_it_is_under_way_and_none_after(self) -> None:
+        fleet = Fleet(1)
+        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=in_turn)
+        scan.tick(NOW)
+        assert fleet.queue.rollouts == []
+        fleet.begin()
+        scan.tick(NOW)
+        assert fleet.queue.rollouts == [fleet.rollout.id]
+        fleet.until(Phase.DONE)
+        scan.tick(NOW)
+        assert fleet.queue.rollouts == [fleet.rollout.id]
+
+    def test_one_that_nobody_can_read_keeps_no_cluster_from_being_looked_at(self) -> None:
+        fleet = Fleet(1)
+        fleet.store.plant("ROLLOUT", '{"phase": "soaring"}', "ROLLOUT")
+        scan = Scan(store=fleet.store, queue=fleet.queue, clock=fleet.clock, together=in_turn)
+        assert scan.tick(NOW).requested == ("c000",)
+
+    def test_what_a_newer_release_says_of_it_is_passed_over(self) -> None:
+        fleet = Fleet(1)
+        fleet.begin()
+        document = json.loads(fleet.store.text("ROLLOUT", "ROLLOUT"))
+        fleet.store.plant("ROLLOUT", json.dumps({**document, "canary": "c000"}), "ROLLOUT")
+        fleet.until(Phase.DONE)
+        assert fleet.live == {"c000"}
+
+
+class TestKilledAndRepeated:
+    """A rollout of three waves, of which any step may be the last of its invocation."""
+
+    @pytest.mark.parametrize("ends", [True, False])
+    @pytest.mark.parametrize("dies_at", range(1, 40))
+    def test_wherever_it_dies_all_come_out_alike(self, dies_at: int, ends: bool) -> None:
+        fleet = Fleet(6)
+        fleet.begin(wave="2", soak="5m")
+        if not ends:
+            while len(fleet.live) < 4:
+                fleet.minute()
+            fleet.trouble("c003", TroubleKind.MISSING)
+        calls = fleet.store.calls
+        for _ in range(100):
+            fleet.clock.at += MINUTE
+            fleet.look()
+            if fleet.store.calls < calls + dies_at:
+                fleet.store.away_from = calls + dies_at
+            try:
+                fleet.go_on(plenty)
+            except StateUnavailableError:
+                calls = -1000
+            fleet.store.away_from = None
+            if fleet.rollout.phase.is_over:
+                break
+        assert fleet.rollout.phase is (Phase.DONE if ends else Phase.HALTED)
+        assert fleet.live == (set(fleet.names) if ends else {"c000", "c001"})
+
+    @given(st.lists(st.sampled_from(["again", "minute", "hour", "late"]), max_size=60))
+    def test_messages_twice_late_or_lost_switch_no_wave_before_its_time(self, course: list[str]) -> None:
+        fleet = Fleet(6)
+        fleet.begin(wave="2", soak="10m")
+        live_since: dict[str, Any] = {}
+        for what in course:
+            if what in ("minute", "hour"):
+                fleet.clock.at += MINUTE if what == "minute" else timedelta(hours=1)
+                fleet.look()
+            if what != "late":
+                fleet.go_on(plenty)
+            for name in fleet.live:
+                live_since.setdefault(name, fleet.clock.at)
+            assert len(fleet.live) % 2 == 0
+        moments = sorted(live_since.values())
+        assert all(later - sooner >= timedelta(minutes=10) for sooner, later in pairwise(moments[::2]))
+
+    def test_two_at_once_do_no_more_than_one(self) -> None:
+        fleet = Fleet(6)
+        fleet.begin(wave="2")
+
+        def other(_: str) -> None:
+            fleet.go_on(plenty)
+
+        for place in range(6):
+            fleet.clock.at += MINUTE
+            fleet.look()
+            fleet.store.before_write = [*([lambda _: None] * place), other]
+            fleet.go_on(plenty)
+            fleet.store.before_write = []
+            assert len(fleet.live) <= 2
+
+    def test_what_there_is_no_time_for_the_next_tick_does(self) -> None:
+        fleet = Fleet(4)
+        fleet.begin(wave="4")
+        fleet.minute()
+        assert len(fleet.live) == 4
+        slow = Fleet(4)
+        slow.begin(wave="4")
+        slow.clock.at += MINUTE
+        slow.go_on(lambda: 9.0)
+        assert slow.live == set()
+        slow.minutes(2)
+        assert len(slow.live) == 4
+
+
+class TestSizes:
+    @given(st.integers(1, 100), st.integers(1, 20_000))
+    def test_a_percentage_is_rounded_up_and_ends(self, percent: int, clusters: int) -> None:
+        size = wave_size(f"{percent}%", clusters)
+        assert size is not None
+        assert clusters * percent <= 100 * size < clusters * percent + 100
+
+    @given(st.text(max_size=8))
+    def test_anything_else_is_a_count_or_nothing(self, text: str) -> None:
+        size = wave_size(text, 10)
+        assert size is None or size >= 1
+
+
+class TestCommands:
+    """`evenkeel readiness`, `live`, `dry-run` and `rollout`, answered by the real use cases."""
+
+    @pytest.fixture
+    def fleet(self, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+        fleet = Fleet(3)
+        for name in fleet.names:
+            pool = PoolId("cluster-api", "default", "", "workers")
+            fleet.store.save_pool(name, pool, PoolState(), None)
+        monkeypatch.setattr(asking, "ask", lambda _stack, event: fleet.house.operate(event, plenty))
+        return fleet
+
+    def run(self, *words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*words[:1], "--stack", "s", *words[1:]])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    def test_readiness_says_by_its_exit_code_that_somebody_is_not_ready(self, fleet: Fleet) -> None:
+        assert self.run("readiness").count("is ready") == 3
+        fleet.trouble("c001", TroubleKind.INVALID)
+        assert "c001 is not ready: in trouble" in self.run("readiness", code=5)
+        self.run("readiness", "--cluster", "c000")
+
+    @pytest.mark.parametrize("more", [["--dry-run"], []])
+    def test_nothing_goes_live_that_was_only_shown_or_that_nobody_agreed_to(
+        self, fleet: Fleet, more: list[str]
+    ) -> None:
+        for wave in ([], ["--wave", "50%"]):
+            self.run("live", "--all", *wave, *more, code=0 if more else 2)
+        assert fleet.live == set()
+        assert fleet.store.rollout() == (None, None)
+
+    def test_those_that_are_ready_go_live_at_once_or_in_waves(self, fleet: Fleet) -> None:
+        fleet.trouble("c001", TroubleKind.INVALID)
+        assert "not: c001 is not ready" in self.run("live", "--all", "--wave", "1", "--yes")
+        assert fleet.rollout.waiting == ("c000", "c002")
+        self.run("rollout", "--reason", "ticket 8", code=2)
+        fleet.minute()
+        self.run("rollout", "--abort", "--reason", "ticket 8")
+        fleet.until(Phase.HALTED)
+        assert "halted, by " in self.run("rollout", code=5)
+        (*_, entry) = fleet.house.ask("history", "c000")["actions"]
+        assert (entry["cause"], entry["reason"]) == ("dry-run", "ticket 8")
+        self.run("live", "--cluster", "c002", "--yes")
+        assert fleet.live == {"c002"}
+        self.run("dry-run", "--all", "--yes")
+        assert fleet.live == set()
+
+    @pytest.mark.parametrize(
+        "words", [[], ["--all", "--cluster", "c000"], ["--all", "--selector", "a=b"], ["--all", "--soak", "1h"]]
+    )
+    def test_what_is_meant_has_to_be_said_once(self, fleet: Fleet, words: list[str]) -> None:
+        self.run("live", *words, "--yes", code=2)
+        assert fleet.live == set()
+
+    def test_json_goes_alone_to_standard_output(self, fleet: Fleet) -> None:
+        result = CliRunner().invoke(app, ["live", "--stack", "s", "--all", "--wave", "3", "--yes", "-o", "json"])
+        assert json.loads(result.stdout)["phase"] == fleet.rollout.phase.value
