@@ -272,6 +272,7 @@ class Valley:
             if self.allowed().get(app, 1) > 0:
                 self.evicted[app] += 1
                 del self.pods[name]  # its ReplicaSet makes another
+                break  # and this one takes its time
         if not self.on(machine.name):
             del self.cluster.machines[group][machine.name]
             if machine.has_node:
@@ -304,7 +305,7 @@ class Valley:
             if before - patch.requested > missing:
                 self.faults.append(f"replicas {before} -> {patch.requested} name {names} of {marked}")
         spent: Counter[str] = Counter()
-        drained = [name for name in self.cordoned if self.on(name)]
+        drained = [name for name in self.removed if name in self.cluster.nodes() and self.on(name)]
         for name in names:
             pods = self.on(name)
             if pods and drained:
@@ -411,7 +412,7 @@ class Story:
                 name=f"app{i}",
                 pods=chance.randint(0, 6),
                 milli=chance.choice([200, 500, 1000, 1900]),
-                budget=chance.choice([None, None, 1, 2]),
+                budget=chance.choice([None, None, 0, 1, 2]),
             )
             for i in range(chance.randint(1, 3))
         ]
