@@ -2,6 +2,10 @@
 
 The real use case and the real plan; cluster and table in memory, so that so many runs take minutes. The same with the
 real Kubernetes adapter, fewer times, is tests/integration/test_crashes.py.
+
+    python -m bench.crashes [--demand] [COUNT]
+
+``--demand``: worlds of pods in which nodes come and go (tests/shrinking.py), with whatever must never be. An hour.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import sys
 from collections import Counter
 from datetime import timedelta
 from typing import cast
@@ -20,6 +25,7 @@ from evenkeel.domain.model.groups import NodeGroup
 from tests.builders import group, in_backoff
 from tests.crashing import How, KilledError, Life, Mortal
 from tests.fakes import FakeClock, FakeCluster, FakeClusters, FakeQueue, InMemoryStore, plenty, register
+from tests.shrinking import Story
 from tests.timed import worker
 
 RUNS = 10_000
@@ -125,5 +131,31 @@ def main(runs: int = RUNS) -> None:
         print(f"  {what}: {count}")
 
 
+def demand(worlds: int = RUNS, first: int = 0) -> int:
+    """Worlds with pods: what is wrong in each, and the sums. Returns in how many anything is."""
+    logging.disable(logging.CRITICAL)
+    happened: Counter[str] = Counter()
+    bad = 0
+    try:
+        for seed in range(first, first + worlds):
+            story = Story(seed)
+            problems = story.play()
+            if problems:
+                bad += 1
+                print(f"  seed {seed}: {'; '.join(problems)}")
+            happened.update(story.happened)
+            happened["nodes ordered"] += story.valley.ordered
+            happened["nodes taken away"] += len(story.valley.removed)
+            happened["pods evicted"] += sum(story.valley.evicted.values())
+    finally:
+        logging.disable(logging.NOTSET)
+    print(f"{worlds} random worlds of demand")
+    for what, count in sorted(happened.items()):
+        print(f"  {what}: {count}")
+    print(f"  worlds in which anything was wrong: {bad}")
+    return bad
+
+
 if __name__ == "__main__":
-    main()
+    counts = [int(text) for text in sys.argv[1:] if text != "--demand"]
+    (demand if "--demand" in sys.argv else main)(*counts)

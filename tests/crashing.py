@@ -26,8 +26,9 @@ from evenkeel.adapters.kubernetes.client import KubernetesApi
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
 from evenkeel.adapters.kubernetes.kept import KeptGroups
 from evenkeel.adapters.kubernetes.owners.cluster_topology import TOPOLOGY_NAME, TOPOLOGY_OWNED
+from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.application.errors import EvenkeelError, StateUnavailableError
-from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store
+from evenkeel.application.ports import Cluster, Clusters, Queue, Remaining, Store, WorkloadCluster
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.config import ClusterRecord
 from sandbox.kube.api import KubernetesAPI, Request
@@ -208,6 +209,12 @@ class WirelessClusters:
         client = cast("Any", _Wireless(self.api, self.life))
         api = KubernetesApi(record.id, client, None, self.clock)
         return KubernetesCluster(api, record, remaining, consistent=consistent, kept=self.kept)
+
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+        """Its pods run in the same cluster."""
+        assert record.workload is not None
+        api = KubernetesApi(record.id, cast("Any", _Wireless(self.api, self.life)), None, self.clock)
+        return KubernetesWorkload(api, record.workload, remaining, alone=alone)
 
 
 class Scene(ClusterObjects):
@@ -420,7 +427,7 @@ def dying_at_every_step(scene: Scene, hows: Iterable[How], wrong: Callable[[Scen
 def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -> dict[str, list[str]]:
     """The same after a run that died before its step ``first``, and a second one that dies at every step of its own."""
     found = {}
-    for at in range(30):
+    for at in range(60):
         played = scene.again()
         played.troubled(Life(at=first, how=How.BEFORE))
         mending = Life(at=at, how=How.AFTER)
@@ -430,7 +437,7 @@ def dying_again(scene: Scene, first: int, wrong: Callable[[Scene], list[str]]) -
         played.settle()
         if problems := wrong(played):
             found[f"{at} {mending.steps[-1]}"] = problems
-    raise AssertionError("a run of thirty steps: the loop must go on for longer")
+    raise AssertionError("a run of sixty steps: the loop must go on for longer")
 
 
 def random_crash(scene: Scene, chance: random.Random) -> tuple[int, str]:

@@ -101,7 +101,7 @@ def test_undisturbed_exactly_the_named_machine_goes(scene: Removing) -> None:
     assert played.wrong_after() == []
 
 
-@pytest.mark.parametrize("how", [How.BEFORE, How.AFTER, How.LOST])
+@pytest.mark.parametrize("how", [How.AFTER, How.LOST])
 def test_whatever_step_the_worker_dies_at_exactly_the_named_machine_goes(scene: Removing, how: How) -> None:
     assert len(patches_of(scene)) >= 2
     assert dying_at_every_step(scene, [how], lambda played: cast("Removing", played).wrong_after()) == {}

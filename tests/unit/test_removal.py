@@ -1,12 +1,16 @@
 """Machines that run are taken away by name: those, and as many as every minimum leaves."""
 
 from dataclasses import replace
+from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from evenkeel.adapters.stored import GroupRecord, PoolRecord, read_stored
 from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.gep24 import BACKWARD_COMPATIBLE
+from evenkeel.domain.demand.advice import offer_of
 from evenkeel.domain.journal import opened
 from evenkeel.domain.model.groups import Machine, MachineRef, NodeGroup, Observation
 from evenkeel.domain.model.moves import FOR_NOBODY, Move, ScaleRequest
@@ -15,7 +19,7 @@ from evenkeel.domain.model.policy import Policy
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.removals import disagree
-from evenkeel.domain.model.states import ClusterState, GroupState
+from evenkeel.domain.model.states import ClusterState, GroupState, PoolState
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import patches
@@ -119,3 +123,33 @@ def test_nothing_goes_while_anything_else_of_the_pool_changes_and_nobody_is_told
     assert requested(pool)[0] == 5
     kinds = {problem.kind for problem in pool.problems}
     assert not kinds & {ProblemKind.REQUEST_UNMET, ProblemKind.REQUEST_EXPIRED}
+
+
+def test_what_a_release_before_has_stored_is_read_and_clocks_come_back() -> None:
+    older, unknown = read_stored(GroupRecord, '{"failures": 0, "marked": ["m"]}', "GROUP")
+    assert (older.state(), unknown) == (GroupState(marked=("m",)), [])
+    state = GroupState(unneeded={"n1": NOW})
+    assert read_stored(GroupRecord, GroupRecord.of(state).model_dump_json(by_alias=True), "GROUP")[0].state() == state
+    pool = PoolState(grew_at=NOW)
+    assert read_stored(PoolRecord, PoolRecord.of(pool).model_dump_json(), "POOL")[0].state() == pool
+    assert read_stored(PoolRecord, "{}", "POOL")[0].state() == PoolState()
+
+
+def test_what_ends_by_itself_holds_nodes_and_what_lasts_keeps_them() -> None:
+    def offered(member: NodeGroup, **state: Any) -> tuple[str, str]:
+        pool = drafted([member], numbers(0, 100), ClusterState(**state))
+        (found,) = offer_of(pool).groups
+        return tuple("" if reason is None else reason.rule.value for reason in (found.held, found.waits))  # type: ignore[return-value]
+
+    here = group("a", 2)
+    assert offered(here) == ("", "")
+    assert offered(replace(here, launched=2))[0] == "no-machine-can-be-named"
+    assert offered(here.frozen(because(Rule.OBJECT_PAUSED)))[0] == "frozen"
+    assert offered(here.frozen(because(Rule.WRITE_REFUSED, error="no"))) == ("", "in-state")
+    assert offered(replace(here, machines=(machine("m"),))) == ("", "machines-awaited")
+
+
+def test_a_groups_own_options_win() -> None:
+    member = replace(group("a", 2), unneeded_time=timedelta(minutes=3), utilization_threshold=0.25)
+    (found,) = offer_of(drafted([member], numbers(0, 100))).groups
+    assert (found.unneeded_for, found.threshold) == (timedelta(minutes=3), Fraction(1, 4))

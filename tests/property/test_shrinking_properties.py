@@ -1,0 +1,237 @@
+"""Nodes that nobody needs go, as many as may, and nobody is hurt: whatever becomes of workers and of demand."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import ClusterUnavailableError
+from evenkeel.domain.model.troubles import TroubleKind
+from tests.crashing import How, Life
+from tests.fakes import register_again
+from tests.shrinking import MINUTE, App, Story, Valley
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1_000_000))
+def test_whatever_happens_minima_budgets_and_marks_hold_and_what_is_empty_goes_in_the_end(seed: int) -> None:
+    assert Story(seed).play() == []
+
+
+@st.composite
+def valleys(draw: st.DrawFn) -> Valley:
+    """Apps that wane, on more nodes than they need."""
+    apps = [
+        App(
+            name=f"app{i}",
+            pods=draw(st.integers(0, 5)),
+            milli=draw(st.sampled_from([200, 500, 1000, 1900])),
+            budget=draw(st.sampled_from([None, 0, 1, 2])),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    nodes = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    return Valley(apps, nodes=nodes, minimum=draw(st.integers(0, sum(nodes))), mark_is_ours=draw(st.booleans()))
+
+
+@settings(max_examples=8)
+@given(valleys())
+def test_pods_of_nodes_that_go_find_a_place_without_a_new_node_and_zones_stay_level(valley: Valley) -> None:
+    valley.live(15)
+    ordered = valley.ordered  # of what waited in the beginning
+    for _ in range(40):
+        valley.run()
+        going = set(valley.removed) - valley.lost
+        assert sum(1 for name in going if valley.on(name)) <= 1
+        valley.pass_time()
+    assert valley.faults == []
+    assert sum(valley.requested().values()) >= valley.minimum
+    assert valley.ordered == ordered
+
+
+def test_empty_nodes_go_after_ten_minutes_from_the_fullest_zone_down_to_pool_minimum() -> None:
+    valley = Valley([App("web", 0)], nodes=(5, 2, 2), minimum=4)
+    valley.live(10)
+    assert valley.removed == []
+    valley.live(3)
+    assert sum(valley.requested().values()) == 4
+    assert max(valley.requested().values()) - min(valley.requested().values()) <= 1
+    valley.live(20)
+    assert valley.wrong() == []
+
+
+def test_a_clock_is_written_when_it_begins_and_ends_and_not_at_each_look() -> None:
+    valley = Valley([App("web", 3, milli=3000)], nodes=(2, 1, 1))
+    valley.run()
+    (since,) = valley.clocks().values()
+    saved = _saves(valley, 8)
+    assert (saved, set(valley.clocks().values())) == (0, {since})
+    valley.live(6)
+    assert valley.clocks() == {}
+    assert len(valley.removed) == 1
+
+
+def _saves(valley: Valley, looks: int) -> int:
+    count = 0
+    for _ in range(looks):
+        valley.pass_time()
+        life = Life()
+        valley.run(life)
+        count += sum(step in ("table.save_group", "table.save_pool") for step in life.steps)
+    return count
+
+
+def test_a_missed_scan_or_a_new_worker_does_not_reset_a_clock() -> None:
+    valley = Valley([App("web", 0)], nodes=(1, 1, 1), minimum=1)
+    valley.run()
+    valley.pass_time(11 * MINUTE)
+    valley.run()
+    assert len(valley.removed) == 2
+
+
+def test_what_is_needed_for_a_moment_starts_anew() -> None:
+    valley = Valley([App("web", 0, milli=3000)], nodes=(1, 1, 0))
+    valley.live(8)
+    valley.apps["web"].pods = 2
+    valley.settle_pods()
+    valley.live(1)
+    assert valley.clocks() == {}
+    valley.apps["web"].pods = 0
+    valley.settle_pods()
+    valley.live(8)
+    assert valley.removed == []
+    valley.live(5)
+    assert len(valley.removed) == 2
+
+
+def test_nothing_goes_within_ten_minutes_of_a_growth() -> None:
+    valley = Valley([App("web", 1, milli=3000)], nodes=(2, 0, 0))
+    valley.live(5)
+    valley.apps["web"].pods = 4  # two more nodes
+    valley.live(3)
+    assert valley.ordered >= 1
+    grew = valley.clock.now()
+    valley.apps["web"].pods = 1
+    valley.live(7)
+    assert valley.removed == []
+    valley.live(12)
+    assert valley.removed != []
+    assert valley.clock.now() - grew > 10 * MINUTE
+
+
+def away(valley: Valley) -> None:
+    valley.unread = ClusterUnavailableError("away")
+
+
+def dry(valley: Valley) -> None:
+    remembered = valley.store.load("demo")
+    register_again(valley.store, remembered.record.model_copy(update={"dry_run": True}))
+
+
+def growing_only(valley: Valley) -> None:
+    remembered = valley.store.load("demo")
+    register_again(valley.store, remembered.record.model_copy(update={"demand": "scale-up"}))
+
+
+@pytest.mark.parametrize("happens", [away, dry, growing_only])
+def test_nothing_goes_while(happens: object) -> None:
+    valley = Valley([App("web", 0)], nodes=(2, 2, 2))
+    valley.live(5)
+    assert valley.clocks()
+    happens(valley)  # type: ignore[operator]
+    valley.live(20)
+    assert valley.removed == []
+    assert bool(valley.clocks()) is (happens is not growing_only)
+
+
+def test_a_dry_run_tells_once_what_would_go() -> None:
+    valley = Valley([App("web", 0)], nodes=(2, 2, 2), dry_run=True)
+    told = []
+    for _ in range(25):
+        summary = valley.run()
+        assert summary is not None
+        told.append(len(summary.decisions))
+        valley.pass_time()
+    assert (valley.removed, sum(told[:5]), sum(told[5:])) == ([], told[0], 1)
+
+
+def test_beside_another_autoscaler_nothing_goes() -> None:
+    valley = Valley([App("web", 0)], nodes=(2, 2, 2))
+    valley.another_at_work = True
+    valley.live(20)
+    assert valley.removed == []
+    (trouble,) = valley.store.load("demo").verdict.troubles
+    assert trouble.kind is TroubleKind.TWO_AUTOSCALERS
+
+
+def test_a_drain_that_hangs_is_told_and_holds_the_others_of_its_pool_until_it_is_over() -> None:
+    valley = Valley([App("web", 3, milli=1000, budget=3)], nodes=(1, 1, 1))
+    valley.slow = True
+    while not valley.removed:
+        valley.live(1)
+    valley.slow, valley.apps["web"].budget = False, 0
+    (first,) = valley.removed
+    valley.live(30)
+    assert valley.removed == [first]
+    (trouble,) = valley.store.load("demo").verdict.troubles
+    assert (trouble.kind, trouble.said) == (TroubleKind.DRAIN_HANGS, first)
+    valley.apps["web"].budget = 3
+    valley.live(20)
+    assert valley.store.load("demo").verdict.troubles == ()
+    assert len(valley.removed) == 2
+    assert valley.wrong() == []
+
+
+def test_a_worker_may_die_at_every_step_of_a_removal() -> None:
+    def ripe() -> Valley:
+        valley = Valley([App("web", 2, milli=500)], nodes=(2, 2, 1), minimum=1)
+        valley.live(1)
+        valley.pass_time(11 * MINUTE)
+        return valley
+
+    undisturbed, life = ripe(), Life()
+    undisturbed.run(life)
+    assert {"api.mark", "api.apply", "table.save_pool"} <= set(life.steps)
+    found = {}
+    for how in (How.AFTER, How.LOST):
+        for at, step in enumerate(life.steps):
+            if how is How.LOST and step.startswith("workload"):
+                continue
+            valley = ripe()
+            valley.run(Life(at=at, how=how))
+            valley.live(10, 5 * MINUTE)
+            if problems := valley.wrong():
+                found[f"{at} {step}: {how}"] = problems
+    assert found == {}
+
+
+def test_before_controllers_come_to_it_no_second_machine_goes_and_clocks_of_others_run_on() -> None:
+    valley = Valley([App("web", 4, milli=900)], nodes=(2, 1, 1))
+    while not valley.removed:
+        valley.live(1)
+        valley.slow = bool(valley.clocks())
+    before: dict[str, datetime] = valley.clocks()
+    valley.live(5)
+    assert len(valley.removed) == 1
+    others = {name: since for name, since in valley.clocks().items() if name not in valley.removed}
+    assert others == {name: since for name, since in before.items() if name in others}
+    valley.slow = False
+    valley.live(60)
+    assert valley.faults == []
+
+
+def test_replicas_that_somebody_raises_before_controllers_come_keep_the_node_and_its_mark_comes_off() -> None:
+    valley = Valley([App("web", 1, milli=3000)], nodes=(1, 1, 0))
+    valley.slow = True
+    while not valley.removed:
+        valley.live(1)
+    name = valley.removed[0]
+    key = next(key for key, machines in valley.cluster.machines.items() if name in machines)
+    valley.cluster.change(key, requested=valley.cluster.groups[key].requested + 1)
+    valley.apps["web"].pods = 2
+    valley.slow = False
+    valley.pass_time(timedelta(seconds=1))
+    valley.live(5)
+    assert name in valley.node_names()
+    assert valley.wrong() == []
