@@ -22,8 +22,6 @@ from evenkeel.domain.plan import plan
 from evenkeel.domain.writes import grows, in_safe_order
 from tests.builders import NOW, group, numbers
 
-POOL_ID = PoolId("cluster-api", "default", "", "workers")
-
 
 def homing(minimum: int = 0, maximum: int = 60, **fields: object) -> Policy:
     """A record with converge, which knows no pods and may move them all."""
@@ -67,7 +65,7 @@ class Home:
 
     @property
     def memory(self) -> Homing:
-        return self.state.pools.get(POOL_ID, PoolState()).homing
+        return next((pool.homing for pool in self.state.pools.values()), Homing())
 
     def machines(self, zone: str) -> tuple[Machine, ...]:
         return self.groups[zone].machines or ()
@@ -125,13 +123,13 @@ class Home:
         self.made += 1
         id = ulid(self.now, self.made.to_bytes(10))
         self.state = replace(self.state, groups={**self.state.groups, **found.states})
-        self._remember(opened(pool, id))
+        self._remember(pool.id, opened(pool, id))
         writes = [each for each in in_safe_order(pool.changes) if not grows(each)]
         writes += [each for each in in_safe_order(pool.changes) if grows(each)]
         for written in writes[:dies_after]:
             self._write(written, id)
         if closes and (dies_after is None or dies_after >= len(writes)):
-            self._remember(closed(pool, self.state.pools[POOL_ID]))
+            self._remember(pool.id, closed(pool, self.state.pools[pool.id]))
         return pool
 
     def until_quiet(self, *, most: int = 400) -> None:
@@ -153,8 +151,8 @@ class Home:
             soon is not None and soon.why is not None and soon.why.rule.value in ("converge-settles", "converge-budget")
         )
 
-    def _remember(self, pool: PoolState) -> None:
-        self.state = replace(self.state, pools={POOL_ID: pool})
+    def _remember(self, id: PoolId, pool: PoolState) -> None:
+        self.state = replace(self.state, pools={id: pool})
 
     def _write(self, written: GroupPlan, id: str) -> None:
         zone = str(written.group.zone)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, time, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.domain.model.choices import Level
@@ -20,6 +20,7 @@ def _level(home: Home) -> bool:
     return max(home.requested) - min(home.requested) < 2
 
 
+@settings(max_examples=20)  # each is played for hours
 @given(counts, st.integers(0, 1), st.integers(0, 20))
 def test_left_alone_every_pool_comes_home_and_is_quiet_then(nodes: list[int], surge: int, room: int) -> None:
     total = sum(nodes)
@@ -104,6 +105,7 @@ class _Hostile:
         self.home.scale(zone, after)
 
 
+@settings(max_examples=40)
 @given(counts, st.integers(0, 1), happenings)
 def test_whatever_happens_no_node_goes_before_its_successor_runs_and_at_most_one_is_above(
     nodes: list[int], surge: int, happens: list[tuple[str, int, int]]
@@ -148,6 +150,7 @@ def _leaving(home: Home) -> set[str]:
     return {each.name for zone in home.groups for each in home.machines(zone) if each.deleting and each.has_node}
 
 
+@settings(max_examples=20)
 @given(counts, st.integers(0, 9), st.integers(0, 3), st.booleans())
 def test_a_run_that_dies_at_any_patch_of_a_step_ends_where_an_undisturbed_one_does(
     nodes: list[int], at: int, patches: int, closes: bool

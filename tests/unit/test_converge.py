@@ -1,12 +1,18 @@
 """Converge, by example: one step at a time, launch before drain, and what becomes of it where others interfere."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
 from evenkeel.domain.model.choices import Level
-from evenkeel.domain.model.homing import Window
+from evenkeel.domain.model.homing import Homing, Window
+from evenkeel.domain.model.moves import ScaleRequest
+from evenkeel.domain.model.problems import ProblemKind
+from evenkeel.domain.model.reasons import Rule, because
+from tests.builders import stated
 from tests.homing import Home, homing
 
 SETTLED = 601
@@ -240,8 +246,6 @@ def test_where_the_source_cannot_give_in_the_end_the_new_machine_goes_again_by_n
 
 
 def test_a_frozen_source_is_waited_for_and_the_step_ends_once_it_may_be_written() -> None:
-    from tests.builders import stated
-
     home = begun(0, 4, 5)
     home.boot()
     home.change("c", frozen_because=stated("paused"))
@@ -301,3 +305,89 @@ def test_without_a_view_of_the_pods_nothing_is_moved_and_it_says_so() -> None:
     assert home.requested == (0, 4, 5)
     assert "nobody knows its pods" in home.why
     assert found.asks
+
+
+def asked(home: Home, nodes: int) -> None:
+    request = ScaleRequest(id="r1", nodes=nodes, at=home.now, pool="workers")
+    home.state = replace(home.state, scale_requests=(request,))
+
+
+def test_nodes_that_somebody_asks_for_in_the_middle_come_and_the_step_ends() -> None:
+    home = begun(0, 4, 5)
+    asked(home, 2)
+    home.look(15)
+    home.state = replace(home.state, scale_requests=())
+    assert sum(home.requested) == 12
+    home.until_quiet()
+    assert sum(home.requested) == 11
+    assert max(home.requested) - min(home.requested) < 2
+
+
+def test_nodes_that_somebody_gives_back_in_the_middle_wait_for_the_end_of_the_step() -> None:
+    home = begun(0, 4, 5)
+    asked(home, -1)
+    found = home.look(15)
+    assert home.requested == (1, 4, 5)
+    assert any(problem.kind is ProblemKind.REQUEST_BEHIND_MOVE for problem in found.problems)
+    home.boot()
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+    home.drain()
+    home.look(60)
+    home.state = replace(home.state, scale_requests=())
+    home.until_quiet()
+    assert sum(home.requested) == 8
+
+
+def test_a_pool_that_is_renamed_in_the_middle_is_found_again_by_its_members() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.policy = replace(home.policy, pools=(replace(home.policy.pools[0], name="nodes"),))
+    for zone in home.groups:
+        home.change(zone, pool_label="nodes")
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+
+
+def test_a_source_that_leaves_the_pool_has_the_machine_taken_back() -> None:
+    home = begun(0, 4, 5)
+    gone = home.groups.pop("c")
+    home.look(60)
+    assert home.requested == (0, 4)
+    home.groups["c"] = gone
+
+
+def test_a_rollout_in_the_middle_lets_nothing_go_before_it_is_over() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.change("b", frozen_because=because(Rule.ROLLING_SETS, sets=2))
+    home.look(60)
+    assert home.requested == (1, 4, 5)
+    assert home.why == "zone b is rolling out, or frozen by its controller"
+    home.change("b", frozen_because=None)
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+
+
+def test_a_pause_stops_between_two_steps_and_in_the_middle_of_one() -> None:
+    home = begun(0, 4, 5)
+    home.policy = replace(home.policy, paused={"workers": None})
+    home.boot()
+    home.look(60)
+    assert home.requested == (1, 4, 5)
+    home.policy = replace(home.policy, paused={})
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_older_memory_without_any_of_it_and_newer_with_more_are_read() -> None:
+    assert PoolRecord.model_validate({}).state().homing == Homing()
+    home = begun(0, 4, 5)
+    (state,) = home.state.pools.values()
+    stored = PoolRecord.of(state)
+    assert PoolRecord.model_validate_json(stored.model_dump_json()).state() == state
+    newer = json.loads(stored.model_dump_json())
+    newer["homing"]["step"]["colour"] = "green"
+    read, unknown = read_stored(PoolRecord, json.dumps(newer), "pool")
+    assert read.state() == state
+    assert "green" in keep_unknown(read.model_dump_json(), unknown, json.dumps(newer))

@@ -317,7 +317,7 @@ def _word(drafts: Iterable[Draft]) -> Reason | None:
 def _under_way(pool: PoolDraft) -> Reason | None:
     """A move or a request: one journal, one story."""
     changes = any(draft.requested != draft.group.requested for draft in pool.groups)
-    asked = pool.request is not None or pool.request_waits is not None or pool.pool.scale_request is not None
+    asked = pool.request is not None or pool.pool.scale_request is not None
     return because(Rule.CONVERGE_BEHIND) if pool.moves or asked or changes else None
 
 

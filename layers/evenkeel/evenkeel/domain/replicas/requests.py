@@ -112,10 +112,12 @@ def begin_request(pool: PoolDraft) -> None:
 
     For pods that wait nothing is ordered either while the pool gives replicas up: until that is written, they may come.
     """
+    step = pool.homing.step
+    gives_in_step = pool.request is not None and pool.request.nodes < 0 and step is not None and step.is_open
     if pool.request is not None and pool.request.is_of_plan:
-        if pool.moves or any(draft.requested < draft.group.requested for draft in pool.groups):
+        if pool.moves or gives_in_step or any(draft.requested < draft.group.requested for draft in pool.groups):
             _drop(pool, pool.request)
-    elif pool.pool.scale_request is None and pool.moves:
+    elif pool.pool.scale_request is None and (pool.moves or gives_in_step):
         pool.request, pool.request_waits = None, pool.request
 
 
