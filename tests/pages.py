@@ -4,7 +4,10 @@
 """
 
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
+
+from PIL import Image
 
 from evenkeel.adapters.page.reading import page_of_status
 from evenkeel.adapters.page.render import document, fragment
@@ -126,12 +129,12 @@ def draw() -> None:
         for name, html, width, height in (
             ("fleet", document(fleet), 1000, 760),
             ("cluster", document(cluster), 1000, 900),
-            ("phone", document(fleet), 390, 760),
             ("widget", widget, 1000, 620),
         ):
             page = browser.open(html, width=width, height=height)
             page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
-            (folder / f"{name}.png").write_bytes(page.picture())
+            # Few colours, since pictures stay in the repository's history.
+            Image.open(BytesIO(page.picture())).convert("RGB").quantize(48).save(folder / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

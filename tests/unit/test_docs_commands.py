@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from evenkeel.adapters.aws.shelf import BucketShelf
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError
 from evenkeel.application.operate import answer_of_error
 from evenkeel.cli import asking, live
@@ -192,6 +193,7 @@ def test_every_command_that_is_shown_runs_and_prints_what_is_shown(
     for block in SHOWN[page]:
         stack = STACKS.get(page.name, Stack)()
         monkeypatch.setattr(asking, "ask", stack.ask)
+        monkeypatch.setattr(BucketShelf, "put", lambda *_: None)
         for command, printed in block:
             words = shlex.split(command.rpartition("|")[2])
             assert Path(words[0]).name == "evenkeel", command
