@@ -252,6 +252,7 @@ WRITES = (
     ("fence-zone", "--cluster", "blue", "--zone", "a", "--until", "2099-01-01T00:00:00Z"),
     ("scale-up", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
     ("scale-down", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
+    ("level", "--cluster", "blue", "--pool", "p"),
 )
 
 

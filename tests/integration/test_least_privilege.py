@@ -138,6 +138,7 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         *(("pause", {"pool": "workers", "by": "jane"}), ("resume", {"pool": "workers"}), ("pause", {}), ("resume", {})),
         *(("fence-zone", {"zone": ZONE, "until": until}), ("validate", {"apply": True})),
         *(("scale-up", {"pool": "workers", "nodes": 1}), ("scale-down", {"pool": "workers", "nodes": 1})),
+        ("level", {"pool": "workers", "dry_run": True}),
     ]
     reads: list[tuple[str, dict[str, Any]]] = [
         *(("status", {}), ("plan", {}), ("explain", {"pool": "workers"}), ("validate", {"fix": True}), ("record", {})),

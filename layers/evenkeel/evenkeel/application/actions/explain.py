@@ -144,6 +144,7 @@ _NAMES: Mapping[Rule, str] = {
         "raise": (Rule.POOL_MINIMUM, Rule.PROBE_FOR_MINIMUM, Rule.OWN_MINIMUM),
         "probe": (Rule.PROBE_UNSEEN,),
         "request": (Rule.REQUEST_SHARE, Rule.GIVES_BACK),
+        "removal": (Rule.REMOVES,),
     }.items()
     for rule in rules
 }
