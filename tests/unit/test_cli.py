@@ -718,7 +718,7 @@ class TestOldForms:
         assert result.stderr == "evenkeel: -o with a file is an old form, and still understood: write --out FILE\n"
         assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
         missing = CliRunner().invoke(app, ["report", "--plan", plan])
-        says = "evenkeel: --out is missing: name the HTML file to write\n"
+        says = "evenkeel: say where the page goes: --out FILE, --publish s3://BUCKET/KEY, or both\n"
         assert (missing.exit_code, missing.stderr) == (2, says)
 
     @pytest.mark.parametrize("command", COMMANDS)

@@ -89,12 +89,12 @@ def test_what_cannot_be_read_is_never_quoted(secret: str, shape: int) -> None:
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-@pytest.mark.parametrize("option", ["--cluster", "-f", "--kubeconfig"])
+@pytest.mark.parametrize("option", ["--record", "-f", "--kubeconfig"])
 def test_a_bomb_on_the_command_line_is_one_line(tmp_path: Path, option: str, text: str) -> None:
     file, objects = tmp_path / "bomb.yaml", tmp_path / "objects.yaml"
     file.write_text(text)
     objects.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
-    more = ["-f", str(objects)] if option == "--cluster" else []
+    more = ["-f", str(objects)] if option == "--record" else []
     result = CliRunner().invoke(app, ["plan", option, str(file), *more], env={"COLUMNS": "300"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"evenkeel: {file}: its aliases stand for more than 10000 values: write them out\n"
