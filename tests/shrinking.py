@@ -462,7 +462,10 @@ class Story:
     def _peace(self) -> None:
         """Until nothing is written and no clock runs, for as long as a clock takes."""
         calm = 0
-        for _ in range(120):
+        for minute in range(120):
+            if minute == 60:  # a pod that came after the patch may hold its node for ever: whoever is told lets it go
+                for app in self.valley.apps.values():
+                    app.budget = app.budget or None
             summary = self.valley.run()
             quiet = summary is not None and not summary.written and not self.valley.clocks()
             calm = calm + 1 if quiet and not self.valley.cordoned & set(self.valley.node_names()) else 0
