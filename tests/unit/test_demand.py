@@ -346,6 +346,15 @@ def test_what_one_pool_cannot_take_goes_to_the_next() -> None:
     ]
 
 
+def test_who_got_a_node_in_one_pool_may_keep_others_out_of_another() -> None:
+    pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
+    web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})
+    away = {"anti_affinity": (PodTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
+    answer = look(*web, pod("shy", cpu="3", memory="14Gi", **away), pools=pools)
+    assert nodes_of(answer) == {"first-a": 1}
+    assert [unmet.pods for unmet in answer.unmet] == [("default/web-0", "default/web-1")]
+
+
 def test_a_node_without_capacity_does_not_win() -> None:
     empty = replace(template(), capacity=amounts(cpu="0", memory="0"))
     pools = (pool_offer("empty", template=empty), pool_offer("real"))
