@@ -110,6 +110,10 @@ SYSTEM = {"namespace": "kube-system"}
         ({"labels": {"app": "db"}}, Rule.BUDGET_EXHAUSTED),
         ({**SYSTEM, "labels": {"app": "dns"}, "created_at": LONG_AGO}, Rule.BUDGET_EXHAUSTED),
         ({"labels": {"app": "web"}}, Fate.MOVES),
+        ({"labels": {"app": "web", "tier": "front"}}, Rule.TWO_BUDGETS),
+        ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="true")}, Rule.TWO_BUDGETS),
+        ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, Fate.MOVES),
     ],
 )
 def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
@@ -119,6 +123,7 @@ def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
         [
             Budget(namespace="default", name="db", selector=selector("app in db"), allowed=0),
             Budget(namespace="default", name="web", selector=selector("app in web"), allowed=1),
+            Budget(namespace="default", name="front", selector=selector("tier in front"), allowed=1),
             Budget(namespace="default", name="nobody", selector=None, allowed=0),
             Budget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
         ]
@@ -133,6 +138,18 @@ def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace(
     found = fate(pod(node="n"), budgets, NOW)
     assert said(found if isinstance(found, Reason) else None) == (
         "disruption budget default/all allows no eviction of pod default/p now"
+    )
+
+
+def test_a_pod_of_two_budgets_keeps_its_node_and_both_are_named() -> None:
+    both = tuple(
+        Budget(namespace="default", name=name, selector=selector(f"{key} in x"), allowed=1)
+        for name, key in (("one", "a"), ("two", "b"))
+    )
+    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
+    assert gone(answer) == ["nb0"]
+    assert said(answer.needed["na0"]) == (
+        "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
     )
 
 
