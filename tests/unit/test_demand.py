@@ -140,13 +140,22 @@ def test_running_pods_that_are_expendable_leave_their_room() -> None:
 
 
 def test_pods_of_a_node_that_goes_are_demand_if_they_fit_nowhere_else() -> None:
-    going = node("going", taints=(taint("ToBeDeletedByClusterAutoscaler=1:NoSchedule"),))
+    seconds = int(NOW.timestamp())
+    going = node("going", taints=(taint(f"ToBeDeletedByClusterAutoscaler={seconds}:NoSchedule"),))
     moved = pod("moved", cpu="3", node="going")
     assert look(moved, nodes=(going,)).nodes == 1
     assert look(moved, nodes=(going, node("free"))).nodes == 0
     assert look(replace(moved, deleted_at=NOW), nodes=(going,)).nodes == 0
     daemon = replace(moved, owner=Owner("DaemonSet", "ds"))
     assert look(daemon, nodes=(replace(going, deleting=True),)).nodes == 0
+
+
+@pytest.mark.parametrize("since", [int((NOW - 5 * MINUTE).timestamp()), 1, 9999999999, 10**40, -1, "", "soon", "²"])
+def test_pods_of_a_node_that_an_autoscaler_has_tainted_and_left_stay_where_they_are(since: int | str) -> None:
+    left = node("left", taints=(taint(f"ToBeDeletedByClusterAutoscaler={since}:NoSchedule"),), unschedulable=True)
+    answer = look(pod("stays", cpu="3", node="left"), nodes=(left,))
+    assert (answer.nodes, answer.fits_already, answer.unmet) == (0, (), ())
+    assert look(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
 
 
 # ---------------------------------------------------------------- what is there counts first
