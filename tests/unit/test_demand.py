@@ -418,6 +418,14 @@ def test_what_comes_with_a_node_takes_its_room_first() -> None:
     assert said(answer.unmet[0].reason).endswith("it asks for 3 of cpu, and 2 of 4 are free")
 
 
+def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
+    full, whole = (node(name, group=group_key("a")) for name in ("full", "whole"))
+    daemon = pod("daemon", cpu="500m", node="whole", owner=Owner("DaemonSet", "ds"))
+    standing = (pod("large", cpu="4", node="full"), daemon, pod("other", cpu="3500m", node="whole"))
+    answer = look(one(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
+    assert (answer.nodes, len(answer.unmet)) == (0, 1)
+
+
 def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run() -> None:
     there = node("n", labels={"role": "x"})
     named = NodeTerm(fields=(Requirement("metadata.name", "In", ("n",)),))
