@@ -430,6 +430,9 @@ class Story:
         for _ in range(self.chance.randint(8, 20)):
             self._minute()
         self.valley.slow, self.valley.unread = False, None
+        for app in self.valley.apps.values():
+            # A pod that nobody may evict comes onto a node that has not been cordoned yet: somebody has to help.
+            app.budget = app.budget or None
         self._peace()
         return self.valley.wrong()
 

@@ -140,13 +140,22 @@ def test_running_pods_that_are_expendable_leave_their_room() -> None:
 
 
 def test_pods_of_a_node_that_goes_are_demand_if_they_fit_nowhere_else() -> None:
-    going = node("going", taints=(taint("ToBeDeletedByClusterAutoscaler=1:NoSchedule"),))
+    seconds = int(NOW.timestamp())
+    going = node("going", taints=(taint(f"ToBeDeletedByClusterAutoscaler={seconds}:NoSchedule"),))
     moved = pod("moved", cpu="3", node="going")
     assert look(moved, nodes=(going,)).nodes == 1
     assert look(moved, nodes=(going, node("free"))).nodes == 0
     assert look(replace(moved, deleted_at=NOW), nodes=(going,)).nodes == 0
     daemon = replace(moved, owner=Owner("DaemonSet", "ds"))
     assert look(daemon, nodes=(replace(going, deleting=True),)).nodes == 0
+
+
+@pytest.mark.parametrize("since", [int((NOW - 5 * MINUTE).timestamp()), 1, 9999999999, 10**40, -1, "", "soon", "²"])
+def test_pods_of_a_node_that_an_autoscaler_has_tainted_and_left_stay_where_they_are(since: int | str) -> None:
+    left = node("left", taints=(taint(f"ToBeDeletedByClusterAutoscaler={since}:NoSchedule"),), unschedulable=True)
+    answer = look(pod("stays", cpu="3", node="left"), nodes=(left,))
+    assert (answer.nodes, answer.fits_already, answer.unmet) == (0, (), ())
+    assert look(pod("waits", cpu="1"), nodes=(left,)).nodes == 1
 
 
 # ---------------------------------------------------------------- what is there counts first
@@ -346,6 +355,15 @@ def test_what_one_pool_cannot_take_goes_to_the_next() -> None:
     ]
 
 
+def test_who_got_a_node_in_one_pool_may_keep_others_out_of_another() -> None:
+    pools = tuple(pool_offer(name, zones="a", template=template({"pool": name})) for name in ("late", "first"))
+    web = pods(2, "web", labels=WEB, node_selector={"pool": "late"})
+    away = {"anti_affinity": (PodTerm(key=ZONE, selector=OF_WEB),), "node_selector": {"pool": "first"}}
+    answer = look(*web, pod("shy", cpu="3", memory="14Gi", **away), pools=pools)
+    assert nodes_of(answer) == {"first-a": 1}
+    assert [unmet.pods for unmet in answer.unmet] == [("default/web-0", "default/web-1")]
+
+
 def test_a_node_without_capacity_does_not_win() -> None:
     empty = replace(template(), capacity=amounts(cpu="0", memory="0"))
     pools = (pool_offer("empty", template=empty), pool_offer("real"))
@@ -398,6 +416,14 @@ def test_what_comes_with_a_node_takes_its_room_first() -> None:
     standing = (daemon(cpu="2", node="full"), pod("busy", cpu="2", node="full"))
     answer = look(pod(cpu="3"), nodes=(sample,), standing=standing, pools=(pool_offer(zones="a"),))
     assert said(answer.unmet[0].reason).endswith("it asks for 3 of cpu, and 2 of 4 are free")
+
+
+def test_a_node_on_which_a_daemon_has_found_no_room_is_no_sample() -> None:
+    full, whole = (node(name, group=group_key("a")) for name in ("full", "whole"))
+    daemon = pod("daemon", cpu="500m", node="whole", owner=Owner("DaemonSet", "ds"))
+    standing = (pod("large", cpu="4", node="full"), daemon, pod("other", cpu="3500m", node="whole"))
+    answer = look(one(cpu="3800m"), nodes=(full, whole), standing=standing, pools=(pool_offer(zones="a"),))
+    assert (answer.nodes, len(answer.unmet)) == (0, 1)
 
 
 def test_a_daemon_set_seen_elsewhere_counts_on_a_fresh_node_where_it_would_run() -> None:

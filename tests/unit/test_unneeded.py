@@ -11,6 +11,7 @@ from evenkeel.domain.demand.drainability import Fate, fate
 from evenkeel.domain.demand.shrinking import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
 from evenkeel.domain.model.reasons import Reason, Rule
+from evenkeel.domain.model.templates import Taint
 from evenkeel.domain.model.workload import HOSTNAME, ZONE, Budget, Node, Owner, Pod, PodVolume, Spread, Workload
 from tests.builders import MINUTE, NOW
 from tests.workloads import (
@@ -35,6 +36,11 @@ LONG = {name: NOW - timedelta(hours=1) for name in (f"n{zone}{i}" for zone in "a
 
 def ours(name: str, zone: str = "a", **fields: Any) -> Node:
     return node(name, zone, group=group_key(zone), **fields)
+
+
+def taken_away(since: datetime) -> Taint:
+    """As Cluster Autoscaler taints a node that it drains."""
+    return taint(f"ToBeDeletedByClusterAutoscaler={int(since.timestamp())}:NoSchedule")
 
 
 def three(zones: str = "abc", **fields: Any) -> PoolOffer:
@@ -110,6 +116,10 @@ SYSTEM = {"namespace": "kube-system"}
         ({"labels": {"app": "db"}}, Rule.BUDGET_EXHAUSTED),
         ({**SYSTEM, "labels": {"app": "dns"}, "created_at": LONG_AGO}, Rule.BUDGET_EXHAUSTED),
         ({"labels": {"app": "web"}}, Fate.MOVES),
+        ({"labels": {"app": "web", "tier": "front"}}, Rule.TWO_BUDGETS),
+        ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="true")}, Rule.TWO_BUDGETS),
+        ({"labels": {"app": "web", "tier": "front"}, **annotated(safe_to_evict="on-completion")}, Fate.WAITED_FOR),
+        ({"labels": {"app": "web", "tier": "front"}, "deleted_at": NOW}, Fate.MOVES),
     ],
 )
 def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
@@ -119,6 +129,7 @@ def test_the_first_rule_that_speaks_of_a_pod_says_what_becomes_of_it(
         [
             Budget(namespace="default", name="db", selector=selector("app in db"), allowed=0),
             Budget(namespace="default", name="web", selector=selector("app in web"), allowed=1),
+            Budget(namespace="default", name="front", selector=selector("tier in front"), allowed=1),
             Budget(namespace="default", name="nobody", selector=None, allowed=0),
             Budget(namespace="kube-system", name="dns", selector=selector("app in dns"), allowed=0),
         ]
@@ -136,6 +147,18 @@ def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace(
     )
 
 
+def test_a_pod_of_two_budgets_keeps_its_node_and_both_are_named() -> None:
+    both = tuple(
+        Budget(namespace="default", name=name, selector=selector(f"{key} in x"), allowed=1)
+        for name, key in (("one", "a"), ("two", "b"))
+    )
+    answer = look(ours("na0"), ours("nb0", "b"), running=(pod(node="na0", labels={"a": "x", "b": "x"}),), budgets=both)
+    assert gone(answer) == ["nb0"]
+    assert said(answer.needed["na0"]) == (
+        "pod default/p is under several disruption budgets, default/one, default/two: the API evicts no such pod"
+    )
+
+
 # ---------------------------------------------------------------- which nodes are not needed
 
 
@@ -144,7 +167,7 @@ def test_a_selector_that_asks_for_nothing_makes_a_budget_of_the_whole_namespace(
     [
         (node("na0"), "it is no machine of a node group here"),
         (ours("na0", deleting=True), "it is going already"),
-        (ours("na0", taints=(taint("ToBeDeletedByClusterAutoscaler=1:NoSchedule"),)), "it is going already"),
+        (ours("na0", taints=(taken_away(NOW - MINUTE),)), "it is going already"),
         (
             ours("na0", annotations={f"{CA}/scale-down-disabled": "true"}),
             f'it is annotated {CA}/scale-down-disabled: "true"',
@@ -394,8 +417,21 @@ def test_nodes_with_pods_go_one_by_one() -> None:
     assert len(answer.clocks) == 3
     assert [dict(removal.places) for removal in answer.go] == [{"default/pna0": "nb0"}]
     assert {said(reason) for reason in answer.waits.values()} == {"another node is being drained"}
-    draining = replace(nodes[0], deleting=True)
-    assert look(draining, *nodes[1:], running=running).go == ()
+    for draining in (replace(nodes[0], deleting=True), replace(nodes[0], taints=(taken_away(NOW - 4 * MINUTE),))):
+        assert look(draining, *nodes[1:], running=running).go == ()
+
+
+def test_what_an_autoscaler_has_left_half_done_holds_no_node() -> None:
+    nodes, running = busy_world(3)
+    left = replace(nodes[0], taints=(taken_away(NOW - 5 * MINUTE),), unschedulable=True)
+    answer = look(left, *nodes[1:], running=running)
+    assert (len(answer.go), len(answer.clocks)) == (1, 3)
+
+
+def test_a_node_of_no_pool_that_goes_holds_nobody() -> None:
+    nodes, running = busy_world(2)
+    theirs, stuck = node("theirs", deleting=True), pod("stuck", node="theirs", cpu="5")
+    assert gone(look(*nodes, theirs, running=(*running, stuck))) == ["na0"]
 
 
 def test_budgets_are_counted_down_within_a_look() -> None:

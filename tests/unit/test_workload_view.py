@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -10,9 +11,10 @@ import yaml
 
 from evenkeel.adapters.kubernetes import workload as module
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
-from evenkeel.application.errors import TooLargeError
+from evenkeel.application.errors import ClusterUnavailableError, TooLargeError
 from evenkeel.application.ports import MachineNode
 from evenkeel.config import WorkloadEntry
+from evenkeel.domain.model.groups import Machine
 from sandbox.template import ROOT
 from tests.builders import key
 from tests.fakes import plenty
@@ -140,6 +142,20 @@ def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch
     with pytest.raises(TooLargeError, match="beside the looks at others"):
         pages.view(alone=False).read(dict, judges_nodes=True)
     assert len(pages.view().read(dict, judges_nodes=True).pods) == 3
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_cluster_without_a_node_of_ours_is_another_one_only_if_a_machine_has_joined(joined: bool) -> None:
+    machine = Machine(name="m1", uid="u1", has_node=joined, created_at=datetime(2026, 1, 15, tzinfo=UTC))
+    pages = Pages([waiting("web")], [], nodes=[{"metadata": {"name": "control-plane"}}])
+    look = partial(
+        pages.view().read, lambda: {"aws:///a/i-1": MachineNode(group=key("a"), machine=machine)}, judges_nodes=True
+    )
+    if not joined:
+        assert [node.group for node in look().nodes] == [None]
+        return
+    with pytest.raises(ClusterUnavailableError, match="none of its 1 nodes is a machine"):
+        look()
 
 
 def test_a_node_whose_machine_is_going_is_going_whatever_it_says_itself() -> None:

@@ -443,6 +443,7 @@ WORDS: dict[Rule, Words] = {
     Rule.NOT_SAFE_TO_EVICT: "pod {pod} is annotated safe-to-evict: false",
     Rule.LOCAL_STORAGE: "pod {pod} keeps data on the node, in volume {volume}",
     Rule.BUDGET_EXHAUSTED: "disruption budget {budget} allows no eviction of pod {pod} now",
+    Rule.TWO_BUDGETS: "pod {pod} is under several disruption budgets, {budgets}: the API evicts no such pod",
     Rule.VOLUME_OF_ITS_ZONE: "pod {pod} has a volume that no other zone reaches, claim {claim}",
     Rule.NO_PLACE_ELSEWHERE: "pod {pod} has no place elsewhere",
     Rule.REPLICAS_OF_OTHERS: "the replicas of its group are written by others",

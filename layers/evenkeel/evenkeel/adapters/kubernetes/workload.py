@@ -105,7 +105,9 @@ class KubernetesWorkload:
             if len(nodes) == self._most_nodes:
                 raise self._too_large("nodes", self._most_nodes)
             nodes.append(node)
-        if nodes and machines and not any(node.group for node in nodes):
+        # One that is still starting has an id, and no node to be found here.
+        joined = any(each.machine is None or each.machine.has_node for each in machines.values())
+        if nodes and joined and not any(node.group for node in nodes):
             raise ClusterUnavailableError(
                 f"{self._api.name}: none of its {len(nodes)} nodes is a machine of the record's node groups: "
                 "let workload.access lead to the cluster that runs on them"

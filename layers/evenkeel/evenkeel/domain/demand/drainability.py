@@ -33,11 +33,23 @@ def fate(pod: Pod, budgets: Budgets, now: datetime) -> Fate | Reason:
     if is_mirror(pod) or should_be_gone(pod, now) or is_daemon(pod) or pod.has_ended:
         return Fate.ENDS
     said = pod.annotations.get(SAFE_TO_EVICT)
-    if said == "true":
-        return Fate.MOVES
     if said == "on-completion":
         return Fate.WAITED_FOR
+    if reason := _never_evicted(pod, budgets):
+        return reason
+    if said == "true":
+        return Fate.MOVES
     return _blocked(pod, said, budgets, now) or Fate.MOVES
+
+
+def _never_evicted(pod: Pod, budgets: Budgets) -> Reason | None:
+    """The API evicts no pod of two budgets, whatever they allow (registry/core/pod/storage/eviction.go): a drain by it
+    would never end. Cluster Autoscaler gives up such a node after two minutes; machine controllers do not.
+    """
+    found = budgets.of(pod) if pod.deleted_at is None else ()
+    if len(found) < 2:
+        return None
+    return because(Rule.TWO_BUDGETS, pod=str(pod), budgets=tuple(str(budget) for budget in found))
 
 
 def _blocked(pod: Pod, said: str | None, budgets: Budgets, now: datetime) -> Reason | None:

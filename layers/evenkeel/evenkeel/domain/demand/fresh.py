@@ -45,10 +45,14 @@ class FreshNodes:
             if comes_with_node(pod) and pod.node and not pod.has_ended and pod.deleted_at is None:
                 self._coming_with.setdefault(pod.node, []).append(pod)
         self._samples: dict[GroupKey, Node] = {}
-        # One with all its devices first, then by name.
-        for node in sorted(workload.nodes, key=lambda node: (-len(node.allocatable), node.name), reverse=True):
+        # One with all its devices first, then one with all that comes with it: where a daemon's pod has no room, or is
+        # not there yet, a node would be ordered for what never fits beside it. Then by name.
+        for node in sorted(workload.nodes, key=self._completeness, reverse=True):
             if node.group is not None and node.ready and not node.unschedulable and not node.deleting:
                 self._samples[node.group] = node
+
+    def _completeness(self, node: Node) -> tuple[int, int, str]:
+        return -len(node.allocatable), -len(self._coming_with.get(node.name, ())), node.name
 
     def of_pool(self, pool: PoolOffer) -> dict[GroupKey, Fresh]:
         """A fresh node for each group of which anybody knows what it would be."""

@@ -215,7 +215,9 @@ class _Growth:
         if not kinds:
             return _Option()
         key = tuple((kind, self._open[kind]) for kind in kinds)
-        cached = self._cache.get(pool.pool)
+        # Asked now, and not when it was kept: who has come since, in another pool, may keep others away.
+        depends = any(self._placing.depends_on_others(kind) for kind in kinds)
+        cached = None if depends else self._cache.get(pool.pool)
         if cached is not None and cached[0] == key and cached[1].nodes.total() <= self._most:
             return cached[1]
         given = self._given[pool.pool]
@@ -224,8 +226,7 @@ class _Growth:
         self._placing.back_to(mark)
         del given.rooms[rooms:]
         self._most = most
-        if not any(self._placing.depends_on_others(kind) for kind in kinds):
-            self._cache[pool.pool] = key, option
+        self._cache[pool.pool] = key, option
         return option
 
     def _pack(self, pool: PoolOffer) -> _Option:

@@ -13,7 +13,7 @@ from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.drainability import Fate, fate
 from evenkeel.domain.demand.rooms import Room
 from evenkeel.domain.demand.shrinking import KEPT, resettle
-from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.taints import is_going
 from evenkeel.domain.demand.world import World
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer
 from evenkeel.domain.model.groups import GroupKey, Observation
@@ -74,7 +74,7 @@ def _moving(world: World, budgets: Budgets, node: Node) -> list[Pod] | Reason:
     """The pods that would move with a node, all of which may and have a place; or the first reason why it stays."""
     if node.machine is None or node.machine.preserved:
         return because(Rule.CONVERGE_NO_MACHINE)
-    if node.deleting or any(taint.key == GOING for taint in node.taints):
+    if is_going(node, world.now):
         return because(Rule.NODE_GOING)
     if node.annotations.get(KEPT) == "true":
         return because(Rule.SCALE_DOWN_DISABLED, annotation=KEPT)

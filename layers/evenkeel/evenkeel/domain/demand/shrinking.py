@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from evenkeel.domain.demand.budgets import Budgets
 from evenkeel.domain.demand.drainability import Fate, fate
 from evenkeel.domain.demand.rooms import Room
-from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.taints import GOING, is_going
 from evenkeel.domain.demand.utilization import utilization
 from evenkeel.domain.demand.waiting import judged_from
 from evenkeel.domain.demand.world import World
@@ -77,7 +77,9 @@ class _Shrinking:
         self._places: list[str] = []  # nodes that are there, in the order in which places are sought on them
         self._needed: dict[str, Reason] = {}
         self._waits: dict[str, Reason] = {}
-        self._there = Counter(node.group for node in workload.nodes if node.group is not None and not _is_going(node))
+        self._there = Counter(
+            node.group for node in workload.nodes if node.group is not None and not is_going(node, world.now)
+        )
 
     def run(self) -> Unneeded:
         clocks = {name: since for name, since in self._remembered.clocks.items() if self._runs(name, since)}
@@ -160,7 +162,7 @@ class _Shrinking:
         if home is None:
             return because(Rule.NODE_OF_NO_GROUP)
         pool, offer = home
-        if _is_going(node):
+        if is_going(node, self._now):
             return because(Rule.NODE_GOING)
         if offer.held is not None:
             return offer.held
@@ -277,9 +279,10 @@ class _Shrinking:
         return None
 
     def _under_way(self, hanging: Sequence[Hanging]) -> tuple[int, int]:
-        """Nodes that are going already: all of them, and those that are still being drained and do not hang."""
+        """Nodes of pools that are going already: all of them, and those that are still drained and do not hang."""
         hang = {each.node for each in hanging}
-        going = [name for name, node in self._nodes.items() if _is_going(node) and name not in hang]
+        ours = [name for name, node in self._nodes.items() if node.group in self._homes and name not in hang]
+        going = [name for name in ours if is_going(self._nodes[name], self._now)]
         return len(going), sum(self._is_drained(name) for name in going)
 
     def _is_drained(self, name: str) -> bool:
@@ -299,10 +302,6 @@ class _Shrinking:
 
     def _is_evicted(self, pod: Pod) -> bool:
         return fate(pod, self._budgets, self._now) is not Fate.ENDS
-
-
-def _is_going(node: Node) -> bool:
-    return node.deleting or any(taint.key == GOING for taint in node.taints)
 
 
 def _in_zones(homes: Mapping[GroupKey, tuple[PoolOffer, GroupOffer]]) -> Counter[tuple[PoolId, str]]:

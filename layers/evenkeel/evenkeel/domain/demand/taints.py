@@ -1,9 +1,10 @@
 """Taints and tolerations (component-helpers scheduling/corev1/helpers.go, plugin tainttoleration)."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from evenkeel.domain.model.templates import Taint
-from evenkeel.domain.model.workload import Toleration
+from evenkeel.domain.model.workload import Node, Toleration
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -13,6 +14,8 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"
 # What Cluster Autoscaler marks nodes with that it takes away (utils/taints/taints.go:41-43).
 GOING = "ToBeDeletedByClusterAutoscaler"
 MAY_GO = "DeletionCandidateOfClusterAutoscaler"
+# Its value is when, in seconds. What is older was left behind by one that is at work no more (eligibility.go:108-190).
+_TAKES = timedelta(minutes=5)
 
 # What says how a node is just now, not what it is (utils/taints/taints.go:71-83): no fresh node is born with it, or
 # it is taken off before the node counts as ready.
@@ -48,6 +51,17 @@ _OF_STARTUP = frozenset(
         "node.cluster.x-k8s.io/uninitialized",
     }
 )
+
+
+def is_going(node: Node, now: datetime) -> bool:
+    """Whether a node is on its way out: its machine or itself is being deleted, or an autoscaler takes it away."""
+    return node.deleting or any(taint.key == GOING and _is_recent(taint.value, now) for taint in node.taints)
+
+
+def _is_recent(seconds: str, now: datetime) -> bool:
+    """What is no moment is none of an autoscaler that takes the node away now."""
+    is_moment = seconds.isascii() and seconds.isdigit() and len(seconds) <= len(str(2**63))
+    return is_moment and abs(now.timestamp() - int(seconds)) < _TAKES.total_seconds()
 
 
 def is_of_startup(taint: Taint) -> bool:

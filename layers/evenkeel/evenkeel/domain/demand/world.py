@@ -9,7 +9,7 @@ from evenkeel.domain.demand.kinds import Kind, Kinds
 from evenkeel.domain.demand.placing import Placing
 from evenkeel.domain.demand.pods import comes_with_node, should_be_gone
 from evenkeel.domain.demand.rooms import Room
-from evenkeel.domain.demand.taints import GOING
+from evenkeel.domain.demand.taints import is_going
 from evenkeel.domain.demand.volumes import Volumes
 from evenkeel.domain.demand.waiting import is_expendable, standing_on, why_not_counted, why_not_moved
 from evenkeel.domain.model.demand import DemandPolicy, NotCounted, PoolOffer
@@ -45,7 +45,7 @@ class World:
 
     def _sort_out(self, workload: Workload) -> None:
         """Who stands on which node, who waits, and who waits without being counted."""
-        leaving = {node.name for node in workload.nodes if _is_leaving(node)}
+        leaving = {node.name for node in workload.nodes if is_going(node, self.now)}
         names = {node.name for node in workload.nodes}
         for pod in sorted(workload.pods, key=str):
             if pod.has_ended or should_be_gone(pod, self.now):
@@ -113,7 +113,3 @@ class World:
             if len(placed) == before:
                 break
         return {kind: pods for kind, pods in left.items() if pods}, sorted(placed)
-
-
-def _is_leaving(node: Node) -> bool:
-    return node.deleting or any(taint.key == GOING for taint in node.taints)

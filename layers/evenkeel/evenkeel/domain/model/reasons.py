@@ -293,6 +293,7 @@ class Rule(StrEnum):
     NOT_SAFE_TO_EVICT = "not-safe-to-evict", Topic.NOTE
     LOCAL_STORAGE = "local-storage", Topic.NOTE
     BUDGET_EXHAUSTED = "budget-exhausted", Topic.NOTE
+    TWO_BUDGETS = "two-budgets", Topic.NOTE
     VOLUME_OF_ITS_ZONE = "volume-of-its-zone", Topic.NOTE
     NO_PLACE_ELSEWHERE = "no-place-elsewhere", Topic.NOTE
     # removal: what keeps every machine of a group
