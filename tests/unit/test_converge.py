@@ -299,16 +299,42 @@ def test_demand_that_comes_back_to_the_source_within_a_quarter_of_an_hour_holds_
     assert home.memory.held_until == home.now + timedelta(hours=24)
 
 
-def test_demand_that_any_zone_can_serve_holds_nothing() -> None:
+@pytest.mark.parametrize("frozen", ["", "a"])
+def test_demand_that_any_zone_can_serve_holds_nothing(frozen: str) -> None:
     home = begun(1, 3, 3)
     home.boot()
     home.look(60)
     home.drain()
     assert sorted(home.requested) == [2, 2, 3]
-    for zone in "abc":
+    if frozen:
+        home.change(frozen, frozen_because=stated("paused"))
+    for zone in set("abc") - {frozen}:
         home.scale(zone, 6)
     home.look(60)
     assert home.memory.held_until is None
+
+
+def test_what_zones_grow_by_in_place_of_one_that_is_out_again_holds_nothing() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(60)
+    assert home.requested == (2, 4, 4)
+    home.boot()
+    home.state = replace(home.state, zones={"a": home.now + timedelta(minutes=5)})
+    home.look(60)
+    for zone in "bc":
+        home.scale(zone, 6)  # by an autoscaler, which may grow only these
+    home.look(60)
+    home.boot()
+    home.look(60)
+    home.state = replace(home.state, zones={})
+    home.look(300)
+    assert home.memory.held_until is None
+    home.until_quiet()
+    assert max(home.requested) - min(home.requested) < 2
+    assert sum(home.requested) == 13
 
 
 def test_where_the_source_cannot_give_in_the_end_the_new_machine_goes_again_by_name() -> None:

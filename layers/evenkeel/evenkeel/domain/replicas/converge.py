@@ -118,6 +118,8 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
+    if _word(drafts.values()) is not None:
+        return _unwatched(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
     if step is not None and step.is_open and _grew(drafts, step.source, step.had):
@@ -129,12 +131,21 @@ def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing
     return homing.held(now, HELD)
 
 
+def _unwatched(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
+    """While a zone cannot deliver, others grow in its place: that says nothing about who is bound where."""
+    step = homing.step
+    source = None if step is None else drafts.get(step.source)
+    if step is not None and source is not None and source.group.requested > step.had:
+        step = replace(step, had=source.group.requested)
+    return replace(homing, step=step, given=None)
+
+
 def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
-    """Whether a source requests more than that, and others far less. Demand that any zone can serve grows all."""
+    """Whether a source requests more than that, and others that may grow far less: what any could serve grows all."""
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
         return False
-    return any(other.is_far_below(source) for other in drafts.values())
+    return any(other.is_far_below(source) for other in drafts.values() if other.state is not State.FROZEN)
 
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
