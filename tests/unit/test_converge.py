@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
-from evenkeel.domain.model.choices import Level
+from evenkeel.domain.model.choices import Level, OnFailure
 from evenkeel.domain.model.homing import Homing, Window
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.problems import ProblemKind
@@ -138,6 +138,48 @@ def test_a_machine_that_is_there_and_not_well_is_no_successor() -> None:
     assert home.requested == (1, 4, 5)
 
 
+def unwell(home: Home, zone: str) -> None:
+    """The machines of a zone that have come last have nodes that are not ready."""
+    home.boot(zone)
+    newest = max(each.created_at for each in home.machines(zone))
+    home._put(zone, [replace(each, ready=each.created_at < newest) for each in home.machines(zone)])
+
+
+def test_a_node_that_runs_and_is_not_well_is_not_taken_back_at_a_word_about_a_zone() -> None:
+    home = begun(0, 4, 5)
+    unwell(home, "a")
+    home.state = replace(home.state, zones={"c": home.now + timedelta(minutes=30)})
+    home.look(60)
+    assert home.requested == (1, 4, 5)  # pods may run there by now, and nobody has asked about them
+    home.boot()
+    home._put("a", [replace(each, ready=True) for each in home.machines("a")])
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_a_node_that_does_not_get_well_goes_again_by_name_and_nothing_goes_for_it() -> None:
+    home = begun(3, 3, 9)
+    unwell(home, "a")
+    (new,) = (each.ref for each in home.machines("a") if not each.ready)
+    for _ in range(15):
+        home.look(60)
+        assert home.requested == (4, 3, 9)
+    found = home.look(120)
+    assert [group.removes for group in found.groups] == [(new,), (), ()]
+    home.drain()
+    home.look(60)
+    assert (home.requested, home.memory.step) == ((3, 3, 9), None)
+    assert home.memory.held_until is not None
+
+
+def test_machines_of_others_that_boot_beside_the_new_node_are_not_waited_for() -> None:
+    home = begun(2, 4, 5)
+    home.boot()
+    home.scale("a", 5)
+    home.look(60)
+    assert home.requested == (5, 4, 4)
+
+
 def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_elsewhere() -> None:
     home = begun(0, 4, 5)
     home.fail("a")
@@ -163,6 +205,35 @@ def test_any_word_about_a_zone_takes_the_machine_back_that_is_on_its_way_and_sto
     home.state = replace(home.state, zones={})
     home.until_quiet()
     assert home.requested == (3, 3, 3)
+
+
+@pytest.mark.parametrize("who", ["a request", "an autoscaler"])
+def test_what_others_ask_of_the_destination_stays_when_its_machine_is_taken_back(who: str) -> None:
+    home = begun(0, 4, 5, autoscaler=who != "a request")
+    if who == "a request":
+        asked(home, 5)
+        home.look(15)
+        home.state = replace(home.state, scale_requests=())
+    else:
+        home.scale("a", 4)  # its patch was on its way when the step began
+    before = home.requested
+    home.state = replace(home.state, zones={"c": home.now + timedelta(minutes=30)})
+    for dies_after in (0, 1, None, None, None):
+        home.look(15, dies_after=dies_after)
+    assert home.requested == (before[0] - 1, *before[1:])
+    assert home.memory.step is None
+
+
+def test_what_is_taken_back_is_not_made_good_by_what_another_zone_gives_up_at_once() -> None:
+    home = begun(0, 4, 5, autoscaler=False)
+    rules = tuple(replace(rule, on_failure=OnFailure.MOVE) for rule in home.policy.pools)
+    home.policy = replace(home.policy, pools=rules)
+    home.scale("b", 6)
+    home.fail("b")  # and its word takes the machine back
+    for _ in range(6):
+        home.look(15)
+    assert sum(home.requested) == 11
+    assert home.memory.step is None
 
 
 def test_a_drain_that_hangs_is_told_and_no_second_one_begins() -> None:
@@ -228,6 +299,44 @@ def test_demand_that_comes_back_to_the_source_within_a_quarter_of_an_hour_holds_
     assert home.memory.held_until == home.now + timedelta(hours=24)
 
 
+@pytest.mark.parametrize("frozen", ["", "a"])
+def test_demand_that_any_zone_can_serve_holds_nothing(frozen: str) -> None:
+    home = begun(1, 3, 3)
+    home.boot()
+    home.look(60)
+    home.drain()
+    assert sorted(home.requested) == [2, 2, 3]
+    if frozen:
+        home.change(frozen, frozen_because=stated("paused"))
+    for zone in set("abc") - {frozen}:
+        home.scale(zone, 6)
+    home.look(60)
+    assert home.memory.held_until is None
+
+
+def test_what_zones_grow_by_in_place_of_one_that_is_out_again_holds_nothing() -> None:
+    home = begun(0, 4, 5)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(60)
+    assert home.requested == (2, 4, 4)
+    home.boot()
+    home.state = replace(home.state, zones={"a": home.now + timedelta(minutes=5)})
+    home.look(60)
+    for zone in "bc":
+        home.scale(zone, 6)  # by an autoscaler, which may grow only these
+    home.look(60)
+    home.boot()
+    home.look(60)
+    home.state = replace(home.state, zones={})
+    home.look(300)
+    assert home.memory.held_until is None
+    home.until_quiet()
+    assert max(home.requested) - min(home.requested) < 2
+    assert sum(home.requested) == 13
+
+
 def test_where_the_source_cannot_give_in_the_end_the_new_machine_goes_again_by_name() -> None:
     home = begun(1, 4, 5)
     home.boot()
@@ -243,6 +352,23 @@ def test_where_the_source_cannot_give_in_the_end_the_new_machine_goes_again_by_n
     assert home.memory.step is None
     assert home.went == ["a"]
     assert home.why.startswith("no node is moved before")
+
+
+def test_where_no_machine_may_go_autoscalers_may_order_again_after_the_provision_timeout() -> None:
+    home = begun(2, 8)
+    home.boot()
+    for zone in "ab":
+        home._put(zone, [replace(each, preserved=True) for each in home.machines(zone)])
+    home.look(60)
+    assert [home.bounds(zone)[1] for zone in "ab"] == [3, 8]
+    home.look(16 * 60)
+    assert [home.bounds(zone)[1] > 8 for zone in "ab"] == [True, True]
+    home.scale("a", 5)
+    for _ in range(5):
+        home.look(60)
+        home.boot()
+        home.drain()
+    assert (home.requested, home.memory.step) == ((4, 8), None)  # one of these may go, and only one does
 
 
 def test_a_frozen_source_is_waited_for_and_the_step_ends_once_it_may_be_written() -> None:
@@ -289,6 +415,37 @@ def test_a_pass_by_hand_waits_for_no_clock_and_works_where_level_is_off() -> Non
         home.drain()
         home.look(60)
     assert home.requested == (3, 3, 3)
+
+
+def test_a_pass_by_hand_ends_with_the_first_step_that_comes_to_nothing_whatever_was_held_before() -> None:
+    home = begun(0, 4, 5)
+    home.scale("a", 0)
+    home.look(15)
+    home.policy = replace(home.policy, asked_home={"workers": home.now + timedelta(seconds=15)})
+    home.look(15)
+    assert home.requested == (1, 4, 5)  # it does not wait for a hold that was there before
+    home.scale("a", 0)
+    for _ in range(3):
+        home.look(60)
+        assert home.requested == (0, 4, 5)
+
+
+def test_a_pass_by_hand_ends_where_demand_is_bound_to_a_source_whatever_was_held_before() -> None:
+    home = begun(0, 4, 5)
+    home.scale("a", 0)
+    home.look(15)
+    home.policy = replace(home.policy, asked_home={"workers": home.now + timedelta(seconds=15)})
+    home.look(15)
+    home.boot()
+    home.look(15)
+    home.drain()
+    assert home.requested == (1, 4, 4)
+    home.scale("c", 5)
+    for _ in range(3):
+        home.look(60)
+        assert home.requested == (1, 4, 5)
+    assert home.memory.held_until is not None
+    assert home.memory.held_until - home.now > timedelta(hours=23)
 
 
 def test_the_course_says_all_steps_that_would_follow() -> None:

@@ -261,6 +261,7 @@ class StepRecord(Strict):
     wants: Count
     id: str = ""
     ordered: bool = False
+    less: Count | None = None
     giver: str = ""
     machine: MachineRefRecord | None = None
     back: str = ""

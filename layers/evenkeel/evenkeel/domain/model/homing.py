@@ -123,6 +123,7 @@ class Step:
     wants: int  # what the destination requests with it
     id: str = ""  # of the move that orders it; empty: not written down yet
     ordered: bool = False  # the destination has carried that id
+    less: int | None = None  # what it requests once its machine has been taken back; None: that is awaited
     giver: str = ""  # the group whose machine is taken away: the source, or the destination where the step is undone
     machine: MachineRef | None = None  # which of its machines
     back: str = ""  # of the move that takes it away
@@ -163,9 +164,9 @@ class Homing:
     held_until: datetime | None = None  # and until when no step begins therefore
 
     def held(self, now: datetime, length: timedelta) -> "Homing":
-        """No step for so long; one hold does not prolong another."""
-        is_held = self.held_until is not None and now < self.held_until
-        return self if is_held else replace(self, held_since=now, held_until=now + length)
+        """No step for so long from now; none shortens another, and a pass that was asked for before ends with it."""
+        until = now + length
+        return replace(self, held_since=now, held_until=max(until, self.held_until or until))
 
     def spent(self, now: datetime) -> list[datetime]:
         """When the steps began that the budget of this hour was spent on."""

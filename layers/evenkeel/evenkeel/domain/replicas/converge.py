@@ -7,8 +7,8 @@ allow, and none while anything else of the pool is under way. What a step is, an
     look    step        what is planned
     1       -           destination +1; both zones keep what they request, so that no autoscaler interferes
     2       open        nothing: its machine is on its way. Late, or with any word about a zone: destination -1
-    3       open        its machine runs: source -1, one machine by name. If none of the source may go, and the
-                        provision timeout is over: destination -1, by name as well
+    3       open        its machine runs: source -1, one machine by name. If none of the source may go, or the node
+                        that has come is not well, and the provision timeout is over: destination -1, by name as well
     4       given       nothing, until the machine has gone; a drain that hangs is told, and no second one begins
 """
 
@@ -58,14 +58,17 @@ def mind_step(pool: PoolDraft) -> None:
     if not step.is_open or destination is None:
         return
     pool.surge = pool.pool.converge.surge
-    _keep_autoscalers_out(pool, source, destination)
-    if _runs(step, destination):
-        return
-    why = _stops(pool, step, source, destination)
-    if why is not None and destination.state is not State.FROZEN and destination.requested > destination.owner_min:
+    if pool.now < _ends(step, destination):
+        _keep_autoscalers_out(pool, source, destination)
+    why = None if _has_come(step, destination) else _stops(pool, step, source, destination)
+    takes_back = why is not None and destination.state is not State.FROZEN
+    takes_back = takes_back and destination.requested > destination.owner_min
+    if takes_back:
         destination.requested -= 1
+        destination.step_max = destination.requested  # nobody is raised here in the same patch: it says what went
         destination.stays = False
         destination.because(Rule.STEP_TAKEN_BACK, why=why)
+    pool.homing = replace(homing, step=replace(step, less=destination.requested if takes_back else None))
 
 
 def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
@@ -84,7 +87,7 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
             step = replace(step, given_at=now)
             if giver is source:
                 homing = replace(homing, given=Given(source=step.source, requested=step.had - 1, at=now))
-        elif destination is None or destination.group.requested < step.wants:
+        elif destination is None or _is_less(step, destination.group.requested):
             return replace(homing, step=None).held(now, AFTER_FAILURE)  # taken back, by us or by others
         elif source is not None and source.group.requested < step.had:
             return replace(homing, step=None)  # somebody else has taken one there
@@ -94,6 +97,11 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
         homing = replace(homing, step=None)
         return homing.held(now, AFTER_FAILURE) if step.is_undone else homing
     return homing if step == homing.step else replace(homing, step=step)
+
+
+def _is_less(step: Step, requested: int) -> bool:
+    """Whether a destination that requests so many has lost the machine of its step, whatever else was asked of it."""
+    return requested < step.wants or (step.less is not None and requested <= step.less)
 
 
 def _is_gone(step: Step, giver: Draft | None) -> bool:
@@ -109,37 +117,60 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
-    """Held, where a source requests again what it had given: that demand can be served nowhere else."""
+    """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
+    if _word(drafts.values()) is not None:
+        return _unwatched(homing, drafts)
     step, given = homing.step, homing.given
-    grown = step is not None and step.is_open and _grew(drafts.get(step.source), step.had)
-    if given is not None and now - given.at <= COMES_BACK:
-        grown |= _grew(drafts.get(given.source), given.requested)
-    return homing.held(now, HELD) if grown else homing
+    causes = []
+    if step is not None and step.is_open and _grew(drafts, step.source, step.had):
+        causes.append(step.begun_at)
+    if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
+        causes.append(given.at)
+    if not causes or (homing.held_until is not None and max(causes) + HELD <= homing.held_until):
+        return homing
+    return homing.held(now, HELD)
 
 
-def _grew(source: Draft | None, requested: int) -> bool:
-    return source is not None and source.group.requested > requested
+def _unwatched(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
+    """While a zone cannot deliver, others grow in its place: that says nothing about who is bound where."""
+    step = homing.step
+    source = None if step is None else drafts.get(step.source)
+    if step is not None and source is not None and source.group.requested > step.had:
+        step = replace(step, had=source.group.requested)
+    return replace(homing, step=step, given=None)
+
+
+def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
+    """Whether a source requests more than that, and others that may grow far less: what any could serve grows all."""
+    source = drafts.get(key)
+    if source is None or source.group.requested <= requested:
+        return False
+    return any(other.is_far_below(source) for other in drafts.values() if other.state is not State.FROZEN)
 
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
-    """Until the source has given, nobody orders in either zone: an autoscaler does not count what it did not order."""
+    """While its machine may be on its way, nobody orders in either zone: an autoscaler does not count what it did not
+    order. No longer: in a pool of two zones nobody could order at all.
+    """
     if pool.pool.autoscaler:
         for draft in (source, destination):
             if draft is not None:
                 draft.step_max = draft.requested
 
 
+def _has_come(step: Step, destination: Draft) -> bool:
+    """Whether the destination has a node more than before the step."""
+    return destination.group.running >= step.wants
+
+
 def _runs(step: Step, destination: Draft) -> bool:
-    """Whether the destination has a node more than before the step, and the newest is well."""
-    group = destination.group
-    if group.running < step.wants:
-        return False
+    """Whether it has, and the newest is well. Whoever ordered there meanwhile, their machines are not waited for."""
     newest = max(
-        (machine for machine in group.machines or () if not machine.deleting),
+        (machine for machine in destination.group.machines or () if machine.has_node and not machine.deleting),
         key=lambda machine: (machine.created_at, machine.name),
         default=None,
     )
-    return newest is None or (newest.has_node and newest.ready)
+    return _has_come(step, destination) and (newest is None or newest.ready)
 
 
 def _ends(step: Step, destination: Draft) -> datetime:
@@ -204,7 +235,7 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
         return
     ends = _ends(step, destination)
     pool.look_at += [ends] if pool.now < ends else []
-    if not _runs(step, destination):
+    if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
         why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
         pool.converging = replace(told, why=why)
         return
@@ -217,12 +248,15 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
 
 
 def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: bool) -> Reason | None:
-    """One machine goes by name: of the source; where that cannot give, in the end of the destination. Why not yet."""
+    """One machine goes by name: of the source; where that cannot give, or the machine that has come does not get well,
+    in the end of the destination. Why not yet.
+    """
     why: Reason | None = _obstacle(pool) or _under_way(pool)
     if why is not None:
         return why
     source, destination = drafts.get(step.source), drafts[step.destination]
-    givers = [source] if source is not None and source.group.requested <= step.had else []
+    may_give = source is not None and source.group.requested <= step.had and _runs(step, destination)
+    givers = [source] if source is not None and may_give else []
     givers += [destination] if is_late or not givers else []
     for giver in givers:
         choice = _choice(pool, giver)
