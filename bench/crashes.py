@@ -3,9 +3,11 @@
 The real use case and the real plan; cluster and table in memory, so that so many runs take minutes. The same with the
 real Kubernetes adapter, fewer times, is tests/integration/test_crashes.py.
 
-    python -m bench.crashes [--demand] [COUNT]
+    python -m bench.crashes [--demand] [COUNT [FIRST]]
 
-``--demand``: worlds of pods in which nodes come and go (tests/shrinking.py), with whatever must never be. An hour.
+``FIRST``: the seed to begin with, so that many can be played in pieces; one that is interrupted says how to go on.
+``--demand``: worlds of pods in which nodes come and go (tests/shrinking.py), with whatever must never be. Ends with 1
+where anything is wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import logging
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
@@ -110,52 +113,60 @@ def crash(seed: int) -> tuple[Counter[str], Counter[str]]:
     return world.wrong(), happened
 
 
-def main(runs: int = RUNS) -> None:
-    """All of them, and their sums."""
-    logging.disable(logging.CRITICAL)  # every crash is an error in the log, and all of them are meant
+def main(runs: int = RUNS, first: int = 0) -> int:
+    """All of them, and their sums. Returns in how many anything is wrong."""
     wrong: Counter[str] = Counter()
-    happened: Counter[str] = Counter()
-    try:
-        for seed in range(runs):
-            found, troubles = crash(seed)
-            if any(found.values()):
-                print(f"  seed {seed}: {dict(+found)}")
-            wrong.update(found)
-            happened.update(troubles)
-    finally:
-        logging.disable(logging.NOTSET)
-    print(f"{runs} random crash runs")
-    for what, count in sorted(happened.items()):
-        print(f"  a worker, at a step of its own: {what}: {count}")
+
+    def play(seed: int) -> tuple[str, Counter[str]]:
+        found, troubles = crash(seed)
+        wrong.update(found)
+        return str(dict(+found)) if any(found.values()) else "", troubles
+
+    bad = _play("crash runs", play, runs, first)
     for what, count in wrong.items():
         print(f"  {what}: {count}")
+    return bad
 
 
 def demand(worlds: int = RUNS, first: int = 0) -> int:
-    """Worlds with pods: what is wrong in each, and the sums. Returns in how many anything is."""
-    logging.disable(logging.CRITICAL)
+    """Worlds with pods, and their sums. Returns in how many anything is wrong."""
+
+    def play(seed: int) -> tuple[str, Counter[str]]:
+        story = Story(seed)
+        problems = "; ".join(story.play())
+        happened = story.happened
+        happened["nodes ordered"] += story.valley.ordered
+        happened["nodes taken away"] += len(story.valley.removed)
+        happened["pods evicted"] += sum(story.valley.evicted.values())
+        return problems, happened
+
+    return _play("worlds of demand", play, worlds, first)
+
+
+def _play(what: str, play: Callable[[int], tuple[str, Counter[str]]], count: int, first: int) -> int:
+    """One seed after the other, until somebody interrupts it: what is wrong in each, and what has happened in all."""
+    logging.disable(logging.CRITICAL)  # every crash is an error in the log, and all of them are meant
     happened: Counter[str] = Counter()
-    bad = 0
+    bad, seed = 0, first
     try:
-        for seed in range(first, first + worlds):
-            story = Story(seed)
-            problems = story.play()
+        while seed < first + count:
+            problems, troubles = play(seed)
             if problems:
                 bad += 1
-                print(f"  seed {seed}: {'; '.join(problems)}")
-            happened.update(story.happened)
-            happened["nodes ordered"] += story.valley.ordered
-            happened["nodes taken away"] += len(story.valley.removed)
-            happened["pods evicted"] += sum(story.valley.evicted.values())
+                print(f"  seed {seed}: {problems}", flush=True)
+            happened += troubles
+            seed += 1
+    except KeyboardInterrupt:
+        print(f"interrupted: go on with {first + count - seed} {seed}")
     finally:
         logging.disable(logging.NOTSET)
-    print(f"{worlds} random worlds of demand")
-    for what, count in sorted(happened.items()):
-        print(f"  {what}: {count}")
-    print(f"  worlds in which anything was wrong: {bad}")
+    print(f"{seed - first} random {what}, seeds {first} to {seed - 1}")
+    for name, number in sorted(happened.items()):
+        print(f"  {name}: {number}")
+    print(f"  in which anything was wrong: {bad}")
     return bad
 
 
 if __name__ == "__main__":
     counts = [int(text) for text in sys.argv[1:] if text != "--demand"]
-    (demand if "--demand" in sys.argv else main)(*counts)
+    sys.exit(1 if (demand if "--demand" in sys.argv else main)(*counts) else 0)

@@ -4,7 +4,8 @@ Nothing is played to the audience: the handlers are those of functions/, called 
 of template.yaml; they reach the clusters over TLS with a kubeconfig from Secrets Manager, as the user that the
 ecosystems' folders below deploy/kubernetes describe. Two of the clusters are as their own tools make them, with nothing
 of Evenkeel's on any object, and beside each run its owners' controllers, which put back what is theirs. The last has
-pods and no autoscaler: Evenkeel reads what waits there, and orders nodes for it. Only time runs faster.
+pods and no autoscaler: Evenkeel orders nodes for those that wait there, and takes away what nobody needs. Only time
+runs faster.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -42,7 +43,7 @@ from sandbox.kube.controllers.shoots import OPERATION, SHOOTS
 from sandbox.kube.world import Cluster, GroupView, Pool, World
 from sandbox.triggers import InProcess, Triggers
 
-SPEED = 21  # simulated seconds in a second
+SPEED = 22  # simulated seconds in a second
 SECONDS = 48  # how long the audience sits
 _LOOP = timedelta(seconds=10)  # Cluster Autoscaler's scan interval
 _DEPLOY = Path(__file__).parent.parent / "deploy" / "kubernetes"
@@ -52,6 +53,12 @@ _STYLES = {"healthy": "green", "fenced": "bold red", "probing": "yellow", "froze
 
 _TIMING = Timing(provision=timedelta(seconds=45))
 _POOL = Pool(name="workers", minimum=3, maximum=12)
+_UNNEEDED = 240  # seconds, of every node in all clusters
+# Where no autoscaler has it as a flag, it stands on the groups.
+_FLAGGED_POOL = replace(
+    _POOL,
+    annotations={"cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": f"{_UNNEEDED}s"},
+)
 _SHARE = _POOL.maximum // len(_POOL.zones)  # of a zone, as somebody has dealt it out
 
 
@@ -84,20 +91,28 @@ KINDS = {
     "self-managed": Kind(
         folder="cluster-api",
         says="a Cluster API cluster that manages itself, with pods of its own and without any autoscaler",
-        record={"autoscaler": "none", "demand": "scale-up", "workload": {"access": {"kind": "same"}}},
+        record={"autoscaler": "none", "demand": "full", "workload": {"access": {"kind": "same"}}},
     ),
 }
 
 
 class FastClock:
-    """Time that began now and runs SPEED times as fast."""
+    """Time that began now and runs SPEED times as fast, but in each turn no further than a loop.
+
+    So a busy machine shows the same, only later: what takes its time here would be minutes there.
+    """
 
     def __init__(self) -> None:
         self._began = datetime.now(UTC)
-        self._start = time.monotonic()
+        self._turn = timedelta(0), time.monotonic()
+
+    def turn(self) -> None:
+        """The next loop begins."""
+        self._turn = self.elapsed(), time.monotonic()
 
     def elapsed(self) -> timedelta:
-        return timedelta(seconds=(time.monotonic() - self._start) * SPEED)
+        before, start = self._turn
+        return before + min(timedelta(seconds=(time.monotonic() - start) * SPEED), _LOOP)
 
     def now(self) -> datetime:
         return self._began + self.elapsed()
@@ -129,6 +144,7 @@ class Demo:
         self._events = deployment.listen({"source": ["evenkeel"]})
         self._latest: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._exported: set[tuple[str, str]] = set()
+        self.heights: dict[str, list[int]] = {}  # by cluster: nodes in its zones when there were most
 
     def register(self) -> None:
         """Secrets and records for every cluster, through the operator function. Evenkeel is switched on."""
@@ -222,6 +238,9 @@ class Demo:
         """Ten simulated seconds: autoscalers, controllers, schedule, queues."""
         now = self.clock.now()
         self.world.step(now)
+        for name, cluster in self.world.clusters.items():
+            running = [view.running for view in cluster.groups()]
+            self.heights[name] = max(self.heights.get(name, []), running, key=sum)
         self.export_events()
         self.triggers.poll()
         self.hear()
@@ -254,10 +273,21 @@ def _want(demo: Demo, **pods: int) -> None:
         demo.world.set_demand(name.replace("_", "-"), _POOL.name, number)
 
 
+def _rise(demo: Demo) -> None:
+    _want(demo, gardener_plain=9, cluster_api=6)
+    _scale(demo, _PODS[1])
+
+
 def _outage(demo: Demo) -> None:
     for name in demo.world.clusters:
         demo.world.take_away(name, _ZONE)
     _want(demo, cluster_api=10)
+    _scale(demo, _PODS[2])
+
+
+def _turn(demo: Demo) -> None:
+    _want(demo, gardener_plain=11, hypershift=5)
+    _scale(demo, _PODS[3])
 
 
 def _recovery(demo: Demo) -> None:
@@ -266,37 +296,34 @@ def _recovery(demo: Demo) -> None:
     _want(demo, hypershift=6, cluster_api=11)
 
 
-def _reconcile_shoot(demo: Demo) -> None:
+def _reconcile(demo: Demo) -> None:
     store = demo.world.clusters["gardener-plain"].store
     (shoot,) = store.list(SHOOTS)
     asked = {"metadata": {"annotations": {OPERATION: "reconcile"}}}
     store.patch(SHOOTS, shoot["metadata"]["namespace"], shoot["metadata"]["name"], asked, manager="kubectl")
+    _scale(demo, _PODS[4])
 
 
 def _deploy(demo: Demo) -> None:
-    """A Deployment of pods in the cluster without an autoscaler: three fill a node."""
+    """A Deployment of pods that may stand in any zone, three of them on a node, and a budget that lets one go."""
     labels = {"app": _APP}
     container = {"name": _APP, "image": "registry.example/web", "resources": {"requests": {"cpu": "1200m"}}}
-    spread = {
-        "topologyKey": "topology.kubernetes.io/zone",
-        "maxSkew": 1,
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": labels},
-    }
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [container], "topologySpreadConstraints": [spread]},
-    }
-    spec = {"replicas": _PODS_AT_FIRST, "selector": {"matchLabels": labels}, "template": template}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    selector = {"matchLabels": labels}
+    for resource, spec in (
+        ("deployments.apps", {"replicas": _PODS[0], "selector": selector, "template": template}),
+        ("poddisruptionbudgets.policy", {"maxUnavailable": 1, "selector": selector}),
+    ):
+        body = {"metadata": {"name": _APP}, "spec": spec}
+        demo.world.clusters["self-managed"].store.create(resource, body, manager="kubectl-client-side-apply")
+
+
+def _scale(demo: Demo, pods: int) -> None:
     store = demo.world.clusters["self-managed"].store
-    store.create("deployments.apps", {"metadata": {"name": _APP}, "spec": spec}, manager="kubectl-client-side-apply")
+    store.scale("deployments.apps", "default", _APP, pods, manager="kubectl")
 
 
-def _grow(demo: Demo) -> None:
-    demo.world.clusters["self-managed"].store.scale("deployments.apps", "default", _APP, _PODS, manager="kubectl")
-
-
-_APP, _PODS_AT_FIRST, _PODS = "web", 6, 15
+_APP, _PODS = "web", (6, 18, 24, 6, 7)  # at first, of a day, at its height, at night, and a little later
 ACTS = (
     Act(
         0,
@@ -306,48 +333,46 @@ ACTS = (
     ),
     Act(
         1,
-        "Load rises in gardener-plain and cluster-api. Any zone will do: the zones stay even.",
-        lambda d: _want(d, gardener_plain=9, cluster_api=6),
+        "Load rises in gardener-plain and cluster-api. Any zone will do: the zones stay even. In self-managed a "
+        f"Deployment grows from {_PODS[0]} pods to {_PODS[1]}, three to a node, and nobody but Evenkeel orders nodes.",
+        _rise,
     ),
     Act(
-        2.5,
+        2.3,
         f"hypershift: {_BOUND} nodes are wanted that only zone {_OTHER[-1]} can serve. Its NodePool would stop at "
         f"{_SHARE}.",
         lambda d: d.world.set_demand("hypershift", _POOL.name, _BOUND, _OTHER),
     ),
     Act(
-        3.5,
-        f"self-managed: its Deployment grows from {_PODS_AT_FIRST} pods to {_PODS}, for which three nodes are too few. "
-        "Nobody but Evenkeel orders nodes there.",
-        _grow,
-    ),
-    Act(
-        4.5,
-        f"Zone {_ZONE[-1]} runs out of machines for all of them, just as load rises in cluster-api, which fails "
-        "there. The others buy the same, and hear of it.",
+        3.2,
+        f"Zone {_ZONE[-1]} runs out of machines for all of them, just as load rises in cluster-api, and to {_PODS[2]} "
+        "pods in self-managed: what fails there is ordered elsewhere. The others buy the same, and hear of it.",
         _outage,
     ),
     Act(
-        6.3,
+        5,
         f"Load rises in gardener-plain and hypershift: they try one machine in zone {_ZONE[-1]}. Gardener says that it "
-        "failed in the machine's status only, HyperShift also by events, which arrive twice and backwards.",
-        lambda d: _want(d, gardener_plain=11, hypershift=5),
+        "failed in the machine's status only, HyperShift also by events, which arrive twice and backwards. In "
+        f"self-managed the peak has gone by: {_PODS[3]} pods. Nodes that nobody needs go ten minutes after the last "
+        "order.",
+        _turn,
     ),
     Act(
-        9,
+        8,
         "Gardener reconciles its Shoot, as it does every hour: replicas inside the Worker's shares stay. HyperShift's "
-        "operator puts back what is its own every moment.",
-        _reconcile_shoot,
+        "operator puts back what is its own every moment. One pod more in self-managed stands on a node that "
+        "was empty, and that has to be drained now.",
+        _reconcile,
     ),
     Act(
-        13.8,
+        12.5,
         f"Zone {_ZONE[-1]} delivers again, and load rises by one in hypershift and cluster-api. Backoff is over: the "
         "zone may probe with one node, then it is one of three again. Gardener tries a machine that was refused every "
         f"{_TIMING.resource_exhausted_retry.seconds // 60} min.",
         _recovery,
     ),
     Act(
-        15.5,
+        14.5,
         "cluster-api: somebody sets PoolMaximum to a word. That pool is left alone, the others go on.",
         lambda d: _annotate(d, "cluster-api", "evenkeel.dev/pool-max", "many"),
     ),
@@ -367,6 +392,7 @@ def play(demo: Demo, show: Callable[[str], None], seconds: float = SECONDS) -> N
     next_minute = 0
     end = timedelta(seconds=seconds * SPEED)
     while (elapsed := demo.clock.elapsed()) < end:
+        demo.clock.turn()
         step_began = time.monotonic()
         said = ""
         while acts and elapsed >= timedelta(minutes=acts[0].minute):
@@ -442,7 +468,7 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
     written = Counter(place for request in cluster.api.requests if _is_ours(request) for place in _places(request))
     yield f"written     {', '.join(f'{times} x {place}' for place, times in sorted(written.items())) or 'nothing'}"
     if cluster.workloads is not None:
-        yield from _advice(demo, name)
+        yield from _circle(demo, name)
         return
     owners = [owner["kind"] for origin in origins.values() for owner in origin.get("owners") or ()]
     yield f"read by     {READERS[owners[0]] if owners else 'cluster-autoscaler, where they are written'}"
@@ -460,16 +486,20 @@ def _story(demo: Demo, name: str) -> Iterator[str]:
     )
 
 
-def _advice(demo: Demo, name: str) -> Iterator[str]:
-    """Which pods run and wait, in the scheduler's words, and what Evenkeel says of those that wait."""
-    pods = demo.world.clusters[name].store.list("pods")
+def _circle(demo: Demo, name: str) -> Iterator[str]:
+    """Nodes at the height and in the end, and pods; in the scheduler's words and ours, why any still waits."""
+    cluster = demo.world.clusters[name]
+    nodes = " / ".join(str(view.running) for view in cluster.groups())
+    at_most = " / ".join(map(str, demo.heights[name]))
+    yield f"came of it  {at_most} nodes in the zones at the height, {nodes} in the end"
+    pods = cluster.store.list("pods")
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     yield f"pods        {len(pods) - len(waiting)} run, {len(waiting)} wait"
     for said, number in Counter(pod["status"]["conditions"][0]["message"] for pod in waiting).items():
         yield f"            {number} x {said}"
     status = demo.operator("status", name)
     for pool in status["pools"]:
-        yield from (f"advice      {sentence}" for sentence in pool["demand"]["says"])
+        yield from (f"demand      {sentence}" for sentence in pool["demand"]["says"])
 
 
 def _is_ours(request: Request) -> bool:
@@ -531,11 +561,11 @@ def main() -> int:
     clock = FastClock()
     log = io.StringIO()
     with ExitStack() as stack:
-        settings = Flags(unneeded=240, delay_after_add=240)
+        settings = Flags(unneeded=_UNNEEDED, delay_after_add=240)
         world = stack.enter_context(
             World(
                 clusters=KINDS,
-                pools={name: [_POOL] for name in KINDS},
+                pools={name: [_FLAGGED_POOL if "demand" in kind.record else _POOL] for name, kind in KINDS.items()},
                 clock=clock.now,
                 settings=settings,
                 timing=_TIMING,

@@ -536,6 +536,14 @@ class FakeClusters:
             raise found.unreadable
         return found.rights_missing
 
+    def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
+        if record.id not in self.workloads:
+            return None
+        found = self.open_workload(record, remaining).found
+        if isinstance(found, Exception):
+            raise found
+        return found.autoscaler_at
+
     def needs_run(self, record: ClusterRecord) -> bool:
         return record.id in self.to_renew
 

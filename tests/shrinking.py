@@ -242,6 +242,11 @@ class Valley:
     def on(self, name: str) -> list[str]:
         return [each for each, found in sorted(self.pods.items()) if found.node == name]
 
+    def going(self) -> set[str]:
+        """Machines that are marked or on their way out: those whose replicas somebody gave back are neither."""
+        found = (machine for machines in self.cluster.machines.values() for machine in machines.values())
+        return {machine.name for machine in found if machine.marked or machine.deleting}
+
     def used(self, name: str) -> int:
         return sum(_milli(self.pods[each]) for each in self.on(name))
 
@@ -305,7 +310,7 @@ class Valley:
             if before - patch.requested > missing:
                 self.faults.append(f"replicas {before} -> {patch.requested} name {names} of {marked}")
         spent: Counter[str] = Counter()
-        drained = [name for name in self.removed if name in self.cluster.nodes() and self.on(name)]
+        drained = sorted(name for name in self.going() - names if name in self.removed and self.on(name))
         for name in names:
             pods = self.on(name)
             if pods and drained:
@@ -471,8 +476,19 @@ class Story:
                     app.budget = app.budget or None
             summary = self.valley.run()
             quiet = summary is not None and not summary.written and not self.valley.clocks()
-            calm = calm + 1 if quiet and not self.valley.cordoned & set(self.valley.node_names()) else 0
+            drained = self.valley.cordoned & set(self.valley.node_names())
+            self._let_go(drained)
+            calm = calm + 1 if quiet and not drained else 0
             if calm > 4:
                 return
             self.valley.pass_time(2 * MINUTE)
         self.valley.faults.append("it does not come to rest")
+
+    def _let_go(self, drained: Collection[str]) -> None:
+        """A drain has no end while a budget lets none go, and holds its pool: in the end somebody gives way."""
+        for name in drained:
+            for each in self.valley.on(name):
+                app = self.valley.apps[self.valley.pods[each].labels["app"]]
+                if app.budget == 0:
+                    app.budget = 1
+                    self.happened["a budget gives way to a drain"] += 1

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -182,6 +182,24 @@ class TestReading:
         scene.core.create_namespaced_config_map("kube-system", body)
         scene.made.append(lambda: scene.core.delete_namespaced_config_map(body["metadata"]["name"], "kube-system"))
         assert scene.read().autoscaler_at == datetime(2026, 1, 15, 12, tzinfo=UTC)
+        assert scene.clusters().autoscaler_at(scene.record, plenty) == datetime(2026, 1, 15, 12, tzinfo=UTC)
+
+    @pytest.mark.parametrize("orders", [False, True])
+    def test_rights_that_are_missing_are_named_an_autoscalers_signs_only_where_orders_follow(
+        self, scene: Scene, orders: bool
+    ) -> None:
+        def told() -> Sequence[str]:
+            return scene.clusters().open_workload(scene.record, plenty).refused(orders=orders)
+
+        assert told() == []
+        scene.user = "nobody"
+        lists = [line for line in told() if line.startswith("it may not list ")]
+        assert len(lists) == sum(len(rule["resources"]) for rule in ROLE["rules"])
+        signs = [
+            "it may not get leases.coordination.k8s.io in namespace kube-system",
+            "it may not get configmaps in namespace kube-system",
+        ]
+        assert [*lists, *signs] == told() if orders else lists == told()
 
     def test_pages_are_all_read_and_equal_pods_share_what_they_ask_for(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch

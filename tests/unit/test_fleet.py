@@ -18,8 +18,9 @@ from evenkeel.cli.main import app
 from evenkeel.config import ClusterRecord, ConfigError
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.values import BadValueError
+from evenkeel.domain.model.workload import Workload
 from tests.builders import MINUTE, NOW, zones
-from tests.fakes import FakeCluster, plenty
+from tests.fakes import FakeCluster, FakeWorkload, plenty
 from tests.house import House
 from tests.unit.test_docs import ROOT
 
@@ -238,6 +239,37 @@ class TestApply:
         fleet.apply(blue=given(access=eks))
         asked = [entry for entry in cluster.journal.entries if entry.startswith("rights")]
         assert asked == ["rights to write", "rights to look", "rights to look"]
+
+    def test_a_record_that_orders_nodes_is_refused_beside_an_autoscaler_that_is_seen_at_work(
+        self, fleet: Fleet
+    ) -> None:
+        orders = given(demand="full", autoscaler="none", workload={"access": {"kind": "same"}})
+        workload = fleet.clusters.workloads["blue"] = FakeWorkload(Workload(autoscaler_at=NOW - MINUTE))
+        says = "blue is not stored: a cluster-autoscaler was at work in it at 2026-01-15T11:59:00Z"
+        assert says in fleet.apply(blue=orders)["blue"]["message"]
+        assert says in fleet.refused("register", cluster="blue", record=orders)
+        assert fleet.apply(blue={**orders, "demand": "advise"})["blue"]["ok"]
+        assert says in fleet.apply(blue=orders)["blue"]["message"]  # the way there is as it was
+        workload.found = Workload(autoscaler_at=NOW - 6 * MINUTE)  # left behind
+        assert fleet.apply(blue=orders)["blue"]["ok"]
+
+    @pytest.mark.parametrize("away", [ClusterUnavailableError("dark"), AccessError("no secret"), KeyError("x")])
+    def test_a_cluster_whose_pods_cannot_be_read_is_registered_all_the_same(
+        self, fleet: Fleet, away: Exception
+    ) -> None:
+        orders = given(demand="full", autoscaler="none", workload={"access": {"kind": "same"}})
+        fleet.clusters.workloads["blue"] = away
+        assert fleet.ask("register", "blue", record=orders)["ok"]
+        assert "blue is not stored" in fleet.apply(blue={**orders, "demand": "scale-up"})["blue"]["message"]
+
+    def test_validate_names_a_right_that_looks_do_without(self, fleet: Fleet) -> None:
+        fleet.clusters.workloads["blue"] = FakeWorkload(Workload())
+        fleet.apply(blue=given(demand="full", autoscaler="none", workload={"access": {"kind": "same"}}))
+        lease = "it may not get leases.coordination.k8s.io in namespace kube-system"
+        fleet.clusters.by_id["blue"].rights_missing = [lease]
+        answer = fleet.ask("validate", "blue")
+        assert answer["refused"] == [lease]
+        assert lease in answer["message"]
 
     def test_what_changes_nothing_about_the_way_there_is_not_tried(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())

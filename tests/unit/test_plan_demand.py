@@ -57,6 +57,10 @@ def a_pod(name: str, cpu: str = "3", node: str = "", **spec: Any) -> Object:
     }
 
 
+NAMED: Object = {"metadata": {"name": "odd"}}
+NOWHERE: Object = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {}}]}}
+
+
 class Command:
     """The command, with objects and a cluster file."""
 
@@ -154,7 +158,33 @@ class TestDemand:
         assert result.exit_code == 2
         first, second = result.stderr.splitlines()
         assert "Pod prod/odd: Expected `int | null`, got `str`" in first
-        assert "Pod prod/lots: not a quantity" in second
+        assert "Pod prod/lots: cpu is 'lots': not a quantity" in second
+
+    @pytest.mark.parametrize(
+        ("bad", "says"),
+        [
+            (a_pod("odd", cpu="-3"), "Pod prod/odd: cpu is '-3': negative: write 0 or more"),
+            ({**a_pod("odd"), "metadata": ["odd"]}, "Pod: Expected `object`, got `array` - at `$.metadata`"),
+            (a_pod("odd", affinity=NOWHERE), "Pod prod/odd: Object missing required field `topologyKey`"),
+            (
+                {**a_node("odd", "a"), "status": {"capacity": {"cpu": "four"}}},
+                "Node odd: cpu is 'four': not a quantity",
+            ),
+            (
+                {"apiVersion": "v1", "kind": "PersistentVolume", "spec": {"capacity": {"storage": "-1Gi"}}, **NAMED},
+                "PersistentVolume odd: storage is '-1Gi': negative: write 0 or more",
+            ),
+            (
+                {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"selector": "app=web"}, **NAMED},
+                "PodDisruptionBudget odd: Expected `object | null`, got `str` - at `$.spec.selector`",
+            ),
+        ],
+    )
+    def test_whatever_is_broken_is_named_on_one_line(self, command: Command, bad: Object, says: str) -> None:
+        result = command.run([*GROUPS, bad])
+        assert result.exit_code == 2
+        (line,) = result.stderr.splitlines()
+        assert says in line
 
     def test_demand_that_orders_needs_a_cluster_without_an_autoscaler(self, command: Command) -> None:
         result = command.run(GROUPS, {**ADVISE, "demand": "full"})

@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import TypeVar
 
 from evenkeel.application.errors import ClusterUnavailableError, EvenkeelError, TooLargeError
-from evenkeel.application.ports import Cluster, Clusters, Remaining, Remembered, WorkloadCluster
+from evenkeel.application.ports import AskedClusters, Cluster, Clusters, Remaining, Remembered, WorkloadCluster
 from evenkeel.application.sharing import buyer_of
 from evenkeel.config import ClusterRecord
+from evenkeel.domain.demand.advice import is_at_work
 from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.groups import GroupKey, Observation
 from evenkeel.domain.model.offerings import Buyer
-from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.reasons import Reason, Rule, because
 from evenkeel.domain.model.states import ClusterState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.relief import shoots_asked_for
@@ -161,6 +162,20 @@ def see_all_pods(
         return observation
     open_it = partial(clusters.open_workload, record, _workload_time(remaining, alone=alone), alone=alone)
     return with_workload(record.id, open_it, cluster, observation, judges_nodes=True, alone=alone)
+
+
+def another_autoscaler(
+    clusters: AskedClusters, record: ClusterRecord, remaining: Remaining, now: datetime
+) -> Reason | None:
+    """Why this record may not order nodes: another does. None: it orders none, or no other is seen at work.
+
+    Raises AccessError, ClusterUnavailableError.
+    """
+    if not record.demand_stage.orders:
+        return None
+    ask = partial(clusters.autoscaler_at, record, _Time(remaining).left)
+    at = contained(record.id, "another autoscaler was looked for", ask)
+    return because(Rule.TWO_AUTOSCALERS, at=at) if at is not None and is_at_work(at, now) else None
 
 
 def with_workload(

@@ -423,9 +423,15 @@ class AskedClusters(Clusters, Protocol):
         """
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        """What it would refuse of all that a look needs, or (``writes``) a run; each in words.
+        """What it would refuse of all that a look needs, pods included, or (``writes``) a run; each in words.
 
         It is asked for each right, and nothing is read. Raises AccessError, ClusterUnavailableError.
+        """
+
+    def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
+        """When a cluster-autoscaler last showed itself in the workload cluster, as far as that may be read.
+
+        Raises AccessError, ClusterUnavailableError.
         """
 
 

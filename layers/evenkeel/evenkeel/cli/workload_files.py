@@ -61,7 +61,7 @@ class WorkloadFiles:
                 self._found[kind].append(self._pods.read(shape) if isinstance(shape, PodShape) else shape.read())
         except (MsgspecError, BadValueError, TypeError, ValueError) as error:
             name = "/".join(part for part in name_of(item) if part)
-            raise ConfigError([f"{kind} {name}: {' '.join(str(error).split())[:200]}"]) from None
+            raise ConfigError([f"{f'{kind} {name}'.strip()}: {' '.join(str(error).split())[:200]}"]) from None
 
     def read(self, machines: Mapping[str, MachineNode]) -> Workload:
         """All that was taken. ``machines`` as a look has them, of the machines that the files hold."""

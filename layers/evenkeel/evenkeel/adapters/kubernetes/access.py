@@ -44,7 +44,7 @@ from evenkeel.adapters.kubernetes.transport import (
 from evenkeel.adapters.kubernetes.workload import KubernetesWorkload
 from evenkeel.adapters.room import Room
 from evenkeel.application.errors import AccessError
-from evenkeel.application.ports import Clock, Remaining, WorkloadCluster
+from evenkeel.application.ports import Clock, Remaining
 from evenkeel.application.tokens import TokenVault
 from evenkeel.config import (
     Access,
@@ -56,6 +56,7 @@ from evenkeel.config import (
     SecretAccess,
     ServiceAccountAccess,
 )
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.servers import read_server
 from evenkeel.domain.model.values import shown
 
@@ -419,7 +420,7 @@ class RecordedClusters:
             room.put(key, opened)
         return opened[2]
 
-    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> WorkloadCluster:
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, *, alone: bool = True) -> KubernetesWorkload:
         """Connections are kept as those of the clusters that machines are read of.
 
         Raises AccessError; ClusterUnavailableError where the Secret with its kubeconfig is not to be had.
@@ -446,7 +447,14 @@ class RecordedClusters:
         return cluster.zone_ids()
 
     def refused(self, record: ClusterRecord, remaining: Remaining, *, writes: bool) -> Sequence[str]:
-        return self.open(record, remaining).refused(writes=writes)
+        told = [*self.open(record, remaining).refused(writes=writes)]
+        stage = record.demand_stage
+        if stage is not DemandStage.OFF:
+            told += self.open_workload(record, remaining).refused(orders=stage.orders)
+        return list(dict.fromkeys(told))
+
+    def autoscaler_at(self, record: ClusterRecord, remaining: Remaining) -> datetime | None:
+        return self.open_workload(record, remaining).autoscaler_at()
 
     def needs_run(self, record: ClusterRecord) -> bool:
         """Whether a run is to open the cluster although there is no news: it renews what a look may not.

@@ -423,3 +423,10 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return max(0.0, float(seconds))
     except ValueError:
         return 1.0
+
+
+def described_right(right: Mapping[str, str]) -> str:
+    """A right that is missing, in words."""
+    resource = f"{right['resource']}.{right['group']}" if right["group"] else right["resource"]
+    where = f" in namespace {right['namespace']}" if right["namespace"] else ""
+    return f"it may not {right['verb']} {resource}{where}"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE, PROVISION_TIME
 from evenkeel.adapters.kubernetes.autoscaler_status import with_autoscaler_status
-from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi
+from evenkeel.adapters.kubernetes.client import RIGHTS, KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.flavours.base import Flavour
 from evenkeel.adapters.kubernetes.garden import Garden
@@ -419,7 +419,7 @@ class KubernetesCluster:
         if (namespace := self._policy.autoscaler_status) is not None:
             status = {"resource": "configmaps", "group": "", "name": "cluster-autoscaler-status"}
             asked.append({**status, "verb": "get", "namespace": namespace})
-        return [_described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
+        return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
 
     def _rights(self, kind: Kind, verb: str) -> list[dict[str, str]]:
         namespaces = (self._policy.namespaces if kind.namespaced else None) or ("",)
@@ -780,12 +780,6 @@ def _narrows(patch: Patch, bounds: Bounds) -> bool:
     """Whether an owner's max comes below what stands there, or may stand on the scalable; or replicas are set there."""
     group = patch.plan.group
     return patch.pins or group.bounds is None or bounds.max < max(group.bounds.max, group.requested)
-
-
-def _described_right(right: Mapping[str, str]) -> str:
-    resource = f"{right['resource']}.{right['group']}" if right["group"] else right["resource"]
-    where = f" in namespace {right['namespace']}" if right["namespace"] else ""
-    return f"it may not {right['verb']} {resource}{where}"
 
 
 def _refused(kind: Kind) -> Skipped:

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from evenkeel.domain.membership.quantities import read_duration, read_quantity
-from evenkeel.domain.model.values import BadValueError
+from evenkeel.adapters.kubernetes.amounts import read_amount
+from evenkeel.domain.membership.quantities import read_duration
+from evenkeel.domain.model.values import BadValueError, shown
 from evenkeel.domain.model.workload import (
     DEFAULT_SCHEDULER,
     Amounts,
@@ -173,7 +174,7 @@ class _Container(Shape):
 
 
 class _PodTerm(Shape):
-    topology_key: str = ""
+    topology_key: str
     label_selector: SelectorShape | None = None
     namespaces: list[str] | None = None
     namespace_selector: SelectorShape | None = None
@@ -440,18 +441,19 @@ def utc(moment: datetime | None) -> datetime | None:
 
 
 def amounts(values: Mapping[str, Any] | None) -> Amounts:
-    """Raises BadValueError."""
-    return {name: amount(value) for name, value in (values or {}).items()}
-
-
-def amount(value: Any) -> Fraction:
-    """Raises BadValueError."""
-    return _amount(value) if isinstance(value, str) else read_quantity(value)
+    """Raises BadValueError, which names the resource and what it is."""
+    found = {}
+    for name, value in (values or {}).items():
+        try:
+            found[name] = _amount(value) if isinstance(value, str) else read_amount(value)
+        except BadValueError as error:
+            raise BadValueError(f"{name} is {shown(value)}: {error}") from None
+    return found
 
 
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> Fraction:
-    return read_quantity(text)
+    return read_amount(text)
 
 
 def selector(shape: SelectorShape | None) -> Selector | None:

@@ -1,7 +1,7 @@
 """One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
-from evenkeel.adapters.kubernetes.client import KubernetesApi
+from evenkeel.adapters.kubernetes.client import KubernetesApi, described_right
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.transport import Allowance
 from evenkeel.adapters.kubernetes.workload_objects import (
@@ -37,6 +37,17 @@ _MOST_KEPT = 32 * 2**20
 _KUBE_SYSTEM = "namespaces/kube-system"
 _LEASE = f"/apis/coordination.k8s.io/v1/{_KUBE_SYSTEM}/leases/cluster-autoscaler"
 _STATUS = f"/api/v1/{_KUBE_SYSTEM}/configmaps/cluster-autoscaler-status"
+# What a cluster-autoscaler signs with, and everything that is listed: deploy/kubernetes/rbac-workload.yaml.
+_SIGNS = (
+    {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
+    {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
+)
+_LISTED = (
+    *(("", plural) for plural in ("pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "namespaces")),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "csinodes"),
+    ("policy", "poddisruptionbudgets"),
+)
 _LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)")
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
@@ -67,7 +78,7 @@ class KubernetesWorkload:
                 return Workload(pods=tuple(pods.values()), whole=False)
         self._read_pods("" if judges_nodes else "spec.nodeName!=", pods)
         workload = Workload(pods=tuple(pods.values()), nodes=self._nodes(machines()), whole=judges_nodes)
-        workload = replace(workload, autoscaler_sought=True, autoscaler_at=self._autoscaler_at())
+        workload = replace(workload, autoscaler_sought=True, autoscaler_at=self.autoscaler_at())
         needs = {id(pod.needs): pod.needs for pod in workload.pods}.values()
         if any(volume.kind in OF_CLAIMS for each in needs for volume in each.volumes):
             workload = self._with_volumes(workload)
@@ -78,7 +89,14 @@ class KubernetesWorkload:
             workload = replace(workload, namespaces=namespaces)
         return workload
 
-    def _autoscaler_at(self) -> datetime | None:
+    def refused(self, *, orders: bool) -> Sequence[str]:
+        """What may not be read of all that a look may need, in words; ``orders``: also an autoscaler's signs."""
+        asked = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
+        if orders:
+            asked += [{"namespace": "kube-system", "verb": "get", **each} for each in _SIGNS]
+        return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
+
+    def autoscaler_at(self) -> datetime | None:
         """When a cluster-autoscaler last renewed its lease, or wrote its status, as far as either may be read."""
         lease = self._api.get(_LEASE, self._remaining) or {}
         status = self._api.get(_STATUS, self._remaining) or {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -13,7 +14,6 @@ from evenkeel.adapters.kubernetes.pods import (
     OwnerShape,
     SelectorShape,
     Shape,
-    amount,
     amounts,
     node_terms,
     selector,
@@ -158,7 +158,7 @@ class VolumeShape(Shape):
             labels=self.metadata.labels or {},
             storage_class=spec.storage_class_name or "",
             claim=f"{claim.namespace}/{claim.name}" if claim else "",
-            capacity=amount((spec.capacity or {}).get("storage", "0")),
+            capacity=amounts(spec.capacity).get("storage", Fraction(0)),
             access_modes=frozenset(spec.access_modes or ()),
             phase=(self.status.phase if self.status else None) or "",
         )
@@ -201,7 +201,7 @@ class ClaimShape(Shape):
         """Raises BadValueError."""
         metadata, spec = self.metadata, self.spec
         annotations, owner = metadata.annotations or _ClaimAnnotations(), metadata.controller
-        asked = (spec.resources.requests if spec.resources else None) or {}
+        asked = spec.resources.requests if spec.resources else None
         return Claim(
             namespace=metadata.namespace,
             name=metadata.name,
@@ -210,7 +210,7 @@ class ClaimShape(Shape):
             lost=self.status is not None and self.status.phase == "Lost",
             deleting=metadata.deletion_timestamp is not None,
             storage_class=spec.storage_class_name or "",
-            size=amount(asked.get("storage", "0")),
+            size=amounts(asked).get("storage", Fraction(0)),
             access_modes=frozenset(spec.access_modes or ()),
             selector=selector(spec.selector) or (),
             selected_node=annotations.selected_node or "",

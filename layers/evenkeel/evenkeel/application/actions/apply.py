@@ -15,8 +15,9 @@ from evenkeel.application.errors import (
     StateConflictError,
 )
 from evenkeel.application.fleet import changes, digest_of
-from evenkeel.application.observing import contained
+from evenkeel.application.observing import another_autoscaler, contained
 from evenkeel.application.ports import Registered
+from evenkeel.application.words import sentence
 from evenkeel.config import (
     ClusterId,
     ClusterRecord,
@@ -105,7 +106,9 @@ def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequ
     writes = not call.is_dry(record, control) and record.looks_as_it_writes
     try:
         ask = partial(call.clusters.refused, record, call.remaining, writes=writes)
-        return contained(record.id, "its rights were asked for", ask)
+        told = contained(record.id, "its rights were asked for", ask)
+        another = another_autoscaler(call.clusters, record, call.remaining, call.now)
+        return [*told, *([sentence(another)] if another else [])]
     except (AccessError, AccessRefusedError) as error:
         return [str(error)]
     except EvenkeelError as error:
@@ -113,5 +116,5 @@ def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequ
 
 
 def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
-    names = ("access", "flavours", "namespaces", "autoscaler_status", "dry_run")
+    names = ("access", "flavours", "namespaces", "autoscaler_status", "dry_run", "demand", "workload")
     return all(getattr(record, name) == getattr(before, name) for name in names)

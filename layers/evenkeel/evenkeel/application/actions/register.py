@@ -1,11 +1,14 @@
 """Store a cluster's record."""
 
+import contextlib
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields
-from evenkeel.application.errors import BadRequestError
+from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.observing import another_autoscaler
+from evenkeel.application.words import sentence
 from evenkeel.config import Registration, read_model
 
 
@@ -31,6 +34,11 @@ def register(call: Call, fields: RegisterFields) -> Answer:
         raise BadRequestError(f"record.id is {registration.id!r}: it must be {call.cluster!r}, or left out")
     before = call.store.registered(call.cluster)
     record, control = registration.record, registration.control(before.control if before else None)
+    another = None
+    with contextlib.suppress(EvenkeelError):  # a cluster may be registered before it can be reached
+        another = another_autoscaler(call.clusters, record, call.remaining, call.now)
+    if another is not None:
+        raise BadRequestError(f"{call.cluster} is not stored: {sentence(another)}")
     call.store.save_record(record, control, before.versions if before else None)
     call.request_look("registered")
     dry_run = call.is_dry(record, control)

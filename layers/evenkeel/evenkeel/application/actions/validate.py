@@ -1,15 +1,19 @@
 """Pools whose numbers break a rule, and what would mend them."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, PoolName
+from evenkeel.application.errors import EvenkeelError
+from evenkeel.application.observing import contained
 from evenkeel.application.preview import Preview, find_pool
 from evenkeel.application.words import command_words, diff, problem_words, unfixable_words
 from evenkeel.config import ClusterRecord, FixEntry
 from evenkeel.domain.membership.numbers import Change, fix_for
+from evenkeel.domain.model.choices import DemandStage
 from evenkeel.domain.model.pools import AnyPool, InvalidPool
 
 
@@ -31,6 +35,9 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         f"{call.cluster}: pools looked at: {len(preview.pools) if fields.pool is None else 1}, "
         f"invalid: {findings.invalid}, with warnings: {len(findings.pools) - findings.invalid}"
     )
+    refused = _refused(call, preview.record)
+    if refused:
+        message += f"; of what demand needs: {', '.join(refused)}"
     ours = findings.ours(preview.record)
     if fields.apply and ours.changes:
         message += f"; {_agree(call, preview, ours)}"
@@ -43,8 +50,22 @@ def validate(call: Call, fields: ValidateFields) -> Answer:
         "pools": [pool if fix else {**pool, "fix": None} for pool in findings.pools],
         "diff": findings.diff if fix else [],
         "commands": findings.commands(preview.record) if fix else [],
+        "refused": refused,
         "message": message,
     }
+
+
+def _refused(call: Call, record: ClusterRecord) -> list[str]:
+    """Rights that are missing, where pods follow from it. One that looks do without, an autoscaler's lease, is told
+    nowhere else. Of a workload cluster that cannot be reached, the preview says so.
+    """
+    if record.demand_stage is DemandStage.OFF:
+        return []
+    ask = partial(call.clusters.refused, record, call.remaining, writes=False)
+    try:
+        return list(contained(record.id, "its rights were asked for", ask))
+    except EvenkeelError:
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)

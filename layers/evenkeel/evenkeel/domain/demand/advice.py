@@ -92,7 +92,12 @@ def advise(
 def _is_beside_another(workload: Workload, now: datetime) -> bool | None:
     if not workload.autoscaler_sought:
         return None
-    return workload.autoscaler_at is not None and abs(now - workload.autoscaler_at) < AT_WORK
+    return is_at_work(workload.autoscaler_at, now)
+
+
+def is_at_work(autoscaler_at: datetime | None, now: datetime) -> bool:
+    """Whether a cluster-autoscaler that has shown itself then is still there."""
+    return autoscaler_at is not None and abs(now - autoscaler_at) < AT_WORK
 
 
 def _is_awaited(offers: Iterable[PoolOffer]) -> bool:
