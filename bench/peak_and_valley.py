@@ -1,7 +1,7 @@
 """A day of peaks and valleys: Evenkeel in the autoscaler's place, and the autoscaler, on the day that ships and others.
 
-``python -m bench.peak_and_valley [DAYS]`` prints the figures of docs/simulate-pods.md. A drawn day has two to four waves
-of pods of four kinds; nodes come after about two minutes in zones that have enough of them.
+``python -m bench.peak_and_valley [DAYS]`` prints the figures of docs/simulate-pods.md. A drawn day has two to four
+waves of pods of four kinds; nodes come after about two minutes in zones that have enough of them.
 """
 
 import random
