@@ -216,6 +216,14 @@ def test_what_is_on_its_way_is_not_ordered_again() -> None:
     assert nodes_of(look(*waiting, pools=(coming,))) == {"workers-b": 1}
 
 
+def test_what_is_on_its_way_to_the_wrong_zone_leaves_no_room_that_the_pool_has_not() -> None:
+    groups = (offer("a", coming=1, requested=1), offer("b"), offer("c"))
+    pool = PoolOffer(pool=pool_id(), groups=groups, room=1)
+    answer = look(*pods(2, node_selector={ZONE: "b"}, cpu="3"), pools=(pool,))
+    assert nodes_of(answer) == {"workers-b": 1}
+    assert [unmet.pods for unmet in answer.unmet] == [("default/p-1",)]
+
+
 def test_cordoned_unready_and_going_nodes_take_nobody() -> None:
     for away in (node(unschedulable=True), node(ready=False), node(deleting=True)):
         assert look(pod(tolerations=EVERYTHING), nodes=(away,)).nodes == 1

@@ -78,7 +78,9 @@ def _as_it_was_ordered(
         more = Counter(pool.nodes) - ordered
         pools.append(replace(pool, nodes={group: more[group] for group in pool.nodes if more[group]}))
     again = replace(again, pools=tuple(pools))
-    if (_pods(again.unmet), again.nodes) > (_pods(found.unmet), found.nodes):
+    # What is on its way takes room in its pool, also where it would stand elsewhere by now.
+    is_over = any(sum(pool.nodes.values()) > offer.room for pool, offer in zip(again.pools, offers, strict=True))
+    if is_over or (_pods(again.unmet), again.nodes) > (_pods(found.unmet), found.nodes):
         return found
     if again.nodes:
         return again
