@@ -36,6 +36,7 @@ Answer = tuple[int, bytes, str]  # status, body, and its Content-Encoding
 
 # A kube-apiserver packs from here on, as fast as it can (apiserver/pkg/endpoints/handlers/responsewriters/writers.go).
 _PACKED_FROM, _LEVEL = 128 * 1024, 1
+_SCALABLES = "machinedeployments.cluster.x-k8s.io"
 ONE = "cluster-0000"  # another cluster's name is as long
 
 
@@ -193,6 +194,8 @@ class Kubernetes:
         for cluster in asked.get("clusters", ()):
             if asked["trouble"] == "outage":
                 self._trouble[cluster] = self._outage(asked["stuck"])
+            elif asked["trouble"] == "pods":
+                self._trouble[cluster] = self._waiting(asked["waiting"])
             elif asked["trouble"] == "none":
                 self._trouble.pop(cluster, None)
             else:
@@ -216,20 +219,39 @@ class Kubernetes:
         self.sent = 0
         return found
 
+    def _as_recorded(self, cluster: Cluster, now: datetime) -> None:
+        """With its machines, and with what our runs have left on its groups."""
+        cluster.settle(now)
+        recorded = next(a for path, a in self._answers.items() if path.endswith("/machinedeployments"))["items"]
+        for item in recorded:
+            name, annotations = item["metadata"]["name"], item["metadata"]["annotations"]
+            cluster.store.patch(_SCALABLES, cluster.namespace, name, {"metadata": {"annotations": annotations}})
+
+    def _waiting(self, pods: int) -> Cluster:
+        """A cluster as recorded that runs pods, without an autoscaler; so many have just found no node, one on each."""
+        now = datetime.now(UTC) - timedelta(seconds=30)
+        cluster = Cluster("self-managed", pools=self._pools, clock=lambda: now, timing=Timing(), settings=None)
+        self._as_recorded(cluster, now)
+        requests = {"containers": [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "3"}}}]}
+        spec = {
+            "replicas": pods + len(cluster.store.list("nodes")),
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": requests},
+        }
+        cluster.store.create("deployments.apps", {"metadata": {"name": "web"}, "spec": spec}, manager="kubectl")
+        assert cluster.workloads is not None
+        cluster.workloads.step(now)
+        return cluster
+
     def _outage(self, stuck: int) -> Cluster:
         """A cluster as recorded, whose autoscaler has just asked the first zone for machines that it does not give."""
         now = datetime.now(UTC) - timedelta(seconds=30)
         cluster = Cluster("cluster-api", pools=self._pools, clock=lambda: now, timing=Timing(), settings=None)
-        cluster.settle(now)
-        resource = "machinedeployments.cluster.x-k8s.io"
-        recorded = next(a for path, a in self._answers.items() if path.endswith("/machinedeployments"))["items"]
-        for item in recorded:
-            name, annotations = item["metadata"]["name"], item["metadata"]["annotations"]
-            cluster.store.patch(resource, cluster.namespace, name, {"metadata": {"annotations": annotations}})
+        self._as_recorded(cluster, now)
         cluster.cloud.take_away(ZONES[0])
         first = next(view for view in cluster.groups() if view.zone == ZONES[0])
         cluster.store.scale(
-            resource, first.namespace, first.name, first.requested + stuck, manager="cluster-autoscaler"
+            _SCALABLES, first.namespace, first.name, first.requested + stuck, manager="cluster-autoscaler"
         )
         for _ in range(3):
             now += timedelta(seconds=10)
