@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.application.level_words import pool_level
 from evenkeel.application.words import counted, origin_words, problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
@@ -54,8 +55,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             console.print(cell(f"  note: {note}"), soft_wrap=True)
         for group in pool.groups:
             console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
-        for sentence_of_demand in of_pool.says if (of_pool := pool_demand(pool.demand)) else ():
-            console.print(cell(f"  {sentence_of_demand}"), soft_wrap=True)
+        for document in (pool_level(pool.converging), pool_demand(pool.demand)):
+            for said in document.says if document else ():
+                console.print(cell(f"  {said}"), soft_wrap=True)
         for problem in map(problem_words, pool.problems):
             console.print(
                 cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
