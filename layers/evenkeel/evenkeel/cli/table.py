@@ -1,5 +1,7 @@
 """A plan as a table: pools x zones, what changes, and why."""
 
+from itertools import chain
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -55,9 +57,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             console.print(cell(f"  note: {note}"), soft_wrap=True)
         for group in pool.groups:
             console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
-        for document in (pool_level(pool.converging), pool_demand(pool.demand)):
-            for said in document.says if document else ():
-                console.print(cell(f"  {said}"), soft_wrap=True)
+        documents = (pool_level(pool.converging), pool_demand(pool.demand))
+        for said in chain.from_iterable(document.says for document in documents if document):
+            console.print(cell(f"  {said}"), soft_wrap=True)
         for problem in map(problem_words, pool.problems):
             console.print(
                 cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")
