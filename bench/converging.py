@@ -126,10 +126,12 @@ class World:
         step = self.step
         if step is None or str(key) not in step.groups:
             return False
-        moves = {str(group): found.move for group, found in self.cluster.groups.items()}
+        groups = {str(group): found for group, found in self.cluster.groups.items()}
+        moves = {group: found.move for group, found in groups.items()}
         is_ordered = step.ordered or (step.id and moves[step.destination] == step.id)
         is_given = step.given_at is not None or (step.back and moves[step.giver] == step.back)
-        return bool(is_ordered and not is_given)
+        is_taken_back = groups[step.destination].requested < step.wants
+        return bool(is_ordered and not is_given and not is_taken_back)
 
     @property
     def step(self):  # type: ignore[no-untyped-def]

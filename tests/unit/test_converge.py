@@ -8,6 +8,7 @@ import pytest
 
 from evenkeel.adapters.stored import PoolRecord, keep_unknown, read_stored
 from evenkeel.domain.model.choices import Level, OnFailure
+from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.homing import Homing, Window
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.problems import ProblemKind
@@ -188,6 +189,55 @@ def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_els
     home.look(60)
     assert home.memory.step is None
     assert home.went == []
+
+
+def failed(*counts: int, **wishes: object) -> Home:
+    """A pool whose step has failed, an hour later: backoff is over, nobody knows whether the zone delivers again."""
+    home = begun(*counts, **wishes)
+    home.fail("a")
+    home.look(60)
+    home.look(60)
+    assert home.memory.held_until is not None
+    home.look(59 * 60)
+    assert home.memory.step is None
+    found = home.look(2 * 60)
+    assert found.groups[0].state is State.PROBING
+    return home
+
+
+def test_when_backoff_is_over_a_step_tries_the_zone_since_under_constant_demand_nobody_else_does() -> None:
+    home = failed(0, 4, 5)
+    assert home.requested == (1, 4, 5)
+    home.until_quiet()
+    assert home.requested == (3, 3, 3)
+
+
+def test_a_try_that_fails_is_taken_back_and_the_next_one_comes_an_hour_later() -> None:
+    home = failed(0, 4, 5)
+    home.fail("a")
+    for _ in range(59):
+        home.look(60)
+        assert home.requested == (0, 4, 5)
+    assert home.went == []
+
+
+def test_in_a_pool_of_two_zones_no_step_tries_one_while_an_autoscaler_could_order_nowhere() -> None:
+    home = failed(0, 5)
+    assert (home.requested, home.why) == ((0, 5), "zone a is probing")
+    assert failed(0, 5, autoscaler=False).requested == (1, 5)
+
+
+def test_another_zone_that_nobody_knows_of_is_waited_for() -> None:
+    home = failed(0, 4, 5)
+    home.fail("a")
+    home.look(60)
+    home.scale("b", 5)
+    home.fail("b")
+    home.look(60)
+    home.scale("b", 4)
+    home.look(65 * 60)
+    assert [each.state.value for each in home.last.groups] == ["probing", "probing", "healthy"]  # type: ignore[union-attr]
+    assert home.requested == (0, 4, 5)
 
 
 @pytest.mark.parametrize("zone", ["a", "b", "c"])

@@ -1,12 +1,22 @@
 """A pass of converge by hand: what it answers, what it has the worker do, and when it is over."""
 
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
+from evenkeel.cli.answers import print_answer
+from evenkeel.cli.table import print_plan
 from evenkeel.config import ConfigError, ConvergeEntry, read_model
+from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.homing import ConvergePolicy
-from tests.builders import zones
+from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.plan import plan
+from tests.builders import NOW, zones
+from tests.homing import homing
 from tests.house import House
 
 
@@ -37,6 +47,36 @@ def test_a_pass_is_carried_out_by_the_worker_whatever_level_says_and_is_forgotte
     house.clock.at += timedelta(hours=3)
     house.run()
     assert house.store.load("demo").control.asked_home == {}
+
+
+def test_plan_status_explain_and_page_say_what_a_step_waits_for_and_what_the_budget_leaves() -> None:
+    house = uneven()
+    house.ask("level", pool="workers")
+    house.carry_out()
+    status = house.ask("status")
+    (pool,) = status["pools"]
+    begun, waits, *_, left = pool["level"]["says"]
+    assert begun.startswith("A step of levelling is under way since")
+    assert left == "The budget leaves 3 steps within this hour."
+    explained = house.ask("explain", pool="workers")["message"]
+    page = page_of_status(status, "status", house.clock.now())
+    console = Console(file=StringIO(), width=200)
+    print_answer(status, console)
+    print_answer({**house.ask("plan"), "ok": True}, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    for said in (begun, waits, left):
+        assert said in explained
+        assert said in document(page)
+        assert printed.count(said) == 2
+
+
+def test_a_plan_without_a_stack_says_why_no_step_begins() -> None:
+    found = plan(Observation(groups=tuple(zones((1, 2, 5)))), ClusterState(), homing(), NOW)
+    console = Console(file=StringIO(), width=200)
+    print_plan(found, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "  Zones have to differ until 2026-01-15T12:10:00Z before a node is moved.\n" in printed
+    assert "  2 steps would bring the zones level: c to a, c to a.\n" in printed
 
 
 def test_a_level_pool_needs_none_and_says_so() -> None:

@@ -25,6 +25,7 @@ from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
 from evenkeel.cli.simulation.scenario import AutoscalerSetup, Scenario, read_duration, read_scenario, write_duration
 from evenkeel.cli.simulation.world import Group, World
 from evenkeel.config import ConfigError
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.groups import Bounds, State
 from tests.unit.test_docs import rows
 
@@ -102,8 +103,8 @@ def test_every_scenario_that_ships_runs_with_every_strategy_and_says_what_to_loo
         assert one["measures"]["over_requested"] == 0 or one["strategy"] in ("Lax-Greedy", "Adaptive")
 
 
-def test_fourteen_scenarios_ship() -> None:
-    assert len(SCENARIOS) == 14
+def test_seventeen_scenarios_ship() -> None:
+    assert len(SCENARIOS) == 17
 
 
 def shipped(name: str) -> Scenario:
@@ -138,6 +139,66 @@ def test_demand_of_one_zone_gets_through_with_balanced_and_never_with_static_sha
     bound = shipped("zone-bound-demand")
     assert measures(bound, "balanced").unmet == 0
     assert measures(bound, STATIC).unmet == 1
+
+
+def test_after_an_outage_under_constant_load_a_pool_comes_home_and_nobody_waits_longer() -> None:
+    day = shipped("home-after-an-outage")
+    ours, theirs = measures(day, "balanced"), measures(day, STATIC)
+    assert ours.skew_mean < 1.5 < theirs.skew_mean
+    assert ours.skew_recovered is not None
+    assert ours.skew_recovered < 1.2
+    assert ours.node_hours <= 1.05 * theirs.node_hours
+    assert ours.pods is not None
+    assert theirs.pods is not None
+    assert ours.pods.waiting_pod_minutes <= theirs.pods.waiting_pod_minutes
+    assert ours.pods.against_budget == 0
+    assert (ours.moved, theirs.moved) == (3, 0)
+
+
+def test_going_home_under_a_load_that_comes_and_goes_costs_no_node_hours_and_nobody_waits_longer() -> None:
+    home = shipped("recovery-and-going-home")
+    (pool,) = home.pools
+    stays = home.model_copy(update={"pools": (pool.model_copy(update={"level": None}),)})
+    with_it, without = measures(home, "balanced"), measures(stays, "balanced")
+    assert with_it.skew_recovered is not None
+    assert without.skew_recovered is not None
+    assert with_it.skew_recovered < 0.6 * without.skew_recovered
+    assert with_it.waiting_node_hours <= without.waiting_node_hours
+    assert with_it.node_hours <= 1.01 * without.node_hours
+    assert with_it.moved > 0
+
+
+def test_nodes_whose_pods_have_no_place_elsewhere_stay_and_the_other_zones_come_level() -> None:
+    record = run(shipped("bound-volumes"), "balanced")
+    assert record.moved > 0
+    assert [group.running for group in record.snapshots[-1].groups] == [6, 4, 3]
+    recovered = record.scenario.recovered_at
+    assert recovered is not None
+    ordered = at(record, record.scenario.duration).ordered - at(record, recovered).ordered
+    assert ordered == record.moved  # none in vain
+
+
+def test_nodes_are_moved_by_night_as_many_as_the_budget_has() -> None:
+    record = run(shipped("budget-by-night"), "balanced")
+    begun = [each.at for each in record.decisions if any("raised by 1 to bring" in why for why in each.reasons)]
+    nightfall = 6 * 60 * MINUTE
+    assert len(begun) == record.moved > 2
+    assert min(begun) >= nightfall
+    for moment in begun:
+        assert sum(moment <= other < moment + 60 * MINUTE for other in begun) <= 2
+
+
+def test_with_a_view_of_pods_the_zones_are_more_level_after_a_peak() -> None:
+    peak = shipped("shrink-after-a-peak")
+    (pool,) = peak.pools
+    off = peak.model_copy(update={"pools": (pool.model_copy(update={"level": Level.OFF}),)})
+    with_it, without = measures(peak, "balanced"), measures(off, "balanced")
+    assert with_it.skew_mean < 0.9 * without.skew_mean
+    assert with_it.node_hours <= 1.02 * without.node_hours
+    assert with_it.pods is not None
+    assert without.pods is not None
+    assert with_it.pods.waiting_pod_minutes <= without.pods.waiting_pod_minutes
+    assert with_it.pods.evicted <= without.pods.evicted
 
 
 def test_a_day_without_an_autoscaler_costs_no_more_nodes_and_no_more_time_than_with_one() -> None:

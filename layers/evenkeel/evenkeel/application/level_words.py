@@ -50,4 +50,5 @@ def _says(told: Converging) -> Iterator[str]:
         yield f"It should have ended at {rfc3339(told.hangs_since)}, and no other begins before it has."
     if told.course:
         yield f"{counted(len(told.course), 'step')} would bring the zones level: {course_words(told)}."
+    if told.course or told.step is not None:
         yield f"The budget leaves {counted(told.left, 'step')} within this hour."

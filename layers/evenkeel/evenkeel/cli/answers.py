@@ -77,7 +77,7 @@ def _status(console: Console, answer: _Json) -> None:
     now = datetime.fromisoformat(answer["now"])
     for pool in answer["pools"]:
         _pool(console, pool, now=now)
-    _demand(console, answer)
+    _say(console, answer, "demand")
     for decision in read_decisions(answer["decisions"], "status"):
         age = ago(now - decision.at)
         changes = "; ".join(_came_of(decision)) or "nothing changed"
@@ -119,7 +119,7 @@ def _came_of(decision: DecisionDocument) -> Iterator[str]:
 def _plan(console: Console, plan: _Json) -> None:
     for pool in plan["pools"]:
         _pool(console, pool, reasons=True)
-    _demand(console, plan)
+    _say(console, plan, "demand")
     for skipped in plan["skipped"]:
         _line(console, f"skipped {skipped['namespace']}/{skipped['name']}: {skipped['reason']}", "dim")
 
@@ -150,14 +150,15 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
             _line(console, f"  {group['zone'] or '?'}: {sentence}")
         if (failure := group.get("failure")) and failure["message"] and group["state"] != State.HEALTHY:
             _line(console, f"  {group['zone'] or '?'}: the cloud says: {failure['message']}")
-    _demand(console, pool, "  ")
+    _say(console, pool, "level", "  ")
+    _say(console, pool, "demand", "  ")
     for problem in pool["problems"]:
         _line(console, f"{'!' if pool['valid'] else 'invalid:'} {problem}", "yellow" if pool["valid"] else "red")
 
 
-def _demand(console: Console, said: _Json, indent: str = "") -> None:
-    """What pods say of a pool or of a cluster, where they were read."""
-    for sentence in (said.get("demand") or {}).get("says", ()):
+def _say(console: Console, said: _Json, name: str, indent: str = "") -> None:
+    """What pods say of a pool or of a cluster, where they were read; what converge makes of a pool."""
+    for sentence in (said.get(name) or {}).get("says", ()):
         _line(console, f"{indent}{sentence}")
 
 

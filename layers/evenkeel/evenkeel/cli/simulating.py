@@ -25,7 +25,7 @@ from evenkeel.cli.simulation.engine import (
     variants_of,
 )
 from evenkeel.cli.simulation.history import is_history, scenario_of
-from evenkeel.cli.simulation.measures import Measures, measure, simulation_json
+from evenkeel.cli.simulation.measures import measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
 from evenkeel.cli.terminal import cell, say_json
@@ -36,14 +36,19 @@ from evenkeel.domain.model.values import BadValueError, near, shown
 # Whoever waits longer than this wants to know for how long.
 _PATIENCE_SECONDS = 2.0
 _PICTURES = (".png", ".svg")
-_HEADINGS = ("met in", "waiting", "over", "skew", "after", "failed", "hours", "patches")
-_HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "hours", "evicted", "patches")
+_HEADINGS = ("met in", "waiting", "over", "skew", "after", "moved", "failed", "hours", "patches")
+_HEADINGS_OF_PODS = ("met in", "waiting", "ordered", "over", "skew", "after", "moved", "hours", "evicted", "patches")
+_NOTHING = "-"  # a column of nothing else is left out
 _LEGEND = (
     "",
     "met in: the longest from a rise of demand to its nodes; waiting: node-hours that pods waited for",
     "over: most requested and most running beyond PoolMaximum; failed: launches without a machine; hours: node-hours",
-    "skew: nodes in the fullest zone less those in the emptiest, mean and worst; after: mean since all zones were well",
+    "skew: nodes in the fullest zone less those in the emptiest, mean and worst",
 )
+_LEGEND_WHERE_TOLD = {
+    "after": "after: mean skew since all zones were well",
+    "moved": "moved: running nodes brought home by converge",
+}
 _LEGEND_OF_PODS = (
     "",
     "met in: the longest from a rise of a kind of pods until none waited; waiting: pod-minutes without a node",
@@ -145,29 +150,39 @@ def print_measures(scenario: Scenario, records: Sequence[Record], console: Conso
     console = console or Console()
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
     table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("strategy", no_wrap=True)
+    table.add_column("strategy", overflow="ellipsis")  # the one column that can be cut where there is no room
     headings = _HEADINGS_OF_PODS if scenario.pods else _HEADINGS
-    for heading in headings:
+    rows = [_cells(record) for record in records]
+    told = [heading for heading in headings if any(cells[heading].plain != _NOTHING for cells in rows)]
+    for heading in told:
         table.add_column(heading, justify="right", no_wrap=True)
-    for record in records:
-        cells = _cells(measure(record))
-        table.add_row(cell(record.variant.name), *(cells[heading] for heading in headings))
+    for record, cells in zip(records, rows, strict=True):
+        table.add_row(cell(record.variant.name), *(cells[heading] for heading in told))
     console.print(table)
-    for line in _LEGEND_OF_PODS if scenario.pods else _LEGEND:
+    for line in (*(_LEGEND_OF_PODS if scenario.pods else _LEGEND), *_legend_of(told)):
         console.print(line, style="dim", soft_wrap=True)
 
 
-def _cells(measures: Measures) -> dict[str, Text]:
+def _legend_of(told: Sequence[str]) -> Iterator[str]:
+    """Of the columns that are not always there."""
+    found = [_LEGEND_WHERE_TOLD[heading] for heading in told if heading in _LEGEND_WHERE_TOLD]
+    if found:
+        yield "; ".join(found)
+
+
+def _cells(record: Record) -> dict[str, Text]:
     """The numbers of a row, by heading. What should not be is in red."""
+    measures = measure(record)
     never = f"{measures.unmet} never"
-    within = "-" if measures.worst_seconds is None else write_duration(measures.worst_seconds)
+    within = _NOTHING if measures.worst_seconds is None else write_duration(measures.worst_seconds)
     over = f"{measures.over_requested} {measures.over_running}"
     cells = {
         "met in": Text(never, style="bold red") if measures.unmet else Text(within),
         "waiting": Text(f"{measures.waiting_node_hours:.2f}"),
         "over": Text(over, style="bold red" if measures.over_requested or measures.over_running else ""),
         "skew": Text(f"{measures.skew_mean:.2f} {measures.skew_worst}"),
-        "after": Text("-" if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
+        "after": Text(_NOTHING if measures.skew_recovered is None else f"{measures.skew_recovered:.2f}"),
+        "moved": Text(str(measures.moved) if record.scenario.converges else _NOTHING),
         "failed": Text(str(measures.failed_launches)),
         "hours": Text(f"{measures.node_hours:.1f}"),
         "patches": Text(str(measures.patches)),

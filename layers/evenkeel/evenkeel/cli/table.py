@@ -1,10 +1,13 @@
 """A plan as a table: pools x zones, what changes, and why."""
 
+from itertools import chain
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from evenkeel.application.demand_words import cluster_demand, pool_demand
+from evenkeel.application.level_words import pool_level
 from evenkeel.application.words import counted, origin_words, problem_words, sentence, sentences
 from evenkeel.cli.terminal import cell
 from evenkeel.domain.model.groups import State
@@ -54,8 +57,9 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             console.print(cell(f"  note: {note}"), soft_wrap=True)
         for group in pool.groups:
             console.print(cell(f"  {group.group.zone or '?'}: {'; '.join(sentences(group.reasons))}"), soft_wrap=True)
-        for sentence_of_demand in of_pool.says if (of_pool := pool_demand(pool.demand)) else ():
-            console.print(cell(f"  {sentence_of_demand}"), soft_wrap=True)
+        documents = (pool_level(pool.converging), pool_demand(pool.demand))
+        for said in chain.from_iterable(document.says for document in documents if document):
+            console.print(cell(f"  {said}"), soft_wrap=True)
         for problem in map(problem_words, pool.problems):
             console.print(
                 cell(f"{'!' if pool.valid else 'invalid:'} {problem}", style="yellow" if pool.valid else "red")

@@ -39,7 +39,7 @@ def pool_card(page: Page, pool: PoolView) -> Html:
         el("div", el("span", pool.strategy) if pool.strategy else None, *numbers, class_="facts"),
         el("p", out, class_="problem") if out else None,
         *problems,
-        *(el("p", words, class_="demand-words") for words in (*pool.demand, *pool.notes)),
+        *(el("p", words, class_="demand-words") for words in (*pool.demand, *pool.level, *pool.notes)),
         el("ul", *(el("li", f"{', '.join(zones)}: {note}") for note, zones in told.items()), class_="soft")
         if told
         else None,

@@ -325,6 +325,7 @@ def _pool_view(pool: _Pool, troubles: Sequence[_Trouble] = ()) -> PoolView:
         groups=tuple(_group_view(group, {trouble.said for trouble in troubles}) for group in pool.groups),
         missing=sum(trouble.missing for trouble in troubles if not keys.isdisjoint(trouble.groups)),
         demand=pool.demand.says if pool.demand else (),
+        level=pool.level.says if pool.level else (),
         notes=pool.notes,
     )
 

@@ -68,6 +68,9 @@ class PoolView:
     groups: tuple[GroupView, ...] = ()
     missing: int = 0  # of the requested nodes; others without one are on their way
     demand: tuple[str, ...] = ()  # sentences: which pods wait for its nodes, which of these nobody needs
+    level: tuple[
+        str, ...
+    ] = ()  # sentences: the step of converge that is under way or waits, and what the budget leaves
     notes: tuple[str, ...] = ()
 
     @property

@@ -74,12 +74,15 @@ class Record:
     decisions: tuple[Decision, ...]
     failed_launches: int
     patches: int
+    moved: int  # nodes, by converge
 
 
 def variants_of(scenario: Scenario, choice: str) -> list[Variant]:
     """The runs that ``--strategy`` asks for: ``own``, ``all``, or one by name. Raises BadValueError."""
     with_autoscaler = scenario.autoscaler.enabled
-    demand = DemandStage.FULL if scenario.pods and not with_autoscaler else DemandStage.OFF
+    demand = DemandStage(scenario.evenkeel.demand)
+    if scenario.pods and not with_autoscaler:
+        demand = DemandStage.FULL
     if choice == "own":
         names = sorted({pool.strategy.name for pool in scenario.pools})
         return [Variant(name=" and ".join(names), autoscaler=with_autoscaler, demand=demand)]
@@ -184,6 +187,7 @@ class Run:
             decisions=tuple(self.evenkeel.decisions),
             failed_launches=self.world.failed_launches,
             patches=self.evenkeel.patches,
+            moved=self.evenkeel.moved,
         )
 
     def fill_agenda(self) -> None:

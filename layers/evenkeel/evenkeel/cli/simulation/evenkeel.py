@@ -66,7 +66,6 @@ def record_of(
     scenario: Scenario, strategy: Strategy | None, *, autoscaler: bool, demand: DemandStage, cluster: str = CLUSTER
 ) -> ClusterRecord:
     """The cluster's record; ``strategy`` takes the place of every pool's own."""
-    reads_pods = demand is not DemandStage.OFF
     return ClusterRecord(
         id=cluster,
         flavours=("cluster-api",),
@@ -75,7 +74,8 @@ def record_of(
         share_offerings=scenario.evenkeel.share_offerings,
         autoscaler="cluster-autoscaler" if autoscaler else "none",
         demand=demand,
-        workload=WorkloadEntry(access=SameAccess(kind="same")) if reads_pods else None,
+        workload=WorkloadEntry(access=SameAccess(kind="same")) if scenario.pods else None,
+        converge=scenario.evenkeel.converge,
         provision_timeout=scenario.evenkeel.provision_timeout,
         pools=tuple(
             PoolEntry(
@@ -111,6 +111,7 @@ class _Table:
     timer: Timer | None = None
     kept_verdict: Verdict = field(default_factory=Verdict)
     decisions: list[Decision] = field(default_factory=list)
+    moved: int = 0  # nodes that converge has taken from a zone, once their successors ran
 
     def load(self, cluster: str, *, consistent: bool = True) -> Remembered:
         state = ClusterState(groups={**self.groups}, pools={**self.pools}, zones={**self.zones})
@@ -133,6 +134,8 @@ class _Table:
         self.groups[key] = state
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
+        before = self.pools.get(pool, PoolState())
+        self.moved += state.homing.given not in (None, before.homing.given)
         self.pools[pool] = state
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:
@@ -192,7 +195,8 @@ class _Cluster:
     groups: dict[GroupKey, Group]
 
     def observe(self, closely: Collection[GroupKey] = (), buyer: Buyer | None = None) -> Observation:
-        return Observation(groups=tuple(self.world.observe(group) for group in self.world.groups))
+        groups = self.world.groups
+        return Observation(groups=tuple(self.world.observe(each, closely=each.key in closely) for each in groups))
 
     def seen(self) -> Mapping[str, str]:
         return {}
@@ -287,6 +291,11 @@ class Evenkeel:
     @property
     def decisions(self) -> list[Decision]:
         return self._table.decisions
+
+    @property
+    def moved(self) -> int:
+        """Nodes that have been moved home."""
+        return self._table.moved
 
     def record_failure(self, group: Group, failure: MachineFailure) -> None:
         """A failure event has arrived; a look follows it."""

@@ -75,6 +75,7 @@ class Measures:
     failed_launches: int
     node_hours: float
     patches: int
+    moved: int  # nodes that converge has moved home
     pods: PodMeasures | None  # None: demand is numbers
 
 
@@ -105,6 +106,7 @@ def measure(record: Record) -> Measures:
             sum((group.running + group.drained) * seconds for snapshot, seconds in spans for group in snapshot.groups)
         ),
         patches=record.patches,
+        moved=record.moved,
         pods=of_pods,
     )
 

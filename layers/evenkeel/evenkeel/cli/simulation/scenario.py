@@ -13,10 +13,11 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from evenkeel.cli.simulation.autoscaler_model import Flags
-from evenkeel.config import ConfigError, LevelName, Moment, OnFailureName, StrategyName, read_model
+from evenkeel.config import ConfigError, ConvergeEntry, LevelName, Moment, OnFailureName, StrategyName, read_model
 from evenkeel.domain.bounds.balanced import BALANCED
 from evenkeel.domain.bounds.distribute import distribute_over_zones
 from evenkeel.domain.membership.quantities import read_quantity
+from evenkeel.domain.model.choices import Level
 from evenkeel.domain.model.values import near, shown
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -265,6 +266,9 @@ class EvenkeelSetup(_Entry):
     event_latency: Duration = 2
     provision_timeout: Annotated[Positive, Field(ge=60, le=7200)] = 900
     share_offerings: Annotated[bool, Field(strict=True)] = True  # whether the clusters of a fleet hear of one another
+    # Beside an autoscaler, where there are pods: advise says what they wait for, and shrink sees which nodes are needed
+    demand: Literal["off", "advise"] = "off"
+    converge: ConvergeEntry = ConvergeEntry()
 
 
 class Lie(_Entry):
@@ -309,6 +313,11 @@ class Scenario(_Entry):
         demand = tuple(entry.model_copy(update={"nodes": _later(entry.nodes, later)}) for entry in self.demand)
         pods = tuple(entry.model_copy(update={"count": _later(entry.count, later)}) for entry in self.pods)
         return self.model_copy(update={"demand": demand, "pods": pods, "seed": self.seed + index})
+
+    @property
+    def converges(self) -> bool:
+        """Whether running nodes of any pool are to be moved home."""
+        return any(pool.level is Level.CONVERGE for pool in self.pools)
 
     @property
     def recovered_at(self) -> int | None:
@@ -399,6 +408,8 @@ def _faults_of_pods(scenario: Scenario) -> Iterator[str]:
     for i, pool in enumerate(scenario.pools):
         if scenario.pods and pool.node is None:
             yield f"pools.{i}.node is missing: say what a node has for pods, such as {{cpu: 4, memory: 16Gi}}"
+    if scenario.evenkeel.demand != "off" and not scenario.pods:
+        yield "evenkeel.demand is given without pods: describe pods, or leave it out"
     names = [pods.name for pods in scenario.pods]
     for i, pods in enumerate(scenario.pods):
         if pods.name in names[:i]:

@@ -248,8 +248,10 @@ class World:
             failure=machine.failure,
         )
 
-    def observe(self, group: Group) -> NodeGroup:
-        """The group as a reader of the API would find it. Machines are listed where some could be waiting."""
+    def observe(self, group: Group, *, closely: bool = False) -> NodeGroup:
+        """The group as a reader of the API would find it. Machines are listed where some could be waiting, or are asked
+        for.
+        """
         fault = Fault(object=str(group.key), field="max", value="'many'", problem="not an integer")
         return NodeGroup(
             key=group.key,
@@ -260,7 +262,7 @@ class World:
             requested=group.requested,
             running=group.running,
             machines=None
-            if group.requested == group.running and group.state is State.HEALTHY
+            if group.requested == group.running and group.state is State.HEALTHY and not closely
             else self.machines_of(group),
             bounds=group.readable_bounds,
             faults=(fault,) if group.bad_bounds else (),

@@ -188,7 +188,7 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
-    return _word(pool.groups)
+    return _word(pool.groups, tried=destination)
 
 
 # ---------------------------------------------------------------- going on, and beginning
@@ -278,7 +278,8 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
-    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool) or _under_way(pool) or _awaited(pool.groups) or _full(pool)
+    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool, tried=_tried(pool, ways)) or _under_way(pool)
+    why = why or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
     for source, destination in ways:
@@ -325,23 +326,36 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def _obstacle(pool: PoolDraft) -> Reason | None:
-    """What keeps a pool from being moved, whatever is known of its machines."""
+def _tried(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]") -> Draft | None:
+    """The destination, where a step may find out whether its zone delivers again: a third one has to be there, where an
+    autoscaler may order meanwhile.
+    """
+    elsewhere = sum(draft.state is State.HEALTHY for draft in pool.groups) > 1
+    return ways[0][1] if elsewhere or not pool.pool.autoscaler else None
+
+
+def _obstacle(pool: PoolDraft, *, tried: Draft | None = None) -> Reason | None:
+    """What keeps a pool from being moved, whatever is known of its machines. ``tried`` as :func:`_word` has it."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in _ROLLOUTS:
             return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
-    return _word(pool.groups)
+    return _word(pool.groups, tried=tried)
 
 
 # What freezes a group because its machines are being replaced.
 _ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
-def _word(drafts: Iterable[Draft]) -> Reason | None:
-    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'."""
+def _word(drafts: Iterable[Draft], *, tried: Draft | None = None) -> Reason | None:
+    """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'.
+
+    ``tried``: the destination of a step, which may be the one that tries its zone when backoff is over. Under constant
+    demand nobody else would.
+    """
     for draft in drafts:
-        if draft.state in (State.FENCED, State.PROBING):
+        is_tried = draft is tried and draft.state is State.PROBING
+        if draft.state in (State.FENCED, State.PROBING) and not is_tried:
             return because(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
         if draft.cautious_max is not None:
             return because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
