@@ -356,6 +356,10 @@ class Cluster(Protocol):
         Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError.
         """
 
+    def show_status(self, place: str, text: str) -> bool:
+        """Into a ConfigMap, ``NAMESPACE/NAME``, that somebody has made. False: it was not written; the log says why."""
+        ...
+
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises.
 

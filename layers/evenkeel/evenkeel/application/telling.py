@@ -41,8 +41,10 @@ def kind_of(error: EvenkeelError) -> TroubleKind:
     return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE
 
 
-def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> None:
+def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict:
     """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
+
+    Returns the verdict as it is remembered then.
 
     Raises StateConflictError: somebody else has judged meanwhile.
     """
@@ -55,7 +57,9 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
         if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order))
     )
     if kept != verdict.outbox:
-        ports.store.save_verdict(cluster, replace(verdict, outbox=kept), versions)
+        verdict = replace(verdict, outbox=kept)
+        ports.store.save_verdict(cluster, verdict, versions)
+    return verdict
 
 
 def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[str, Any]:
