@@ -251,6 +251,7 @@ class Settings(_Environment):
     looks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
+    stack: str = "NAME"  # what it is called, for commands that people are to type
     token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
     page: str = ""  # where the page goes, s3://BUCKET/KEY; empty: nowhere
     all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each

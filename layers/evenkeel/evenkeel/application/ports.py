@@ -488,6 +488,10 @@ class Shelf(Protocol):
         """In the place of the one before. Raises AccessError."""
 
 
+# Where nobody has said what the stack is called.
+NAMELESS = "NAME"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunPorts:
     """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
@@ -497,6 +501,7 @@ class RunPorts:
     clock: Clock
     random_bytes: Callable[[int], bytes]
     together: Together = in_turn
+    stack: str = NAMELESS  # as commands for people name it
 
     def new_id(self) -> str:
         return ulid(self.clock.now(), self.random_bytes(10))

@@ -101,7 +101,11 @@ def _group(plan: GroupPlan, outcomes: Mapping[GroupKey, Outcome]) -> dict[str, A
     outcome = outcomes.get(plan.group.key)
     written = outcome is not None and outcome.result is Result.WRITTEN
     stands = plan.bounds if written and plan.bounds is not None else plan.group.bounds
-    shown = {"name": _cut(str(plan.group.key)), "zone": _cut(plan.group.zone or "") or None, "state": plan.state.value}
+    shown: dict[str, Any] = {
+        "name": _cut(str(plan.group.key)),
+        "zone": _cut(plan.group.zone or "") or None,
+        "state": plan.state.value,
+    }
     shown |= _bounds(stands)
     if not plan.changes or written:
         return shown
