@@ -45,11 +45,12 @@ class Request:
 
 
 class Permissions:
-    """What the role of one function allows."""
+    """What the role of one function allows, or a policy for people."""
 
-    def __init__(self, deployment: Deployment, function: str) -> None:
+    def __init__(self, deployment: Deployment, name: str) -> None:
+        """``name``: of a function or a managed policy, by its logical id."""
         template = deployment.template
-        role = template.of_type("AWS::Serverless::Function")[function]["Role"]["Fn::GetAtt"][0]
+        managed = template.of_type("AWS::IAM::ManagedPolicy").get(name)
 
         def lookup(name: str, attribute: str | None) -> str:
             try:
@@ -57,7 +58,12 @@ class Permissions:
             except ValueError:  # a log group, say, which the sandbox does not make
                 return f"{name}.{attribute}"
 
-        policies = template.resolve(template.of_type("AWS::IAM::Role")[role]["Policies"], lookup)
+        if managed is None:
+            role = template.of_type("AWS::Serverless::Function")[name]["Role"]["Fn::GetAtt"][0]
+            written = template.of_type("AWS::IAM::Role")[role]["Policies"]
+        else:
+            written = [managed]
+        policies = template.resolve(written, lookup)
         self.statements: list[dict[str, Any]] = []
         for policy in policies:
             self.statements += policy["PolicyDocument"]["Statement"]

@@ -39,7 +39,7 @@ class Refusal:
 class _Stack:
     name: str
     invoke: Invoke
-    functions: frozenset[str]
+    functions: set[str]
     refusals: dict[str, Refusal] = field(default_factory=dict)
     invoked: list[Any] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
     """The endpoint, for as long as the block lasts, on a free loopback port."""
 
     def __init__(self, name: str, invoke: Invoke) -> None:
-        self._stack = _Stack(name, invoke, frozenset(Template().functions()))
+        self._stack = _Stack(name, invoke, set(Template().functions()))
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._stack))
 
     @property
@@ -65,6 +65,10 @@ class StackEndpoint(AbstractContextManager["StackEndpoint"]):
     def refuse(self, service: str, status: int, code: str, message: str) -> None:
         """Let `cloudformation`, `lambda` or `sts` refuse from now on."""
         self._stack.refusals[service] = Refusal(status, code, message)
+
+    def forget(self, function: str) -> None:
+        """Let it be a stack of a release that had no such function."""
+        self._stack.functions.discard(function)
 
     def environment(self) -> dict[str, str]:
         """With these variables, boto3 asks here, with made-up credentials."""

@@ -388,6 +388,8 @@ class FakeCluster:
         self.applied: list[Patch] = []
         self.told: list[tuple[str, str]] = []
         self.told_dry = 0
+        self.shown: list[tuple[str, str]] = []
+        self.takes_status = True
         self.marked: list[Patch] = []
         self.unmarked: list[tuple[GroupKey, tuple[str, ...]]] = []
         self.looks = 0
@@ -463,6 +465,11 @@ class FakeCluster:
         self.journal.note("write owner")
         self.change(key, bounds=bounds, owner=replace(owner, bounds=bounds))
         self._seen[key] = self._versions[key]
+
+    def show_status(self, place: str, text: str) -> bool:
+        self.journal.note("show status")
+        self.shown.append((place, text))
+        return self.takes_status
 
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         self.told.append((str(plan.group.key), decision))

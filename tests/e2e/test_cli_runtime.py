@@ -35,9 +35,13 @@ def test_a_cluster_is_registered_explained_validated_and_left_from_a_laptop(
     with (
         World(clusters=["cluster-api"], pools=UNEVEN, clock=lambda: datetime.now(UTC), settings=None) as world,
         twin.process(deployment, "OperatorFunction") as operator,
+        twin.process(deployment, "DutyFunction") as duty,
         twin.process(deployment, "WidgetFunction") as reader,
         StackEndpoint(
-            "evenkeel", lambda function, event: (operator if function == "OperatorFunction" else reader).invoke(event)
+            "evenkeel",
+            lambda function, event: {"OperatorFunction": operator, "DutyFunction": duty}.get(function, reader).invoke(
+                event
+            ),
         ) as endpoint,
     ):
         cluster = world.clusters["cluster-api"]

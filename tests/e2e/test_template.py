@@ -342,7 +342,7 @@ def test_whatever_a_function_fails_to_handle_ends_where_an_alarm_listens() -> No
                 ends.add(function.invoke_config["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0])
         assert ends <= dead, name
         by_hand |= set() if ends else {name}
-    assert by_hand == {"OperatorFunction", "WidgetFunction"}, "who calls them gets the error"
+    assert by_hand == {"DutyFunction", "OperatorFunction", "WidgetFunction"}, "who calls them gets the error"
 
 
 def test_looks_and_runs_have_a_second_teller_since_dead_letters_that_wait_are_told_once() -> None:
@@ -487,7 +487,11 @@ def test_who_reads_may_invoke_nothing_that_writes_and_who_acts_may_read_too() ->
         }
         for name, policy in TEMPLATE.of_type("AWS::IAM::ManagedPolicy").items()
     }
-    assert invokes == {"ReaderPolicy": {"WidgetFunction"}, "OperatorPolicy": {"WidgetFunction", "OperatorFunction"}}
+    assert invokes == {
+        "ReaderPolicy": {"WidgetFunction"},
+        "OperatorPolicy": {"WidgetFunction", "DutyFunction"},
+        "AdminPolicy": {"WidgetFunction", "DutyFunction", "OperatorFunction"},
+    }
     reading = {
         action for statement in statements(ROLES["WidgetRole"]["Policies"]) for action in as_list(statement["Action"])
     }
@@ -506,6 +510,7 @@ def test_the_shipped_policies_hold_nothing_but_invoking_and_finding_the_function
     outputs = {name: output["Value"] for name, output in TEMPLATE.body["Outputs"].items()}
     assert outputs["ReaderPolicyArn"] == {"Ref": "ReaderPolicy"}
     assert outputs["OperatorPolicyArn"] == {"Ref": "OperatorPolicy"}
+    assert outputs["AdminPolicyArn"] == {"Ref": "AdminPolicy"}
 
 
 def test_a_service_that_may_use_a_queue_may_do_so_for_this_account_only() -> None:
@@ -589,7 +594,9 @@ def test_alert_may_read_the_keys_that_it_is_given_and_no_others(name: str) -> No
 def test_news_of_trouble_goes_to_the_queue_and_what_the_queue_does_not_take_to_the_dead_letters() -> None:
     rule = TEMPLATE.of_type("AWS::Events::Rule")["TroubleRule"]
     assert rule["EventPattern"]["source"] == [SOURCE]
-    assert set(rule["EventPattern"]["detail-type"]) == {kind.value for kind in DetailType if "TROUBLE" in kind.name}
+    assert set(rule["EventPattern"]["detail-type"]) == {
+        kind.value for kind in DetailType if kind.name.startswith(("TROUBLE", "ROLLOUT"))
+    }
     (target,) = rule["Targets"]
     assert target["Arn"] == {"Fn::GetAtt": ["AlertsQueue", "Arn"]}
     assert target["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": ["EventDeadLetters", "Arn"]}

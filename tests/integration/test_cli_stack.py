@@ -244,11 +244,17 @@ READS = (
     ("validate", "--fix"),
     ("record", "--cluster", "blue"),
 )
-WRITES = (
+ADMINISTERS = (
     ("validate", "--apply"),
+    ("restore", "--cluster", "blue"),
+    ("unregister", "--cluster", "blue"),
+    ("live", "--cluster", "blue", "--yes"),
+)
+WRITES = (
     ("pause", "--cluster", "blue"),
     ("resume", "--cluster", "blue"),
-    ("restore", "--cluster", "blue"),
+    ("dry-run", "--cluster", "blue"),
+    ("rollout", "--abort"),
     ("fence-zone", "--cluster", "blue", "--zone", "a", "--until", "2099-01-01T00:00:00Z"),
     ("scale-up", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
     ("scale-down", "--cluster", "blue", "--pool", "p", "--nodes", "1"),
@@ -265,10 +271,30 @@ def test_what_only_reads_asks_the_function_that_only_reads(shell: Shell, argumen
 
 
 @pytest.mark.parametrize("arguments", WRITES, ids=lambda arguments: " ".join(arguments))
-def test_what_writes_asks_the_operator_function_and_says_who_asks(shell: Shell, arguments: tuple[str, ...]) -> None:
+def test_what_writes_asks_the_function_of_who_is_on_duty_and_says_who_asks(
+    shell: Shell, arguments: tuple[str, ...]
+) -> None:
+    shell.run_whatever(*arguments)
+    assert shell.endpoint.called == ["DutyFunction"]
+    assert shell.endpoint.invoked[0]["by"] == CALLER
+
+
+@pytest.mark.parametrize("arguments", ADMINISTERS, ids=lambda arguments: " ".join(arguments))
+def test_what_administers_asks_the_operator_function_and_says_who_asks(
+    shell: Shell, arguments: tuple[str, ...]
+) -> None:
     shell.run_whatever(*arguments)
     assert shell.endpoint.called == ["OperatorFunction"]
     assert shell.endpoint.invoked[0]["by"] == CALLER
+
+
+@pytest.mark.parametrize("arguments", [*WRITES, *READS], ids=lambda arguments: " ".join(arguments))
+def test_a_stack_of_the_release_before_is_asked_by_the_function_that_did_everything(
+    shell: Shell, arguments: tuple[str, ...]
+) -> None:
+    shell.endpoint.forget("DutyFunction")
+    shell.run_whatever(*arguments)
+    assert shell.endpoint.called == ["OperatorFunction" if arguments in WRITES else "WidgetFunction"]
 
 
 def test_where_nobody_says_who_asks_it_is_done_all_the_same(shell: Shell) -> None:

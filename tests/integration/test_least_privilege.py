@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from evenkeel.application.actions.call import Right
+from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.bootstrap import SystemClock, use_clock
+from evenkeel.cli.remote import _FUNCTIONS
 from sandbox.admission import FILE, AdmissionWatch
 from sandbox.aws import AwsEndpoints, Deployment
 from sandbox.kube.access import Rule
@@ -145,7 +148,9 @@ def test_every_action_and_every_kind_of_event_needs_nothing_beyond_the_roles(sta
         *(("readiness", {"live": True}), ("history", {})),
     ]
     for action, fields in asked + reads:
-        answer = stage.operator(action, cluster, **fields)
+        on_duty = right_needed({"action": action, **fields}) is Right.WRITE
+        function = "DutyFunction" if on_duty else "OperatorFunction"
+        answer = stage.functions(function, {"action": action, "cluster": cluster, **fields})
         assert answer["ok"], answer
         stage.clock.sleep(1)
     record = {
@@ -401,3 +406,35 @@ def test_a_look_may_put_when_clusters_were_looked_at_and_nothing_else(deployment
         item = {"pk": {"S": key}, "sk": {"S": "0123456789abcdef"}}
         request = request_of(deployment, "dynamodb", "PutItem", {"TableName": deployment.table, "Item": item})
         assert permissions.allows(request) is allowed, key
+
+
+#: the policies for people, and what somebody with each may ask for
+PEOPLE = {"ReaderPolicy": Right.READ, "OperatorPolicy": Right.WRITE, "AdminPolicy": Right.ADMINISTER}
+
+
+@pytest.mark.parametrize(("policy", "right"), PEOPLE.items())
+def test_people_may_invoke_what_answers_what_they_may_ask_and_no_other_function(
+    deployment: Deployment, policy: str, right: Right
+) -> None:
+    def invokes(function: str) -> bool:
+        return Permissions(deployment, policy).allows(Request("lambda:InvokeFunction", f"{function}.Arn"))
+
+    for name, action in ACTIONS.items():
+        for needed in {action.right, *action.rights_with.values()}:
+            assert invokes(_FUNCTIONS[needed]) is right.covers(needed), (name, needed)
+    invoked = {function for function in deployment.template.functions() if invokes(function)}
+    assert invoked == {function for needed, function in _FUNCTIONS.items() if right.covers(needed)}
+
+
+@pytest.mark.parametrize("action", [name for name, action in ACTIONS.items() if action.right is Right.ADMINISTER])
+def test_with_the_operators_policy_no_cluster_comes_goes_or_goes_live(
+    stage: Stage, deployment: Deployment, action: str
+) -> None:
+    (cluster, *_), more = sorted(stage.world.clusters), {"by": "jane"}
+    before = stage.functions("WidgetFunction", {"action": "export"})
+    for function in ("DutyFunction", "WidgetFunction"):
+        for scope in ({"cluster": cluster}, {"clusters": [cluster]}, {"all": True}, {"records": {cluster: {}}}):
+            answer = stage.functions(function, {"action": action, **scope, **more})
+            assert (answer["ok"], answer["retry"]) == (False, False), answer
+            assert "ask the operator function" in answer["message"]
+    assert stage.functions("WidgetFunction", {"action": "export"}) == before

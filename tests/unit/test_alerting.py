@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from evenkeel.adapters.alerts.https import HttpsPost
 from evenkeel.adapters.aws.trouble_events import read_alert
 from evenkeel.application.alerting import CLAIMED_FOR, Alert, Channel, ChannelError, Received, TellPeople
 from evenkeel.application.errors import AccessError, BadRequestError
+from evenkeel.application.rollout import rollout_json
 from evenkeel.domain.model.troubles import News, TroubleKind
+from evenkeel.domain.rollout import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
+from tests.builders import NOW
 from tests.fakes import FakeClock
 
 LATER = "2026-01-31T12:07:00Z"
@@ -293,3 +297,69 @@ def test_news_of_the_release_before_has_no_order() -> None:
 def test_what_is_no_news_is_said_to_be_none(body: str) -> None:
     with pytest.raises(BadRequestError):
         read_alert(body)
+
+
+# ------------------------------------------------------------ clusters that go live in waves
+
+
+def rollout_detail(**fields: Any) -> str:
+    """As the bus has it: told twice, at different times, it says the same but for when its phase began."""
+    rollout = Rollout(
+        id="01KE8Z5T6W8H3Q2V9R4N7M1XCB",
+        at=NOW,
+        size=2,
+        soak=timedelta(minutes=15),
+        since=NOW + fields.pop("later", timedelta(minutes=20)),
+        number=2,
+        wave=("a", "b"),
+        **fields,
+    )
+    detail = rollout_json(rollout)
+    counted = ("wave", "live", "waiting", "leftOut", "halts")
+    told = {name: len(value) if name in counted else value for name, value in detail.items()}
+    return json.dumps({**told, "command": "evenkeel rollout --stack prod"})
+
+
+HALT = (Halt(cluster="blue", kind=TroubleKind.CONTESTED, pool="ns/workers"),)
+HALTED = rollout_detail(phase=Phase.HALTED, halts=HALT)
+ABORTED = rollout_detail(phase=Phase.HALTED, halted_by="jane")
+DONE = rollout_detail(phase=Phase.DONE)
+
+
+@pytest.mark.parametrize(
+    ("detail", "title", "pages"),
+    [(HALTED, "Rollout halted", True), (ABORTED, "Rollout halted", False), (DONE, "Rollout done", False)],
+)
+def test_a_rollout_that_trouble_has_halted_pages_and_all_else_of_it_is_told_in_chats(
+    detail: str, title: str, pages: bool
+) -> None:
+    news = read_alert(detail)
+    _, chat, _ = sent_by(Slack, news, url_secret="url")
+    assert chat["text"].startswith(f"*{title}: rollout of 2026-01-15T12:00:00Z: ")
+    _, paged, _ = sent_by(PagerDuty, news, key_secret="key", url="https://x")
+    assert paged["event_action"] == ("trigger" if pages else "resolve")
+    assert paged.get("payload", {}).get("severity") == ("warning" if pages else None)
+    assert ("evenkeel rollout --stack prod" in chat["text"]) is pages
+
+
+def test_a_rollout_is_told_once_though_its_end_is_told_twice_at_different_times() -> None:
+    channel, memory = FakeChannel("chat"), FakeMemory()
+    again = rollout_detail(phase=Phase.HALTED, halts=HALT, later=timedelta(minutes=21))
+    for detail in (HALTED, again, HALTED):
+        assert use_case(channel, memory=memory)(received(read_alert(detail)), minute) == set()
+    assert len(told(channel)) == 1
+
+
+def test_beside_trouble_a_rollout_is_counted_as_none() -> None:
+    _, chat, _ = sent_by(Slack, alert(), alert(key="x"), read_alert(DONE), url_secret="url")
+    assert chat["text"].splitlines()[0] == "*2 troubles in 1 clusters; Rollout done*"
+
+
+@pytest.mark.parametrize("change", [{"phase": "watching"}, {"halts": "many"}, {"key": ""}, {"at": "noon"}])
+def test_what_is_no_end_of_a_rollout_is_said_to_be_none(change: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestError):
+        read_alert(json.dumps({**json.loads(HALTED), **change}))
+
+
+def test_what_a_channel_remembers_of_trouble_from_a_release_before_is_known_again() -> None:
+    assert alert().print == "751eecbf04fa3ff4"

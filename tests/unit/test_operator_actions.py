@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from evenkeel.adapters.page.theme import Theme
 from evenkeel.adapters.page.widget import page_for
 from evenkeel.application.actions.call import Right
-from evenkeel.application.actions.table import ACTIONS
+from evenkeel.application.actions.table import ACTIONS, right_needed
 from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, RejectedError, StateUnavailableError
 from evenkeel.cli import asking
 from evenkeel.cli.answers import print_answer
@@ -711,7 +711,7 @@ class TestWhoAsked:
         assert time_of(told["id"]) == NOW
 
     def test_every_action_is_either_recorded_or_reads(self) -> None:
-        writing = {name for name, action in ACTIONS.items() if action.right is Right.WRITE or action.writes_with}
+        writing = {name for name, action in ACTIONS.items() if action.right is not Right.READ or action.rights_with}
         of_fleets = {"apply", "unregister"}  # test_fleet.py
         of_fleets |= {"live", "dry-run", "rollout"}  # test_going_live.py
         assert writing - of_fleets == {name for name, _ in self.WRITING}
@@ -819,6 +819,48 @@ class TestReadingOnly:
     def test_it_gets_the_same_answer_as_an_operator(self, house: House, action: str, fields: dict[str, Any]) -> None:
         event = {"action": action, "cluster": "demo", **fields}
         assert house.operate.read(event, plenty) == house.operate(event, plenty)
+
+    #: what may be asked by who is on duty; all else that writes is for administrators
+    READS = ("plan", "status", "explain", "validate", "export", "readiness", "rollout", "history", "record")
+    ON_DUTY = ("pause", "resume", "dry-run", "fence-zone", "scale-up", "scale-down", "level")
+
+    @pytest.mark.parametrize("name", ACTIONS)
+    def test_who_is_on_duty_says_neither_which_clusters_there_are_nor_whether_they_are_written(self, name: str) -> None:
+        house = House()
+        operate, store = house.operate, house.store
+        action = ACTIONS[name]
+        event = {"action": name, **({} if action.of_stack else {"cluster": "demo"})}
+        right = Right.READ if name in self.READS else Right.WRITE if name in self.ON_DUTY else Right.ADMINISTER
+        assert action.right is right
+        if action.right is Right.ADMINISTER:
+            with pytest.raises(
+                BadRequestError, match=f"action {name} is for administrators; ask the operator function"
+            ):
+                operate.within(Right.WRITE, event, plenty)
+            assert store.load("demo").control == ControlRecord()
+
+    @pytest.mark.parametrize(
+        ("event", "needed"),
+        [
+            ({"action": "validate", "apply": True}, Right.ADMINISTER),
+            ({"action": "validate", "apply": []}, Right.ADMINISTER),
+            ({"action": "rollout"}, Right.READ),
+            ({"action": "rollout", "abort": True}, Right.WRITE),
+            ({"action": "rollout", "clusters": ["a"]}, Right.ADMINISTER),
+            ({"action": "rollout", "abort": True, "clusters": []}, Right.ADMINISTER),
+            ({"action": "apply", "list": True}, Right.ADMINISTER),
+            ({"action": "none of them"}, Right.READ),
+            ({"action": ["register"]}, Right.READ),
+            ({}, Right.READ),
+        ],
+    )
+    def test_what_an_event_needs_follows_from_all_that_it_says(self, event: dict[str, Any], needed: Right) -> None:
+        assert right_needed(event) is needed
+        for right in Right:
+            if right.covers(needed):
+                continue
+            with pytest.raises(BadRequestError):
+                House().operate.within(right, event, plenty)
 
     @pytest.mark.parametrize("apply", [True, "yes", 1, []])
     def test_apply_in_any_shape_is_no_reading(self, apply: object) -> None:

@@ -536,3 +536,18 @@ def test_durations_are_those_of_the_record() -> None:
     house.runs(2)
     assert [trouble.kind for trouble in verdict(house)] == [TroubleKind.UNREACHABLE]
     assert house.clock.at - NOW == timedelta(minutes=2)
+
+
+def test_whoever_tells_of_trouble_names_the_stack_to_ask() -> None:
+    house = House(zones((4, 2, 3), (2, 2, 2)), trouble_after=0)
+    house.rebalance = replace(house.rebalance, stack="prod")
+    house.operate = replace(house.operate, stack="prod")
+    house.runs(3)
+    told = [event["command"] for kind, event in house.bus.published if kind == "Trouble Opened"]
+    (one,) = house.ask("status", None)["clusters"]
+    explained = house.ask("explain")
+    told += [one["troubles"][0]["command"], house.ask("status")["troubles"][0]["command"]]
+    told += [explained["troubles"][0]["command"]]
+    assert told
+    assert {" --stack prod " in command for command in told} == {True}
+    assert "--stack NAME" not in json.dumps(explained)

@@ -214,6 +214,7 @@ class Container:
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
+            stack=self.settings.stack,
             together=side_by_side,
         )
 
@@ -228,6 +229,7 @@ class Container:
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
+            stack=self.settings.stack,
             together=side_by_side,
         )
 
@@ -293,6 +295,7 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
+            stack=self.settings.stack,
             together=side_by_side,
         )
 

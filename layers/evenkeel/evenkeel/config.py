@@ -198,6 +198,13 @@ OnFailureName = Annotated[OnFailure, BeforeValidator(OnFailure.read)]
 LevelName = Annotated[Level, BeforeValidator(Level.read)]
 DemandName = Annotated[DemandStage, BeforeValidator(DemandStage.read)]
 KubernetesName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+ConfigMapName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="NAMESPACE/NAME of a ConfigMap",
+    ),
+]
 ProvisionTimeout = Annotated[int, Field(ge=60, le=7200, description="seconds until a node must have come")]
 # Twice what provision_timeout must be at least: an autoscaler that gave machines up sooner would kill those that boot.
 # At most what Cluster Autoscaler waits unless told otherwise.
@@ -244,6 +251,7 @@ class Settings(_Environment):
     looks_queue_url: str = Field(min_length=1)
     bus: str = Field(min_length=1)
     dry_run: bool
+    stack: str = "NAME"  # what it is called, for commands that people are to type
     token_key: str = ""  # ARN of the KMS key of tokens; empty: the stack has none
     page: str = ""  # where the page goes, s3://BUCKET/KEY; empty: nowhere
     all_metrics: bool = False  # whether those that no alarm reads are sent too: CloudWatch bills each
@@ -554,6 +562,7 @@ class ClusterPolicy(Strict):
     demand: DemandName | None = None  # none said: off
     autoscaler_loop: int = Field(default=10, ge=1, le=600, description="seconds; its --scan-interval")
     autoscaler_status: KubernetesName | None = None  # namespace of ConfigMap cluster-autoscaler-status, where readable
+    status_configmap: ConfigMapName | None = None  # where the cluster's status is written to. None: nowhere
     pools: Pools = ()
     # Whether `validate --apply` may write to the objects that own a pool's numbers. None: false, and the release before
     # reads what this one stores.

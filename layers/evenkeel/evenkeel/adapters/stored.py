@@ -24,7 +24,7 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.problems import Problem, ProblemKind
 from evenkeel.domain.model.reliefs import RefusedMaximum, Relief
 from evenkeel.domain.model.states import ClusterState, GroupState, PoolState, Publication, Sighting, Wish
-from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, TroubleNews, Verdict
+from evenkeel.domain.model.troubles import News, Shown, Told, Trouble, TroubleKind, TroubleNews, Verdict
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import BadValueError, shown
 from evenkeel.domain.rollout import Halt, LeftOut, Phase, Rollout
@@ -443,18 +443,27 @@ class ToldRecord(Strict):
     matter: str = ""
 
 
+class ShownRecord(Strict):
+    """What the status ConfigMap says, as it is stored."""
+
+    print: str
+    tried_at: Moment | None = None
+
+
 class VerdictRecord(Strict):
     """A cluster's verdict, as it is stored."""
 
     troubles: tuple[TroubleRecord, ...] = ()
     told: dict[str, ToldRecord] = {}
     outbox: tuple[NewsRecord, ...] = ()
+    shown: ShownRecord | None = None
 
     def verdict(self) -> Verdict:
         return Verdict(
             troubles=tuple(record.trouble() for record in self.troubles),
             told={key: Told(**dict(record)) for key, record in self.told.items()},
             outbox=tuple(TroubleNews(news=record.news, trouble=record.trouble.trouble()) for record in self.outbox),
+            shown=None if self.shown is None else Shown(**dict(self.shown)),
         )
 
     @classmethod
@@ -463,6 +472,7 @@ class VerdictRecord(Strict):
             troubles=tuple(map(TroubleRecord.of, verdict.troubles)),
             told={key: ToldRecord(**vars(told)) for key, told in verdict.told.items()},
             outbox=tuple(NewsRecord(news=news.news, trouble=TroubleRecord.of(news.trouble)) for news in verdict.outbox),
+            shown=None if verdict.shown is None else ShownRecord(**vars(verdict.shown)),
         )
 
 

@@ -30,6 +30,7 @@ _KEPT_SECONDS = 10.0
 _LONGEST_PAUSE = 15.0
 # PagerDuty takes 255 characters of a dedup_key, Opsgenie 512 of an alias.
 _LONGEST_KEY = 255
+ROLLOUT = "rollout"  # the kind of news about clusters that go live in waves
 _KINDS = [kind.value for kind in TroubleKind]  # the worst first
 
 
@@ -52,6 +53,7 @@ class Alert:
     todo: str = ""
     command: str = ""
     runbook: str = ""
+    heading: str = ""  # of news that is not about trouble: what it is called then
 
     @property
     def dedup(self) -> str:
@@ -69,7 +71,8 @@ class Alert:
     @property
     def print(self) -> str:
         """The same for the same news, also where it was told once more at another time."""
-        matter = (self.news.value, self.since, self.missing, self.zones, self.failure_class)
+        matter: tuple[object, ...] = (self.news.value, self.since, self.missing, self.zones, self.failure_class)
+        matter += (self.heading,) if self.heading else ()  # else as the release before remembers it
         return hashlib.sha256(json.dumps(matter).encode()).hexdigest()[:16]
 
     @property

@@ -120,7 +120,7 @@ def is_settled(remembered: Remembered, observation: Observation, plan: Plan) -> 
     control = remembered.control.model_copy(update={"live": None, "rollout": ""})  # no end is near in those
     is_free = control == _FREE and not concerns(remembered.record, state.offerings, zones_of(observation))
     # What is trouble where it lasts is so at once here: a glance does not see how long it has lasted.
-    trouble = remembered.verdict != Verdict() or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
+    trouble = not remembered.verdict.is_empty or judge(Verdict(), plan, state.groups, timedelta(0)).troubles
     # Pods come and go while the node groups stand still: a glance at those does not see it.
     awaited = awaited or remembered.record.demand_stage is not DemandStage.OFF
     return is_free and not (relief or awaited or has_ends or wrong or trouble or plan.look_at or plan.states)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Right, read_selector
-from evenkeel.application.actions.table import ACTIONS, Action, writes
+from evenkeel.application.actions.table import ACTIONS, Action, right_needed
 from evenkeel.application.errors import (
     BadRequestError,
     EvenkeelError,
@@ -16,7 +16,7 @@ from evenkeel.application.errors import (
     StateUnavailableError,
     UnknownClusterError,
 )
-from evenkeel.application.ports import AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
+from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
 from evenkeel.application.words import rfc3339
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
@@ -49,16 +49,21 @@ class Operate:
     random_bytes: Callable[[int], bytes]
     dry_run: bool
     zone_names: Callable[[str], Mapping[str, str]] = _nobody_says
+    stack: str = NAMELESS
     together: Together = in_turn  # how several clusters are asked
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
-        if writes(event):
+        return self.within(Right.READ, event, remaining)
+
+    def within(self, right: Right, event: Mapping[str, Any], remaining: Remaining) -> Answer:
+        """The same for somebody with that right. Raises as calling, and BadRequestError for what needs another."""
+        if not right.covers(right_needed(event)):
             action = ACTIONS[event["action"]]
-            form = (
-                action.name if action.right is Right.WRITE else f"{action.name} with {' or '.join(action.writes_with)}"
-            )
-            raise BadRequestError(f"action {form} writes: this function only reads; ask the operator function")
+            fields = [name for name, needed in action.rights_with.items() if not right.covers(needed)]
+            form = f"{action.name} with {' or '.join(fields)}" if right.covers(action.right) else action.name
+            why = "writes: this function only reads" if right is Right.READ else "is for administrators"
+            raise BadRequestError(f"action {form} {why}; ask the operator function")
         return self(event, remaining)
 
     def __call__(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
@@ -81,6 +86,7 @@ class Operate:
             clock=self.clock,
             zone_names=self.zone_names,
             random_bytes=self.random_bytes,
+            stack=self.stack,
             stack_dry_run=self.dry_run,
             cluster=event["cluster"] if scope == "cluster" else "",
             selector=read_selector(event["selector"]) if scope == "selector" else None,
@@ -200,7 +206,7 @@ def _action_of(event: Mapping[str, Any]) -> Action:
 
 def _refuse_unknown_fields(action: Action, right: Right, event: Mapping[str, Any]) -> None:
     """An `until` with a typo would else be a pause without an end."""
-    asker = ("by", "reason") if right is Right.WRITE else ()
+    asker = () if right is Right.READ else ("by", "reason")
     names = ("action", *action.scopes, *action.fields.names(), *asker)
     for field in event:
         if field not in names:

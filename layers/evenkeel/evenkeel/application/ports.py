@@ -356,6 +356,10 @@ class Cluster(Protocol):
         Raises ConflictError, RejectedError, ClusterUnavailableError, AccessError.
         """
 
+    def show_status(self, place: str, text: str) -> bool:
+        """Into a ConfigMap, ``NAMESPACE/NAME``, that somebody has made. False: it was not written; the log says why."""
+        ...
+
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """A Kubernetes Event beside the object, so that ``kubectl describe`` shows why. Best effort, never raises.
 
@@ -490,6 +494,10 @@ class Shelf(Protocol):
         """In the place of the one before. Raises AccessError."""
 
 
+# Where nobody has said what the stack is called.
+NAMELESS = "NAME"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunPorts:
     """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
@@ -499,6 +507,7 @@ class RunPorts:
     clock: Clock
     random_bytes: Callable[[int], bytes]
     together: Together = in_turn
+    stack: str = NAMELESS  # as commands for people name it
 
     def new_id(self) -> str:
         return ulid(self.clock.now(), self.random_bytes(10))

@@ -5,6 +5,7 @@ killed half-way is gone on from, two at once do no more than one, and nobody's l
 """
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
-from evenkeel.application.ports import Bus, Clock, Queue, Registered, Remaining, Store, Together, in_turn
+from evenkeel.application.ports import NAMELESS, Bus, Clock, Queue, Registered, Remaining, Store, Together, in_turn
 from evenkeel.application.recording import DetailType
 from evenkeel.application.rollout_words import halt_words, rollout_words
 from evenkeel.application.words import rfc3339
@@ -43,6 +44,7 @@ class GoOn:
     random_bytes: Callable[[int], bytes]
     dry_run: bool  # the stack's default
     together: Together = in_turn
+    stack: str = NAMELESS
 
     def __call__(self, remaining: Remaining) -> str:
         """What has come of it, in one line.
@@ -207,7 +209,8 @@ class _Steps:
             name: len(value) if name in ("wave", "live", "waiting", "leftOut", "halts") else value
             for name, value in rollout_json(rollout).items()
         }
-        self.ports.bus.publish(detail_type.value, detail)
+        command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
+        self.ports.bus.publish(detail_type.value, {**detail, "command": command})
 
 
 def why_left_out(

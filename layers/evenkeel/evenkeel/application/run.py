@@ -15,6 +15,7 @@ from evenkeel.application.restoring import after_restore, still_asked
 from evenkeel.application.run_state import RunState, marked_and_staying, unmark
 from evenkeel.application.run_summary import RunSummary
 from evenkeel.application.sharing import say
+from evenkeel.application.showing import is_to_be_shown, status_document, status_text
 from evenkeel.application.telling import keep_verdict
 from evenkeel.application.words import counted, problem_words
 from evenkeel.application.writing import Writer
@@ -25,8 +26,9 @@ from evenkeel.domain.model.homing import Homing
 from evenkeel.domain.model.outcomes import Outcome, Result
 from evenkeel.domain.model.plans import Plan, PoolPlan, Refusal
 from evenkeel.domain.model.states import GroupState, PoolState, Wish
+from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.wishes import wish_of
-from evenkeel.domain.trouble import judge
+from evenkeel.domain.trouble import judge, with_news
 
 _log = logging.getLogger("evenkeel.rebalance")
 
@@ -287,8 +289,25 @@ class Run:
     def _judge(self) -> None:
         """What trouble there is, as this run leaves it."""
         before, after = self.remembered.verdict, self.record.opens_trouble_after
-        verdict = judge(before, self.plan, self.run_state.groups, after)
-        keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
+        verdict = with_news(judge(before, self.plan, self.run_state.groups, after))
+        place = self.record.status_configmap
+        if place is None:
+            verdict = replace(verdict, shown=None)
+            keep_verdict(self.ports, self.summary.cluster, before, verdict, self.remembered.versions)
+        else:
+            self._show(place, before, verdict)
+
+    def _show(self, place: str, before: Verdict, verdict: Verdict) -> None:
+        """Beside what is kept of it, the verdict is written into the cluster, where that says anything new."""
+        now, dry = self.ports.clock.now(), {pool.id for pool in self.plan.pools if self._is_dry(pool)}
+        document = status_document(self.summary.cluster, self.plan, self.outcomes, verdict, dry)
+        shown = is_to_be_shown(before.shown, document, place, now)
+        verdict = keep_verdict(
+            self.ports, self.summary.cluster, before, replace(verdict, shown=shown), self.remembered.versions
+        )
+        if shown is not before.shown and self.api.show_status(place, status_text(document, now)):
+            verdict = replace(verdict, shown=replace(shown, tried_at=None))
+            self.ports.store.save_verdict(self.summary.cluster, verdict, self.remembered.versions)
 
     def _clean_up(self) -> None:
         """Delete what is over: events lead to it, and who hears them may set nothing by which it would go by itself."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from evenkeel.application.decisions import problem_json
 from evenkeel.application.errors import AccessError, AccessRefusedError, EvenkeelError, TooLargeError
-from evenkeel.application.ports import RunPorts, Versions
+from evenkeel.application.ports import NAMELESS, RunPorts, Versions
 from evenkeel.application.recording import DetailType
 from evenkeel.application.words import (
     command_line,
@@ -41,8 +41,10 @@ def kind_of(error: EvenkeelError) -> TroubleKind:
     return TroubleKind.ACCESS if isinstance(error, AccessError | AccessRefusedError) else TroubleKind.UNREACHABLE
 
 
-def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> None:
+def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdict, versions: Versions) -> Verdict:
     """Remember the verdict and tell what is new in it. What is remembered and told already is neither again.
+
+    Returns the verdict as it is remembered then.
 
     Raises StateConflictError: somebody else has judged meanwhile.
     """
@@ -52,13 +54,15 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
     kept = tuple(
         news
         for order, news in enumerate(verdict.outbox)
-        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order))
+        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order, ports.stack))
     )
     if kept != verdict.outbox:
-        ports.store.save_verdict(cluster, replace(verdict, outbox=kept), versions)
+        verdict = replace(verdict, outbox=kept)
+        ports.store.save_verdict(cluster, verdict, versions)
+    return verdict
 
 
-def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[str, Any]:
+def _event(cluster: str, news: TroubleNews, now: datetime, order: int, stack: str) -> dict[str, Any]:
     """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
 
     ``order``: which is the later of two that are told in the same second.
@@ -69,11 +73,11 @@ def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[s
         "cluster": cluster,
         "at": rfc3339(now),
         "order": order,
-        **trouble_json(news.trouble, cluster, now),
+        **trouble_json(news.trouble, cluster, now, stack),
     }
 
 
-def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any]:
+def trouble_json(trouble: Trouble, cluster: str, now: datetime, stack: str = NAMELESS) -> dict[str, Any]:
     """A trouble for programs, and beside it the words for people."""
     return {
         "kind": trouble.kind.value,
@@ -92,6 +96,6 @@ def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any
         "headline": trouble_headline(trouble, now),
         "message": trouble_words(trouble, now),
         "todo": todo(trouble),
-        "command": command_line(trouble, cluster),
+        "command": command_line(trouble, cluster, stack),
         "runbook": runbook(trouble),
     }

@@ -797,7 +797,7 @@ def todo(trouble: Trouble) -> str:
     return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
 
 
-def command_line(trouble: Trouble, cluster: str, stack: str = "NAME") -> str:
+def command_line(trouble: Trouble, cluster: str, stack: str) -> str:
     """What to type then."""
     action, *options = _COMMANDS.get(trouble.kind, ("explain", "--pool", trouble.pool))
     return shlex.join(["evenkeel", action, "--stack", stack, "--cluster", cluster, *options])

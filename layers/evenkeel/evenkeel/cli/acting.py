@@ -228,7 +228,7 @@ def _command(action: Action) -> Callable[..., None]:
         cluster_option = {"annotation": _ClusterId}
     if action.of_all or action.touches is not None:
         several.append(_parameter("selector", annotation=_Selector, default=None))
-    if action.right is Right.WRITE:
+    if action.right is not Right.READ:
         several.append(_parameter("reason", annotation=_Reason, default=None))
     parameters = [
         _parameter("stack", annotation=_StackName),

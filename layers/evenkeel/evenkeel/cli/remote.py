@@ -1,8 +1,9 @@
 """The functions of a deployed stack, asked from a laptop.
 
 With the caller's own credentials and region. They need cloudformation:DescribeStackResource, to find the function, and
-lambda:InvokeFunction on it: on the one that only reads, or on the operator function (the stack's ReaderPolicy and
-OperatorPolicy give just that). What happens then, the function does with its own rights.
+lambda:InvokeFunction on it: on the one that only reads, on the one for who is on duty, or on the operator function (the
+stack's ReaderPolicy, OperatorPolicy and AdminPolicy give just that). What happens then, the function does with its own
+rights.
 """
 
 import json
@@ -26,12 +27,14 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from evenkeel.application.actions.table import writes
+from evenkeel.application.actions.call import Right
+from evenkeel.application.actions.table import right_needed
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ
 from evenkeel.domain.model.values import shown
 
-# Logical ids in template.yaml: who may only read has no right to invoke the first.
-_OPERATOR, _READER = "OperatorFunction", "WidgetFunction"
+# Logical ids in template.yaml, each with less to invoke it for.
+_OPERATOR = "OperatorFunction"
+_FUNCTIONS = {Right.ADMINISTER: _OPERATOR, Right.WRITE: "DutyFunction", Right.READ: "WidgetFunction"}
 # The function has 60 s; and an answer that got lost is no reason to ask for 5 nodes a second time.
 _CONFIG = Config(connect_timeout=5, read_timeout=75, retries={"total_max_attempts": 1})
 _IDENTITY_CONFIG = Config(connect_timeout=3, read_timeout=5, retries={"total_max_attempts": 1})
@@ -58,14 +61,20 @@ def ask(stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
     import boto3  # a quarter of a second that commands without a stack need not wait for
 
     service, action = "CloudFormation", "cloudformation:DescribeStackResource"
-    function = _OPERATOR if writes(event) else _READER
+    right = right_needed(event)
+    function = _FUNCTIONS[right]
     try:
         # boto3 knows AWS_DEFAULT_REGION only; every other tool of AWS reads this one too.
         session = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-        resource = session.client("cloudformation", config=_CONFIG).describe_stack_resource(
-            StackName=stack, LogicalResourceId=function
-        )
-        if function == _OPERATOR:
+        stacks = session.client("cloudformation", config=_CONFIG)
+        try:
+            resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
+        except ClientError as error:
+            if right is not Right.WRITE or function not in _message(error):
+                raise
+            function = _OPERATOR  # a stack of a release before: its operator function did everything
+            resource = stacks.describe_stack_resource(StackName=stack, LogicalResourceId=function)
+        if right is not Right.READ:
             event = {**event, **_caller(session)}
         service, action = "Lambda", "lambda:InvokeFunction"
         answer = session.client("lambda", config=_CONFIG).invoke(

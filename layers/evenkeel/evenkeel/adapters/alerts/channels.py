@@ -13,7 +13,7 @@ from urllib.parse import quote
 from botocore.exceptions import BotoCoreError, ClientError
 
 from evenkeel.adapters.alerts.https import HttpsPost
-from evenkeel.application.alerting import Alert, ChannelError
+from evenkeel.application.alerting import ROLLOUT, Alert, ChannelError
 from evenkeel.application.errors import AccessError, AccessUnavailableError
 from evenkeel.domain.model.troubles import News, TroubleKind
 
@@ -26,6 +26,7 @@ _WORDS = {News.OPENED: "Trouble", News.CHANGED: "Changed", News.CLOSED: "Over"}
 # What keeps nodes from those who wait pages somebody; what only keeps Evenkeel from its work does not have to by night.
 _CRITICAL = {TroubleKind.MISSING.value}
 _WARNING = {kind.value for kind in (TroubleKind.CONTESTED, TroubleKind.OVER_COMMITTED, TroubleKind.INVALID)}
+_WARNING.add(ROLLOUT)  # its clusters are back in dry run, where they came from
 
 # The text of a secret, by its name. Raises AccessError.
 ReadSecret = Callable[[str], str]
@@ -145,12 +146,12 @@ class PagerDuty:
         }
         if not alert.is_over:
             event["payload"] = {
-                "summary": _line(f"{alert.cluster}: {alert.message}", 1024),
-                "source": alert.cluster,
+                "summary": _line(_subject(alert), 1024),
+                "source": alert.cluster or "evenkeel",
                 "severity": _severity(alert),
                 "timestamp": alert.since,
-                "component": alert.pool or alert.cluster,
-                "group": alert.cluster,
+                "component": alert.pool or alert.cluster or "evenkeel",
+                "group": alert.cluster or "evenkeel",
                 "class": alert.kind,
                 "custom_details": _details(alert),
             }
@@ -187,11 +188,11 @@ class Opsgenie:
         details = {**_details(alert), **({"page": self.shared.page} if self.shared.page else {})}
         priority = {"critical": "P1", "error": "P2", "warning": "P3"}[_severity(alert)]
         body = {
-            "message": _line(f"{alert.cluster}: {alert.message}", 130),
+            "message": _line(_subject(alert), 130),
             "alias": alert.dedup,
             "description": "\n".join(_about(alert)),
             "priority": priority,
-            "entity": alert.cluster,
+            "entity": alert.cluster or "evenkeel",
             "source": "evenkeel",
             "details": details,
         }
@@ -202,25 +203,30 @@ def _told(alerts: Sequence[Alert]) -> tuple[str, list[str]]:
     """A title, and what follows it: of one all that is known, of many a line each for the worst."""
     if len(alerts) == 1:
         (alert,) = alerts
-        return _safe(_line(f"{_WORDS[alert.news]}: {_subject(alert)}", _LONGEST_LINE)), [
-            _safe(line) for line in _about(alert)
-        ]
-    clusters = {alert.cluster for alert in alerts}
-    over = sum(alert.is_over for alert in alerts)
-    numbers = [(len(alerts) - over, "troubles"), (over, "over")]
-    title = f"{', '.join(f'{number} {what}' for number, what in numbers if number)} in {len(clusters)} clusters"
-    lines = [_safe(_line(f"{_WORDS[alert.news]}: {_subject(alert)}", _LONGEST_LINE)) for alert in alerts[:_LINES]]
+        return _safe(_line(_headed(alert), _LONGEST_LINE)), [_safe(line) for line in _about(alert)]
+    troubles = [alert for alert in alerts if not alert.heading]
+    clusters = {alert.cluster for alert in troubles}
+    over = sum(alert.is_over for alert in troubles)
+    numbers = [(len(troubles) - over, "troubles"), (over, "over")]
+    counts = ", ".join(f"{number} {what}" for number, what in numbers if number)
+    others = sorted({alert.heading for alert in alerts if alert.heading})
+    title = "; ".join([*([f"{counts} in {len(clusters)} clusters"] if clusters else []), *others])
+    lines = [_safe(_line(_headed(alert), _LONGEST_LINE)) for alert in alerts[:_LINES]]
     more = len(alerts) - _LINES
     return title, [*lines, *([f"and {more} more: evenkeel status"] if more > 0 else [])]
 
 
+def _headed(alert: Alert) -> str:
+    return f"{alert.heading or _WORDS[alert.news]}: {_subject(alert)}"
+
+
 def _subject(alert: Alert) -> str:
-    return f"{alert.cluster}: {alert.message}"
+    return f"{alert.cluster}: {alert.message}" if alert.cluster else alert.message
 
 
 def _about(alert: Alert) -> list[str]:
     """Beside the title, for people."""
-    lines = [f"{alert.cluster}: {alert.message}"]
+    lines = [_subject(alert)]
     if not alert.is_over:
         lines += [alert.todo, alert.command, f"Runbook: {alert.runbook}" if alert.runbook else ""]
     return [_line(line, _LONGEST_TEXT) for line in lines if line]

@@ -288,7 +288,7 @@ class Records:
     def verdict(self, cluster: str, verdict: Verdict, versions: Versions | None, now: datetime) -> Entry:
         """Never expires while there is trouble; a day after it has ended nobody asks any more."""
         text = VerdictRecord.of(verdict).model_dump_json(by_alias=True, exclude_defaults=True)
-        return self._of(cluster, VERDICT, text, versions, None if verdict != Verdict() else now + _KEPT)
+        return self._of(cluster, VERDICT, text, versions, now + _KEPT if verdict.is_empty else None)
 
     def verdict_of(self, cluster: str, text: str | None) -> Verdict:
         """One that nobody can read, as of a newer release, says nothing: what there is of trouble is found anew.

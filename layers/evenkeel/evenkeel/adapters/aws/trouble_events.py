@@ -1,9 +1,12 @@
 """What the bus says of trouble, as ``alert`` reads it."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from evenkeel.adapters.aws.messages import Message, read_message
-from evenkeel.application.alerting import Alert
+from evenkeel.application.alerting import ROLLOUT, Alert
+from evenkeel.application.errors import BadRequestError
 from evenkeel.application.words import rfc3339
 from evenkeel.config import Moment
 from evenkeel.domain.model.troubles import News
@@ -29,9 +32,26 @@ class _TroubleEvent(Message):
     runbook: str | None = None
 
 
+class _RolloutEvent(Message):
+    """Detail of the events ``Rollout Halted`` and ``Rollout Done``: docs/going-live.md."""
+
+    key: str = Field(min_length=1, max_length=2000)
+    rollout: str = Field(max_length=100)
+    phase: Literal["halted", "done"]
+    at: Moment
+    halts: int = 0  # troubles that have halted it; none: a person has
+    message: str
+    command: str | None = None
+
+
 def read_alert(body: object) -> Alert:
-    """News of a trouble. Raises BadRequestError."""
-    event = read_message(_TroubleEvent, body)
+    """News of a trouble, or of a rollout, which alone says that it is one. Raises BadRequestError."""
+    try:
+        event = read_message(_TroubleEvent, body)
+    except BadRequestError:
+        if '"rollout"' not in str(body):
+            raise
+        return _of_rollout(read_message(_RolloutEvent, body))
     return Alert(
         key=event.key,
         news=event.news,
@@ -48,4 +68,25 @@ def read_alert(body: object) -> Alert:
         todo=event.todo or "",
         command=event.command or "",
         runbook=event.runbook or "",
+    )
+
+
+def _of_rollout(event: _RolloutEvent) -> Alert:
+    """What trouble has halted, pages; what a person has halted, or is done, does not: it is over with its beginning.
+
+    One rollout is told once, however often and whenever its news comes.
+    """
+    pages = event.phase == "halted" and event.halts > 0
+    return Alert(
+        key=event.key,
+        news=News.OPENED if pages else News.CLOSED,
+        cluster="",
+        at=rfc3339(event.at),
+        kind=ROLLOUT,
+        since=rfc3339(event.at),
+        message=event.message,
+        todo="Mend what has halted it, then begin the rest anew" if pages else "",
+        command=event.command or "",
+        runbook="docs/going-live.md",
+        heading=f"Rollout {event.phase}",
     )

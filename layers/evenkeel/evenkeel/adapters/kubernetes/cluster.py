@@ -60,6 +60,8 @@ _NAMES_PER_SELECTOR = 50
 _SPARE_SECONDS = 30
 # AWS's cloud provider sets it (cloud-provider-aws pkg/providers/v1/zones.go).
 _ZONE_ID = "topology.k8s.aws/zone-id"
+_STATUS_ENTRY = "evenkeel.json"
+_STATUS_RIGHTS = "deploy/kubernetes/rbac-status.yaml"
 _log = logging.getLogger("evenkeel.kubernetes")
 _EVENT_REASONS = {
     State.HEALTHY: "Rebalanced",
@@ -419,6 +421,10 @@ class KubernetesCluster:
         if (namespace := self._policy.autoscaler_status) is not None:
             status = {"resource": "configmaps", "group": "", "name": "cluster-autoscaler-status"}
             asked.append({**status, "verb": "get", "namespace": namespace})
+        if writes and self._policy.status_configmap is not None:
+            namespace, _, name = self._policy.status_configmap.partition("/")
+            status = {"resource": "configmaps", "group": "", "name": name}
+            asked.append({**status, "verb": "patch", "namespace": namespace})
         return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
 
     def _rights(self, kind: Kind, verb: str) -> list[dict[str, str]]:
@@ -733,6 +739,19 @@ class KubernetesCluster:
             self._api.create(f"/api/v1/namespaces/{quote(namespace)}/events", event, self._remaining)
         except EvenkeelError as error:
             _log.info("event not told: %s", error)
+
+    def show_status(self, place: str, text: str) -> bool:
+        """One entry of a ConfigMap, which is there already; what else is in it stays."""
+        if self._remaining() < _SPARE_SECONDS:
+            return False
+        namespace, _, name = place.partition("/")
+        path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"
+        try:
+            self._api.patch(path, {"data": {_STATUS_ENTRY: text}}, self._remaining, rights=_STATUS_RIGHTS)
+        except EvenkeelError as error:
+            _log.warning("status not shown: %s", error)
+            return False
+        return True
 
     def _newest(self, item: Object) -> Object:
         return self._newer.get(_identity(item), item)

@@ -116,5 +116,5 @@ def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequ
 
 
 def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
-    names = ("access", "flavours", "namespaces", "autoscaler_status", "dry_run", "demand", "workload")
+    names = ("access", "flavours", "namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
     return all(getattr(record, name) == getattr(before, name) for name in names)

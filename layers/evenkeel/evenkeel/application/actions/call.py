@@ -28,10 +28,16 @@ Answer = dict[str, Any]
 
 
 class Right(StrEnum):
-    """What an action needs."""
+    """What an action needs, and who asks may do. Who may do one may do those before it."""
 
     READ = "read"
-    WRITE = "write"
+    WRITE = "write"  # what somebody on duty does, and can be taken back
+    ADMINISTER = "administer"  # which clusters there are, how they are reached, and whether they are written
+
+    def covers(self, other: "Right") -> bool:
+        """Whether who may do this may do the other."""
+        rights = [*Right]
+        return rights.index(other) <= rights.index(self)
 
 
 class Fields(BaseModel):
@@ -122,6 +128,7 @@ class Call:
     clock: Clock
     zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
     random_bytes: Callable[[int], bytes]
+    stack: str  # what it is called
     stack_dry_run: bool  # of clusters whose record does not say
     cluster: str  # empty: all that are registered
     selector: Selector | None  # of all, those that it selects

@@ -80,7 +80,7 @@ def _explain_trouble(call: Call) -> Answer:
     for trouble in judged.verdict.troubles:
         about += [
             f"{trouble_words(trouble, now)}.",
-            f"What to do: {todo(trouble)}: {command_line(trouble, call.cluster)} ({runbook(trouble)}).",
+            f"What to do: {todo(trouble)}: {command_line(trouble, call.cluster, call.stack)} ({runbook(trouble)}).",
         ]
         keys |= {trouble.pool, *trouble.groups}
     if not about:
@@ -94,7 +94,7 @@ def _explain_trouble(call: Call) -> Answer:
                     about_groups[key] = explain_group(judged.preview, pool, plan)
     past = history(call.store.decisions(call.cluster, _DECISIONS_READ), about_groups, now)
     return {
-        "troubles": [trouble_json(trouble, call.cluster, now) for trouble in judged.verdict.troubles],
+        "troubles": [trouble_json(trouble, call.cluster, now, call.stack) for trouble in judged.verdict.troubles],
         "sentences": about,
         "groups": about_groups,
         "history": past,

@@ -32,6 +32,7 @@ class _Known:
     """A cluster, as the table knows it."""
 
     cluster: str
+    stack: str
     registration: Registration | str
     verdict: Verdict
     looked_at: datetime | None  # None: not within the last hours
@@ -79,7 +80,7 @@ class _Known:
         return "unseen" if self.looked_at is None else "well"
 
     def json(self) -> dict[str, Any]:
-        troubles = [trouble_json(trouble, self.cluster, self.now) for trouble in self.troubles]
+        troubles = [trouble_json(trouble, self.cluster, self.now, self.stack) for trouble in self.troubles]
         more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
         return {
             "cluster": self.cluster,
@@ -99,6 +100,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
         _Known(
             cluster=cluster,
             registration=registration,
+            stack=call.stack,
             verdict=verdicts.get(cluster, Verdict()),
             looked_at=looked_at.get(cluster),
             now=call.now,

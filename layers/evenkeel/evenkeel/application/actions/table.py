@@ -1,7 +1,7 @@
 """Every action of an operator, with its fields, the right that it needs, and who carries it out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from evenkeel.application.actions.apply import ApplyFields, apply, apply_touches
@@ -40,7 +40,7 @@ class Action:
     of_all: bool = False  # without a cluster it answers for all that are registered
     overview: Callable[[Call, Any], Answer] | None = None  # which it does from what is remembered,
     looks_with: str = ""  # unless this field asks to look at each of them
-    writes_with: tuple[str, ...] = ()  # the fields with which an action that reads asks to write
+    rights_with: Mapping[str, Right] = field(default_factory=dict)  # fields with which it needs another right
     # What it would do to a cluster, and None where that is nothing. An action that has it may be asked for several
     # clusters in one event, and (`list`) for what it would do.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
@@ -68,8 +68,8 @@ class Action:
 
     def right_for(self, event: Mapping[str, Any]) -> Right:
         """What this event of it needs; also of a field that nobody could read."""
-        writes = any(event.get(name, False) not in (False, None) for name in self.writes_with)
-        return Right.WRITE if writes else self.right
+        rights = [right for name, right in self.rights_with.items() if event.get(name, False) not in (False, None)]
+        return max([self.right, *rights], key=[*Right].index)
 
 
 _ROWS = (
@@ -98,14 +98,16 @@ _ROWS = (
         Right.READ,
         validate,
         of_all=True,
-        writes_with=("apply",),
+        rights_with={"apply": Right.ADMINISTER},
     ),
-    Action("register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.WRITE, register),
+    Action(
+        "register", "Store a cluster's record, and look at the cluster now.", RegisterFields, Right.ADMINISTER, register
+    ),
     Action(
         "apply",
         "Store the records of a fleet, as its files have them; what differs is shown first.",
         ApplyFields,
-        Right.WRITE,
+        Right.ADMINISTER,
         apply,
         touches=apply_touches,
         of_records=True,
@@ -114,7 +116,7 @@ _ROWS = (
         "unregister",
         "Forget a cluster's record; refused while bounds of ours stand there.",
         UnregisterFields,
-        Right.WRITE,
+        Right.ADMINISTER,
         unregister,
         touches=unregister_touches,
     ),
@@ -155,7 +157,7 @@ _ROWS = (
         "live",
         "Have clusters written whose dry run has shown that they are ready; in waves, where that is asked for.",
         LiveFields,
-        Right.WRITE,
+        Right.ADMINISTER,
         live,
         touches=live_touches,
     ),
@@ -173,14 +175,14 @@ _ROWS = (
         RolloutFields,
         Right.READ,
         rollout,
-        writes_with=("clusters", "abort"),
+        rights_with={"clusters": Right.ADMINISTER, "abort": Right.WRITE},
         of_stack=True,
     ),
     Action(
         "restore",
         "Put back the bounds from before Evenkeel, take its annotations off, and pause; one pool, or all.",
         RestoreFields,
-        Right.WRITE,
+        Right.ADMINISTER,
         restore,
     ),
     Action(
@@ -215,8 +217,8 @@ _ROWS = (
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _ROWS}
 
 
-def writes(event: Mapping[str, Any]) -> bool:
-    """Whether an event asks for more than reading. An action that does not exist writes nothing."""
+def right_needed(event: Mapping[str, Any]) -> Right:
+    """What an event asks for. An action that does not exist does nothing."""
     name = event.get("action")
     action = ACTIONS.get(name) if isinstance(name, str) else None
-    return action is not None and action.right_for(event) is Right.WRITE
+    return Right.READ if action is None else action.right_for(event)

@@ -11,7 +11,6 @@ from evenkeel.application.errors import BadRequestError, UnknownClusterError
 from evenkeel.application.ports import Remembered
 from evenkeel.application.telling import UNREGISTERED
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.troubles import Verdict
 
 # Longer than it takes; should it be cut off, no run waits for longer.
 _LEASE = timedelta(seconds=15)
@@ -37,7 +36,7 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
     try:
         remembered = call.load()
     except UnknownClusterError:
-        if call.store.verdict(call.cluster)[0] == Verdict():
+        if call.store.verdict(call.cluster)[0].is_empty:
             raise
         # An earlier try was cut off before it asked for this.
         call.request_look(UNREGISTERED)
@@ -59,6 +58,9 @@ def unregister(call: Call, fields: UnregisterFields) -> Answer:
         call.store.give_back_lease(call.cluster, lease, call.clock.now())
     call.request_look(UNREGISTERED)  # by which its trouble is told to have ended
     left = f"; bounds of ours stay in pool {', '.join(pools)}" if pools else ""
+    if (place := remembered.record.status_configmap) is not None:  # who answers here may write to no cluster
+        namespace, _, name = place.partition("/")
+        left += f"; its status stays: kubectl delete configmap --namespace {namespace} {name}"
     return {"message": f"{call.cluster} is not registered any more: nothing is read from it or written to it{left}"}
 
 

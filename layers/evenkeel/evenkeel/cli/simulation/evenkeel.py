@@ -262,6 +262,10 @@ class _Cluster:
     def write_shoot_maximum(self, shoot: Shoot, worker: str, maximum: int) -> None:
         """The same."""
 
+    def show_status(self, place: str, text: str) -> bool:
+        """Nor that."""
+        return False
+
     def emit_event(self, plan: GroupPlan, decision: str, *, dry_run: bool) -> None:
         """Nobody reads them."""
 

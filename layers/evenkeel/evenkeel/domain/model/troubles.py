@@ -114,6 +114,14 @@ class TroubleNews:
         return self.trouble.key
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the cluster's status ConfigMap says, as a fingerprint."""
+
+    print: str
+    tried_at: datetime | None = None  # when it was tried to be written; None: it stands there
+
+
 # A cluster with more has one trouble: the others would not fit into an item of the table.
 _MOST_TROUBLES = 80
 
@@ -128,6 +136,12 @@ class Verdict:
     troubles: tuple[Trouble, ...] = ()
     told: Mapping[str, Told] = field(default_factory=dict)
     outbox: tuple[TroubleNews, ...] = ()
+    shown: Shown | None = None  # None: the cluster has no status ConfigMap
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no trouble, and nothing about any is to be told."""
+        return not (self.troubles or self.told or self.outbox)
 
     @property
     def unread(self) -> Trouble | None:

@@ -1,0 +1,223 @@
+"""A cluster's status in a ConfigMap of its own, where the record asks for it: news only, bounded, and no harm."""
+
+import json
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+
+from evenkeel.adapters.stored import VerdictRecord, read_stored
+from evenkeel.application import showing
+from evenkeel.application.showing import is_to_be_shown, status_document
+from evenkeel.config import ClusterRecord, ConfigError, read_model
+from evenkeel.domain.model.failures import FailureClass
+from evenkeel.domain.model.troubles import Shown, Trouble, TroubleKind, Verdict
+from evenkeel.domain.trouble import with_news
+from sandbox.template import ROOT
+from tests.builders import MINUTE, NOW, group, zones
+from tests.house import RECORD, House
+
+PLACE = "evenkeel/evenkeel-status"
+UNEVEN = zones((4, 2, 2), bounds=[(1, 9)] * 3)
+
+
+def said(house: House) -> list[dict[str, Any]]:
+    assert {place for place, _ in house.cluster.shown} <= {PLACE}
+    return [json.loads(text) for _, text in house.cluster.shown]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_it_is_written_by_who_asks_for_it_once_for_each_news_and_also_in_dry_run(dry_run: bool) -> None:
+    house = House(dry_run=dry_run, status_configmap=PLACE)
+    house.settle()
+    house.runs(5)
+    last = said(house)[-1]
+    assert (last["cluster"], last["pools"][0]["dryRun"], last["troubles"]) == ("demo", dry_run, [])
+    assert [group["state"] for group in last["pools"][0]["groups"]] == ["healthy"] * 3
+    assert any("wanted" in group for group in last["pools"][0]["groups"]) is dry_run, "what would be written"
+    texts = [{**each, "saidSince": ""} for each in said(house)]
+    assert all(one != other for one, other in pairwise(texts)), "each says something else"
+    assert dry_run is (house.cluster.applied == [])
+
+
+def test_nobody_else_has_one() -> None:
+    house = House(UNEVEN)
+    house.runs(3)
+    assert house.cluster.shown == []
+    assert house.store.verdicts().get("demo", Verdict()).shown is None
+
+
+def test_what_was_written_is_what_it_says_to_stand() -> None:
+    house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
+    house.settle()
+    shown = {group["name"]: (group["min"], group["max"]) for group in said(house)[-1]["pools"][0]["groups"]}
+    stands = {str(key): found.bounds for key, found in house.cluster.groups.items()}
+    assert shown == {name: (bounds.min, bounds.max) for name, bounds in stands.items() if bounds is not None}
+
+
+def test_a_look_finds_that_it_is_to_be_written_and_does_not_write_it() -> None:
+    house = House(dry_run=False)
+    house.settle()
+    before = house.store.load("demo")
+    asks = before.record.model_copy(update={"status_configmap": PLACE})
+    house.store.save_record(asks, before.control, before.versions)
+    house.looks()
+    assert (len(house.queue.requests), house.cluster.shown) == (1, [])
+    house.carry_out()
+    assert len(house.cluster.shown) == 1
+    house.looks()
+    assert len(house.cluster.shown) == 1
+    assert not any(found is None for found in house.queue.settled.values()), "it is no news any more"
+
+
+def test_a_cluster_that_has_one_comes_to_rest_like_any_other() -> None:
+    rests = []
+    for place in (None, PLACE):
+        house = House(dry_run=False, status_configmap=place)
+        house.settle()
+        for _ in range(40):
+            house.looks()
+            house.carry_out()
+        rests.append(house.store.load("demo").settled is not None)
+    assert rests == [True, True]
+
+
+def test_what_is_refused_hurts_nothing_and_is_tried_four_times_an_hour_at_most() -> None:
+    house = House(UNEVEN, dry_run=False, status_configmap=PLACE)
+    house.cluster.takes_status = False
+    house.settle()
+    house.cluster.shown.clear()
+    applied = len(house.cluster.applied)
+    for _ in range(60):
+        house.looks()
+        house.carry_out()
+    assert len(house.cluster.applied) == applied > 0
+    tried = len(house.cluster.shown)
+    assert 1 < tried <= 4
+    house.cluster.takes_status = True
+    house.clock.at += timedelta(minutes=15)
+    house.run()
+    house.runs(30)
+    assert len(house.cluster.shown) == tried + 1, "until it is taken"
+
+
+def test_who_was_killed_before_writing_it_has_it_written_later() -> None:
+    house = House(dry_run=True, status_configmap=PLACE)
+
+    def killed(_place: str, _text: str) -> bool:
+        raise KeyboardInterrupt
+
+    house.cluster.show_status = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        house.run()
+    del house.cluster.show_status
+    house.runs(20)
+    assert len(house.cluster.shown) == 1
+    assert house.store.verdicts()["demo"].shown is not None
+    assert house.store.verdicts()["demo"].shown.tried_at is None  # type: ignore[union-attr]
+
+
+def test_another_place_is_another_writing() -> None:
+    document = {"cluster": "demo"}
+    shown = is_to_be_shown(None, document, PLACE, NOW)
+    there = Shown(print=shown.print)
+    assert is_to_be_shown(there, document, PLACE, NOW + timedelta(days=9)) is there
+    assert is_to_be_shown(there, document, "evenkeel/other", NOW).tried_at == NOW
+    assert is_to_be_shown(shown, document, PLACE, NOW + 14 * MINUTE) is shown
+    assert is_to_be_shown(shown, document, PLACE, NOW + 15 * MINUTE).tried_at == NOW + 15 * MINUTE
+
+
+def test_trouble_stands_there_in_our_words_alone_and_a_node_more_is_no_news() -> None:
+    def document(missing: int, said: str) -> dict[str, Any]:
+        trouble = Trouble(
+            kind=TroubleKind.MISSING,
+            since=NOW,
+            pool="ns/workers",
+            zones=("a",),
+            missing=missing,
+            failure_class=FailureClass.CAPACITY,
+            said=said,
+        )
+        verdict = with_news(Verdict().with_troubles([trouble]))
+        plan = House(UNEVEN).run().plan
+        assert plan is not None
+        return status_document("demo", plan, {}, verdict, ())
+
+    first = document(8, "token=abc")
+    assert first["troubles"] == [
+        {
+            "kind": "missing",
+            "pool": "ns/workers",
+            "since": "2026-01-15T12:00:00Z",
+            "zones": ["a"],
+            "missing": 8,
+            "class": "capacity",
+        }
+    ]
+    assert "token" not in json.dumps(first)
+
+
+def test_while_a_number_of_missing_nodes_wanders_nothing_new_is_said() -> None:
+    def trouble(missing: int) -> Trouble:
+        return Trouble(kind=TroubleKind.MISSING, since=NOW, pool="ns/workers", missing=missing)
+
+    told = with_news(Verdict().with_troubles([trouble(8)]))
+    plan = House(UNEVEN).run().plan
+    assert plan is not None
+    documents = [
+        status_document("demo", plan, {}, with_news(told.with_troubles([trouble(missing)])), ())
+        for missing in (8, 9, 7, 16)
+    ]
+    assert [each["troubles"][0]["missing"] for each in documents] == [8, 8, 8, 16]
+
+
+def test_however_large_and_hostile_a_cluster_is_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [group(f"{'x' * 240}-{i}", 1, bounds=(0, 9)) for i in range(300)]
+    house = House(groups, dry_run=True)
+    plan = house.run().plan
+    assert plan is not None
+    troubles = [
+        Trouble(kind=TroubleKind.CONTESTED, since=NOW, pool="\U0001f4a5" * 9000, zones=("\ud800" * 900,) * 90)
+        for _ in range(80)
+    ]
+    document = status_document("demo", plan, {}, Verdict(troubles=tuple(troubles)), ())
+    assert len(json.dumps(document)) <= showing._MOST_BYTES
+    assert document["notShown"]["groups"] > 0
+    assert is_to_be_shown(None, document, PLACE, NOW)
+    monkeypatch.setattr(showing, "_MOST_BYTES", 0)
+    assert status_document("demo", plan, {}, Verdict(), ())["pools"][0]["groups"] == []
+
+
+def test_an_older_stored_verdict_has_none_and_a_newer_one_may_say_more() -> None:
+    assert read_stored(VerdictRecord, "{}", "x")[0].verdict().shown is None
+    newer = '{"shown": {"print": "a", "by": "somebody"}}'
+    assert read_stored(VerdictRecord, newer, "x")[0].verdict().shown == Shown(print="a")
+    verdict = Verdict(shown=Shown(print="a", tried_at=NOW))
+    assert VerdictRecord.of(verdict).verdict() == verdict
+
+
+@pytest.mark.parametrize("place", ["status", "/status", "evenkeel/", "a/b/c", "Evenkeel/status", "a/..", "", 1])
+def test_a_place_is_a_namespace_and_a_name(place: object) -> None:
+    with pytest.raises(ConfigError, match="status_configmap"):
+        read_model(ClusterRecord, {**RECORD, "id": "demo", "status_configmap": place}, "record")
+
+
+def test_who_unregisters_is_told_what_stays() -> None:
+    house = House(dry_run=True, status_configmap=PLACE)
+    house.run()
+    assert "kubectl delete configmap --namespace evenkeel evenkeel-status" in house.ask("unregister")["message"]
+
+
+def test_the_right_is_to_one_object_that_comes_with_it() -> None:
+    text = (ROOT / "deploy" / "kubernetes" / "rbac-status.yaml").read_text(encoding="utf-8")
+    status, role, binding = yaml.safe_load_all(text)
+    name, namespace = status["metadata"]["name"], status["metadata"]["namespace"]
+    assert f"{namespace}/{name}" == PLACE
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["patch"]}
+    ]
+    assert {each["metadata"]["namespace"] for each in (role, binding)} == {namespace}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert not any("readers" in subject["name"] for subject in binding["subjects"]), "looks write nothing"
