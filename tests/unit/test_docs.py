@@ -225,7 +225,7 @@ def test_the_event_of_trouble_that_is_shown_has_the_fields_of_one() -> None:
         failure_class=FailureClass.CAPACITY,
         said=event["said"],
     )
-    made = trouble_json(trouble, "blue", NOW)
+    made = trouble_json(trouble, "blue", NOW, "NAME")
     assert set(event) == {*made, "key", "news", "cluster", "at", "order"}
     for name in ("message", "todo", "command", "runbook"):
         assert event[name] == made[name]

@@ -123,7 +123,9 @@ class Container:
         Raises ConfigError where the environment lacks a variable.
         """
         self._writes = writes
-        self.settings = Settings.from_env(os.environ if environment is None else environment)
+        environment = os.environ if environment is None else environment
+        self.settings = Settings.from_env(environment)
+        self._stack = environment.get("POWERTOOLS_SERVICE_NAME", "NAME")  # which the template sets to the stack's
         self.clock: Clock = clock or SystemClock()
 
     @cached_property
@@ -215,6 +217,7 @@ class Container:
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
             together=side_by_side,
+            stack=self._stack,
         )
 
     @cached_property
@@ -294,6 +297,7 @@ class Container:
             dry_run=self.settings.dry_run,
             zone_names=ZoneNames(lambda region: self._client("ec2", region)),
             together=side_by_side,
+            stack=self._stack,
         )
 
     @cached_property

@@ -50,6 +50,7 @@ class Operate:
     dry_run: bool
     zone_names: Callable[[str], Mapping[str, str]] = _nobody_says
     together: Together = in_turn  # how several clusters are asked
+    stack: str = "NAME"  # as commands that people are told have it
 
     def read(self, event: Mapping[str, Any], remaining: Remaining) -> Answer:
         """The same for somebody who may only read. Raises as calling, and BadRequestError for what would write."""
@@ -81,6 +82,7 @@ class Operate:
             clock=self.clock,
             zone_names=self.zone_names,
             random_bytes=self.random_bytes,
+            stack=self.stack,
             stack_dry_run=self.dry_run,
             cluster=event["cluster"] if scope == "cluster" else "",
             selector=read_selector(event["selector"]) if scope == "selector" else None,

@@ -486,13 +486,17 @@ class Shelf(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RunPorts:
-    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
+    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out.
+
+    ``stack``: the name of ours, for commands that people are told.
+    """
 
     store: RunStore
     bus: Bus
     clock: Clock
     random_bytes: Callable[[int], bytes]
     together: Together = in_turn
+    stack: str = "NAME"
 
     def new_id(self) -> str:
         return ulid(self.clock.now(), self.random_bytes(10))

@@ -52,13 +52,13 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
     kept = tuple(
         news
         for order, news in enumerate(verdict.outbox)
-        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order))
+        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order, ports.stack))
     )
     if kept != verdict.outbox:
         ports.store.save_verdict(cluster, replace(verdict, outbox=kept), versions)
 
 
-def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[str, Any]:
+def _event(cluster: str, news: TroubleNews, now: datetime, order: int, stack: str) -> dict[str, Any]:
     """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
 
     ``order``: which is the later of two that are told in the same second.
@@ -69,11 +69,11 @@ def _event(cluster: str, news: TroubleNews, now: datetime, order: int) -> dict[s
         "cluster": cluster,
         "at": rfc3339(now),
         "order": order,
-        **trouble_json(news.trouble, cluster, now),
+        **trouble_json(news.trouble, cluster, now, stack),
     }
 
 
-def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any]:
+def trouble_json(trouble: Trouble, cluster: str, now: datetime, stack: str) -> dict[str, Any]:
     """A trouble for programs, and beside it the words for people."""
     return {
         "kind": trouble.kind.value,
@@ -92,6 +92,6 @@ def trouble_json(trouble: Trouble, cluster: str, now: datetime) -> dict[str, Any
         "headline": trouble_headline(trouble, now),
         "message": trouble_words(trouble, now),
         "todo": todo(trouble),
-        "command": command_line(trouble, cluster),
+        "command": command_line(trouble, cluster, stack),
         "runbook": runbook(trouble),
     }

@@ -59,7 +59,7 @@ def status(call: Call, _fields: StatusFields) -> Answer:
         "requests": _requests(remembered.scale_requests),
         "pools": [_pool(pool, preview) for pool in preview.plan.pools] if preview else [],
         "trouble": bool(troubles),
-        "troubles": [trouble_json(trouble, call.cluster, call.now) for trouble in troubles],
+        "troubles": [trouble_json(trouble, call.cluster, call.now, call.stack) for trouble in troubles],
         **({} if judged.unread is None else {"unread": judged.unread}),
         **({} if demand is None else {"demand": document_json(demand)}),
         "decisions": decisions,
