@@ -401,9 +401,10 @@ class TestSeveral:
     def test_a_fence_for_no_time_lifts_it(self, fleet: Fleet) -> None:
         fleet.labelled()
         for lasting in ("2h", "0m"):
+            fleet.clock.at += MINUTE
             fleet.ask("fence-zone", "blue", zone_id="euc1-az2", **{"for": lasting})
-            fenced = fleet.store.load("blue").state.zones.get("eu-central-1a", NOW) > NOW
-            assert fenced is (lasting == "2h")
+            ends = fleet.store.load("blue").state.zones.get("eu-central-1a", NOW)
+            assert (ends > fleet.clock.at) is (lasting == "2h")
         assert "more than nothing" in fleet.refused("pause", cluster="blue", **{"for": "0m"})
 
     def test_a_zones_name_comes_from_aws_only_where_this_account_buys_and_else_from_nodes(self, fleet: Fleet) -> None:
