@@ -284,7 +284,9 @@ def _own_table(figures: Mapping[Any, Any]) -> list[str]:
 
 
 def _demand_table(figures: Mapping[Any, Any]) -> list[str]:
-    lines = ["| a look a minute with demand, $ per cluster and month beside the above | nobody waits | all is read |"]
+    lines = [
+        "| a look a minute with [demand](demand.md), $ per cluster and month beside the above | nobody waits | all is read |"
+    ]
     lines += ["|--|--|--|"]
     for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30)):
         prices = [demand(figures, nodes, pods, groups, somebody_waits=waits) for waits in (False, True)]

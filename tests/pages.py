@@ -120,8 +120,6 @@ def told_quota() -> dict[str, Any]:
 
 def draw() -> None:
     """The pictures of the documentation."""
-    folder = ROOT / "docs" / "pictures"
-    folder.mkdir(exist_ok=True)
     fleet = page_of_status(told_fleet(40), "answer of stack evenkeel", NOW)
     cluster = page_of_status(told_quota(), "answer of stack evenkeel", NOW + 7 * MINUTE)
     widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"
@@ -131,10 +129,16 @@ def draw() -> None:
             ("cluster", document(cluster), 1000, 900),
             ("widget", widget, 1000, 620),
         ):
-            page = browser.open(html, width=width, height=height)
-            page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
-            # Few colours, since pictures stay in the repository's history.
-            Image.open(BytesIO(page.picture())).convert("RGB").quantize(48).save(folder / f"{name}.png", optimize=True)
+            picture(browser, name, html, width=width, height=height)
+
+
+def picture(browser: Chromium, name: str, html: str, *, width: int, height: int) -> None:
+    """What somebody sees of a page in a window of that many pixels, as a picture of docs/."""
+    page = browser.open(html, width=width, height=height)
+    page.evaluate("document.querySelectorAll('.made').forEach(one => one.remove())")  # or it differs each day
+    # Few colours, since pictures stay in the repository's history.
+    drawn = Image.open(BytesIO(page.picture())).convert("RGB").quantize(48)
+    drawn.save(ROOT / "docs" / "pictures" / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Every command that the docs show is run, and prints what stands below it. Stacks are answered by the real use cases.
 
-docs/simulate.md and simulate-pods.md are left to test_simulation_command.py, which runs its commands as well.
+docs/simulate.md and simulate-pods.md are left to test_simulation_command.py, which runs its commands as well; the pages
+of a night to test_night.py, which makes them.
 """
 
 import re
@@ -33,7 +34,7 @@ from tests.house import RECORD, House
 from tests.unit.test_docs import PAGES, ROOT, blocks, by_name
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-ELSEWHERE = {"simulate.md", "simulate-pods.md"}
+ELSEWHERE = {"simulate.md", "simulate-pods.md", "night.md", "night-healing.md"}
 # Files that a page takes for granted, and the commands that write them.
 MADE_BY = {"plan.json": "plan -f objects.yaml -o json", "sim.json": "simulate scenarios/two-zones-out.yaml -o json"}
 

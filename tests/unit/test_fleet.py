@@ -423,6 +423,22 @@ class TestSeveral:
         end = NOW + 120 * MINUTE
         assert fenced == {"blue": {"eu-central-1a": end}, "green": {"eu-central-1b": end}, "red": {}}
 
+    def test_a_cluster_that_cannot_be_asked_for_its_zones_is_told_and_not_left_out(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        fleet.clusters.by_id["red"] = ClusterUnavailableError("red does not answer")
+        listed = fleet.list("fence-zone", all=True, zone_id="euc1-az2", **{"for": "2h"})
+        assert {name: found["ok"] for name, found in listed.items()} == {"blue": True, "green": True, "red": False}
+        assert "red does not answer" in listed["red"]["message"]
+
+    def test_a_fence_for_no_time_lifts_it(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        for lasting in ("2h", "0m"):
+            fleet.clock.at += MINUTE
+            fleet.ask("fence-zone", "blue", zone_id="euc1-az2", **{"for": lasting})
+            ends = fleet.store.load("blue").state.zones.get("eu-central-1a", NOW)
+            assert (ends > fleet.clock.at) is (lasting == "2h")
+        assert "more than nothing" in fleet.refused("pause", cluster="blue", **{"for": "0m"})
+
     def test_a_zones_name_comes_from_aws_only_where_this_account_buys_and_else_from_nodes(self, fleet: Fleet) -> None:
         fleet.apply(
             blue=given(region="eu-central-1"),

@@ -174,7 +174,7 @@ class TestANodeThatDoesNotCome:
         known = watched.known(A)
         assert known.failure_class is FailureClass.TIMEOUT
         assert known.last_failure == watched.clock.at
-        assert known.message == "no node within 15 min for 1 replicas"
+        assert known.message == "no node within 15 min for 1 of its replicas"
 
     def test_the_records_own_provision_timeout_counts(self, flavour: str) -> None:
         watched = Watched(flavour)

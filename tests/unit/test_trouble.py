@@ -502,7 +502,7 @@ class TestOneCluster:
         text = answer["message"]
         assert "workers: 2 of 8 nodes missing for 0 min: capacity in a: no room." in text
         assert "What to do: The cloud has no such machines there" in text
-        assert f"evenkeel explain --stack NAME --cluster demo --pool {WORKERS} (docs/trouble.md#capacity)" in text
+        assert "or have another zone (docs/trouble.md#capacity)" in text, "and not to type what one has just typed"
         assert "Its last failure was at" in text
         assert list(answer["groups"]) == [str(key("a"))]
         assert "other-a" not in text

@@ -121,7 +121,7 @@ class TestWhatIsSaid:
 
     def test_a_zone_that_a_node_group_is_in_is_fenced_without_further_words(self) -> None:
         house = Zoned([group("eu-central-1a")], zone_ids={})
-        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("a moment that is over")
+        assert house.fence("eu-central-1a", NOW + MINUTE)["message"].endswith("ask again for 0m")
         assert house.impaired("eu-central-1a")
 
     def test_a_cluster_whose_groups_say_no_zone_has_none_to_fence(self) -> None:

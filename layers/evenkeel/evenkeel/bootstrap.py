@@ -123,7 +123,8 @@ class Container:
         Raises ConfigError where the environment lacks a variable.
         """
         self._writes = writes
-        self.settings = Settings.from_env(os.environ if environment is None else environment)
+        environment = os.environ if environment is None else environment
+        self.settings = Settings.from_env(environment)
         self.clock: Clock = clock or SystemClock()
 
     @cached_property

@@ -500,7 +500,10 @@ NAMELESS = "NAME"
 
 @dataclass(frozen=True, kw_only=True)
 class RunPorts:
-    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out."""
+    """What a run needs besides the cluster. ``random_bytes`` is for ids; ``together`` carries writes out.
+
+    ``stack``: the name of ours, for commands that people are told.
+    """
 
     store: RunStore
     bus: Bus

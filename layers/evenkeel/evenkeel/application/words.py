@@ -780,6 +780,10 @@ def _missing(trouble: Trouble, length: str) -> str:
 
 
 def _in(zones: tuple[str, ...]) -> str:
+    """The region once: a line of a terminal must reach the cloud's words."""
+    region = zones[0][:-1] if zones else ""
+    if region and all(zone[:-1] == region for zone in zones):
+        zones = (zones[0], *(zone[-1] for zone in zones[1:]))
     return f" in {', '.join(zones)}" if zones else ""
 
 
@@ -795,6 +799,11 @@ def _problems(trouble: Trouble) -> str:
 def todo(trouble: Trouble) -> str:
     """What people can do about it, in one sentence without its end: the command follows."""
     return _NO_NODES[trouble.failure_class] if trouble.kind is TroubleKind.MISSING else _TODO[trouble.kind]
+
+
+def explains(trouble: Trouble) -> bool:
+    """Whether there is nothing to be typed but for reading more of it."""
+    return trouble.kind not in _COMMANDS
 
 
 def command_line(trouble: Trouble, cluster: str, stack: str) -> str:

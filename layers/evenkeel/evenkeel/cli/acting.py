@@ -18,7 +18,7 @@ from rich.console import Console
 from evenkeel.application.actions.call import Right
 from evenkeel.application.actions.table import ACTIONS, Action
 from evenkeel.application.words import counted, rfc3339
-from evenkeel.cli.answers import Output, print_answer
+from evenkeel.cli.answers import Output, alike, print_answer
 from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
 from evenkeel.cli.fleet import apply_command, export_command
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
@@ -284,8 +284,12 @@ def _agreed(
 ) -> list[str]:
     """What it touches is shown, and asked for unless nothing more is wanted. Returns what was agreed to."""
     listed = ask_of_all(action, stack, {**fields, "list": True})["clusters"]
+    groups = alike(listed)
+    for line in groups.values():
+        say(line, err=output is Output.JSON)
     for found in listed:
-        say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+        if found.get("alike") not in groups:
+            say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
     touched = [found["cluster"] for found in listed if found["ok"]]
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)

@@ -19,6 +19,7 @@ from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.values import printable
 
 _Json = Mapping[str, Any]
+_WIDE = 100  # columns of a terminal
 _OUTCOMES: Mapping[str, str] = {Result.WRITTEN: "changed", Result.PLANNED: "would change"}
 
 
@@ -39,7 +40,12 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
     if action == "history":
         _history(console, answer.get("clusters", [answer]))
         return
-    for of_cluster in answer.get("clusters", [answer]):
+    answers, groups = answer.get("clusters", [answer]), alike(answer.get("clusters", ()))
+    for line in groups.values():
+        _line(console, line)
+    for of_cluster in answers:
+        if of_cluster.get("alike") in groups:
+            continue
         _line(console, of_cluster["message"] if action != "explain" else "")
         match action if of_cluster.get("ok") else "":
             case "status":
@@ -52,6 +58,15 @@ def print_answer(answer: _Json, console: Console | None = None) -> None:
                     _line(console, sentence)
             case "validate":
                 _findings(console, of_cluster)
+
+
+def alike(answers: Iterable[_Json]) -> dict[str, str]:
+    """What several clusters have in common, told once with their names. What only one says is not among it."""
+    names: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.get("ok") and (said := answer.get("alike")):
+            names.setdefault(said, []).append(answer["cluster"])
+    return {said: f"{said}: {', '.join(found)}" for said, found in names.items() if len(found) > 1}
 
 
 def _overview(console: Console, answer: _Json) -> None:
@@ -128,9 +143,11 @@ def _pool(console: Console, pool: _Json, *, now: datetime | None = None, reasons
     """A pool as it is planned; with ``now`` also what runs, and how long each state has lasted."""
     numbers = f"min {_shown(pool['min'])}, max {_shown(pool['max'])}"
     table = Table(title=cell(f"{pool['name']}: {pool['strategy']}, {numbers}"), title_justify="left")
+    if console.width < _WIDE:  # frames would take the room of names, of which the end says most
+        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
     counts = (*(("running",) if now else ()), "requested", "min", "max")
     for heading in ("zone", "node group", "state", *(("since",) if now else ()), *counts):
-        table.add_column(heading, justify="right" if heading in counts else "left")
+        table.add_column(heading, justify="right" if heading in counts else "left", overflow="fold")
     for group in pool["groups"]:
         table.add_row(
             cell(group["zone"] or "?"),

@@ -25,6 +25,8 @@ from evenkeel.domain.model.troubles import News, Told, Trouble, TroubleKind, Tro
 
 # A write that was refused is tried again after five minutes. One that is not refused again is wanted no more.
 REFUSED_COUNTS = timedelta(minutes=15)
+# A cluster is looked at each interval, and a look may be lost.
+_STOPPED_AFTER = timedelta(minutes=5)
 # Looks come early or late by seconds.
 _SLACK = timedelta(seconds=10)
 _LONGEST_WORDS = 300
@@ -82,6 +84,29 @@ def judge_unread(
             unread = Trouble(kind=kind, since=began, said=_excerpt(said))
     rest = [trouble for trouble in before.troubles if not trouble.kind.of_cluster]
     return before.with_troubles([*rest, *([] if unread is None else [unread])])
+
+
+def unreadable(before: Verdict, said: str, now: datetime) -> Verdict:
+    """The verdict about a cluster whose record nobody can read, as whoever asks finds it."""
+    since = now if before.unread is None else before.unread.since
+    return _as_a_whole(before, Trouble(kind=TroubleKind.INVALID_RECORD, since=since, said=said))
+
+
+def unless_stopped(before: Verdict, scan_interval: int, looked_at: datetime | None, now: datetime) -> Verdict:
+    """The verdict, and that nobody looks, which only whoever asks can find. Why one was not read goes before.
+
+    ``scan_interval`` in seconds; ``looked_at`` None: nobody knows when.
+    """
+    if looked_at is None or before.unread is not None:
+        return before
+    stands = max(_STOPPED_AFTER, 2 * timedelta(seconds=scan_interval) + timedelta(minutes=1))
+    return (
+        before if now - looked_at < stands else _as_a_whole(before, Trouble(kind=TroubleKind.STOPPED, since=looked_at))
+    )
+
+
+def _as_a_whole(before: Verdict, trouble: Trouble) -> Verdict:
+    return before.with_troubles([trouble, *(each for each in before.troubles if not each.kind.of_cluster)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,7 +327,9 @@ def _keys(plans: list[GroupPlan]) -> tuple[str, ...]:
 
 
 def _excerpt(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_WORDS]
+    """On one line; what was cut off is seen to be."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_WORDS else f"{line[: _LONGEST_WORDS - 1]}…"
 
 
 # What is told

@@ -277,12 +277,12 @@ class KubernetesApi:
         return kind(self._describe(method, path, status, body, rights))
 
     def _describe(self, method: str, path: str, status: int, body: Mapping[str, Any], rights: str = RIGHTS) -> str:
-        hint = ""
-        if status == 403:
+        hint, said = "", str(body.get("message", ""))
+        if status == 403 and not said.startswith("admission webhook "):  # that one knows us, and wants it otherwise
             hint = f" (apply {rights}, and map this identity to its group)"
         elif status == 401:
             hint = " (the credential is not accepted, also after a fresh one)"
-        message = self._redacted(str(body.get("message", "")))
+        message = self._redacted(said)
         return f"{method} {path} of {self.name}: {status} {message}{hint}"
 
     def _redacted(self, text: str) -> str:

@@ -116,5 +116,6 @@ def _faults(call: Call, record: ClusterRecord, found: Registered | None) -> Sequ
 
 
 def _is_reached_alike(record: ClusterRecord, before: ClusterRecord) -> bool:
-    names = ("access", "flavours", "namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
+    of_rights = ("namespaces", "autoscaler_status", "status_configmap", "dry_run", "demand", "workload")
+    names = ("access", "flavours", *of_rights)
     return all(getattr(record, name) == getattr(before, name) for name in names)

@@ -18,7 +18,7 @@ from evenkeel.config import ClusterRecord, ControlRecord, Moment, Registration, 
 from evenkeel.domain.model.fleet import Selector, read_length
 from evenkeel.domain.model.troubles import Verdict
 from evenkeel.domain.model.values import BadValueError, shown
-from evenkeel.domain.trouble import judge, judge_unread
+from evenkeel.domain.trouble import judge, judge_unread, unless_stopped
 
 _LONGEST_NAME = 600
 _SECONDS_TO_ANSWER = 2
@@ -72,9 +72,9 @@ def _flag(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def length(value: object) -> object:
+def length(value: object, *, or_none: bool = False) -> object:
     try:
-        return value if value is None else read_length(value)
+        return value if value is None else read_length(value, or_none=or_none)
     except BadValueError as error:
         raise BadRequestError(f"for is {shown(value)}: {error}") from None
 
@@ -128,7 +128,7 @@ class Call:
     clock: Clock
     zone_names: Callable[[str], Mapping[str, str]]  # of a region: zone ids to the names that this account has for them
     random_bytes: Callable[[int], bytes]
-    stack: str  # what it is called
+    stack: str  # its name
     stack_dry_run: bool  # of clusters whose record does not say
     cluster: str  # empty: all that are registered
     selector: Selector | None  # of all, those that it selects
@@ -176,7 +176,11 @@ class Call:
             verdict = judge_unread(known, kind_of(error), str(error), since, self.now, timedelta())
             return Judged(remembered=remembered, verdict=verdict, unread=str(error))
         groups = {**remembered.state.groups, **preview.plan.states}
-        return Judged(remembered=remembered, verdict=judge(known, preview.plan, groups, after), preview=preview)
+        verdict = judge(known, preview.plan, groups, after)
+        if not remembered.control.is_paused(self.now):  # that it can be read says nothing of who acts there
+            looked_at = self.store.looked_at().get(self.cluster)
+            verdict = unless_stopped(verdict, remembered.record.scan_interval, looked_at, self.now)
+        return Judged(remembered=remembered, verdict=verdict, preview=preview)
 
     def is_dry(self, record: ClusterRecord, control: ControlRecord) -> bool:
         """Whether nothing is written to the cluster."""

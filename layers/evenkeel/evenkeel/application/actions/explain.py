@@ -20,6 +20,7 @@ from evenkeel.application.words import (
     ago,
     chain_words,
     command_line,
+    explains,
     origin_words,
     problem_words,
     rfc3339,
@@ -28,12 +29,15 @@ from evenkeel.application.words import (
     todo,
     trouble_words,
 )
+from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import NodeGroup, State
 from evenkeel.domain.model.origins import POOL_MAX
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.plans import GroupPlan, PoolPlan
 from evenkeel.domain.model.pools import AnyPool, rule_of
 from evenkeel.domain.model.reasons import KEEPING, Reason, Rule, Topic
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.trouble import unreadable
 
 _DECISIONS_TOLD = 3
 _DECISIONS_READ = 50  # most of them are of other pools
@@ -73,15 +77,15 @@ def explain(call: Call, fields: ExplainFields) -> Answer:
 
 def _explain_trouble(call: Call) -> Answer:
     """All that is in trouble: what, what to do, and why the numbers of its node groups are what they are."""
-    judged, now = call.judge(), call.now
+    try:
+        judged, now = call.judge(with_demand=True), call.now
+    except ConfigError as error:  # the rest of the answer needs a record
+        return _explain_record(call, str(error))
     about, about_groups, keys = [], dict[str, list[str]](), set[str]()
     if judged.unread is not None:
         about.append(f"{call.cluster} cannot be read: {judged.unread}.")
     for trouble in judged.verdict.troubles:
-        about += [
-            f"{trouble_words(trouble, now)}.",
-            f"What to do: {todo(trouble)}: {command_line(trouble, call.cluster, call.stack)} ({runbook(trouble)}).",
-        ]
+        about += _what_to_do(call, trouble)
         keys |= {trouble.pool, *trouble.groups}
     if not about:
         about.append(f"Nothing is in trouble in {call.cluster}.")
@@ -100,6 +104,31 @@ def _explain_trouble(call: Call) -> Answer:
         "history": past,
         "message": " ".join([*about, *(line for lines in about_groups.values() for line in lines), *past]),
     }
+
+
+def _explain_record(call: Call, said: str) -> Answer:
+    """Of a cluster whose record cannot be read nobody knows more."""
+    verdict = unreadable(call.store.verdicts().get(call.cluster, Verdict()), said, call.now)
+    trouble = next(each for each in verdict.troubles if each.kind is TroubleKind.INVALID_RECORD)
+    about = _what_to_do(call, trouble)
+    return {
+        "troubles": [trouble_json(trouble, call.cluster, call.now, call.stack)],
+        "sentences": about,
+        "groups": {},
+        "history": history(call.store.decisions(call.cluster, _DECISIONS_READ), (), call.now),
+        "message": " ".join(about),
+    }
+
+
+def _what_to_do(call: Call, trouble: Trouble) -> list[str]:
+    """What is wrong, and what to do. Whoever reads this has typed `explain`."""
+    command = command_line(trouble, call.cluster, call.stack)
+    to_type = "" if explains(trouble) else f": {command}"
+    said = trouble_words(trouble, call.now)
+    return [
+        said if said.endswith("…") else f"{said}.",
+        f"What to do: {todo(trouble)}{to_type} ({runbook(trouble)}).",
+    ]
 
 
 def _held(call: Call, preview: Preview) -> list[str]:

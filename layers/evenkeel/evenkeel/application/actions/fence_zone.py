@@ -1,12 +1,13 @@
 """No growth in one zone until a moment; one that is over lifts the fence."""
 
+from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from evenkeel.application.actions.call import Answer, Call, Ending
-from evenkeel.application.errors import BadRequestError, EvenkeelError
+from evenkeel.application.actions.call import Answer, Call, Ending, length
+from evenkeel.application.errors import BadRequestError, ClusterUnavailableError, EvenkeelError
 from evenkeel.application.events import ZoneShift
 from evenkeel.application.observing import contained, observe_cluster
 from evenkeel.application.ports import Remembered
@@ -18,22 +19,27 @@ _ZoneName = Annotated[str | None, Field(min_length=1, max_length=63, pattern=r"^
 
 
 class FenceZoneFields(Ending):
-    """A zone and an end are needed: a fence without one would be forgotten."""
+    """A zone and an end are needed: a fence without one would be forgotten. One that lasts no time lifts it."""
 
     zone: Annotated[_ZoneName, Field(description="The zone's name or id, as the cluster has it.")] = None
     zone_id: Annotated[
         _ZoneName, Field(description="AWS's id of the zone, which is the same in every account; such as euc1-az2.")
     ] = None
+    lasting: Annotated[
+        timedelta | None,
+        BeforeValidator(partial(length, or_none=True)),
+        Field(alias="for", description="How long: 2h, 90m, 1d; 0m lifts the fence."),
+    ] = None
 
 
-def fence_zone_touches(call: Call, fields: FenceZoneFields) -> str | None:
-    """Nothing, where the cluster has no such zone."""
+def fence_zone_touches(call: Call, fields: FenceZoneFields) -> Answer | None:
+    """Nothing, where the cluster has no such zone. Raises where nobody could be asked: it may have one."""
     remembered = call.load()
     try:
         zone, doubt = _zone(call, fields, remembered)
     except BadRequestError:
         return None
-    return f"{call.cluster}: zone {zone}{doubt}"
+    return {"message": f"{call.cluster}: zone {zone}{doubt}", "alike": f"zone {zone}{doubt}"}
 
 
 def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
@@ -48,14 +54,18 @@ def fence_zone(call: Call, fields: FenceZoneFields) -> Answer:
     if impaired:
         return {
             "message": f"zone {zone} of {call.cluster} is fenced until {rfc3339(until)}: its groups get no "
-            f"growth. To lift it, ask again with a moment that is over{doubt}"
+            f"growth. To lift it, ask again for 0m{doubt}",
+            "alike": f"zone {zone} is fenced until {rfc3339(until)}, or until asked again for 0m{doubt}",
         }
     if others := zone_shifts.still_impaired(call.cluster, zone):
         return {
             "message": f"zone {zone} of {call.cluster} is no longer fenced by hand (that moment is over); it is "
             f"still impaired, says {', '.join(others)}"
         }
-    return {"message": f"zone {zone} of {call.cluster} is no longer fenced (that moment is over)"}
+    return {
+        "message": f"zone {zone} of {call.cluster} is no longer fenced (that moment is over)",
+        "alike": f"zone {zone} is no longer fenced",
+    }
 
 
 def _zone(call: Call, fields: FenceZoneFields, remembered: Remembered) -> tuple[str, str]:
@@ -89,8 +99,12 @@ def _zone_of_id(call: Call, id: str, remembered: Remembered) -> str:
             return name
     except EvenkeelError as error:
         problems.append(str(error))
-    why = f" ({'; '.join(problems)})" if problems else ""
+    if problems:
+        raise ClusterUnavailableError(
+            f"zone_id is {shown(id)}: nobody could say what {record.id} calls that zone ({'; '.join(problems)}): "
+            "name it in its zone_ids, or fence it by its zone's name"
+        )
     raise BadRequestError(
-        f"zone_id is {shown(id)}: neither the record of {record.id} nor its nodes name that zone{why}: "
+        f"zone_id is {shown(id)}: neither the record of {record.id} nor its nodes name that zone: "
         "name it in its zone_ids, or fence it by its zone's name"
     )

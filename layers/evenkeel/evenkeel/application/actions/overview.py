@@ -6,7 +6,7 @@ A cluster counts as well only if it was read lately. One that nobody has looked 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +17,9 @@ from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
 from evenkeel.domain.health.offerings import standing
 from evenkeel.domain.model.policy import BackoffPolicy
-from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
+from evenkeel.domain.model.troubles import Trouble, Verdict
+from evenkeel.domain.trouble import unless_stopped, unreadable
 
-# A cluster is looked at each interval, and a look may be lost.
-_STOPPED_AFTER = timedelta(minutes=5)
 # Lambda answers with 6 MB at most. What comes after so much is told by name.
 _LARGEST_ANSWER = 4_000_000
 # More are not read by anybody; the ones that most clusters lack come first.
@@ -53,22 +52,8 @@ class _Known:
     def troubles(self) -> tuple[Trouble, ...]:
         """The verdict's, and what only whoever reads all clusters can know: that nobody looks."""
         if isinstance(self.registration, str):
-            before = self.verdict.unread
-            since = before.since if before else self.now
-            trouble = Trouble(kind=TroubleKind.INVALID_RECORD, since=since, said=self.registration)
-        elif self.looked_at is not None and self._is_stopped(self.registration, self.looked_at):
-            trouble = Trouble(kind=TroubleKind.STOPPED, since=self.looked_at)
-        else:
-            return self.verdict.troubles
-        if self.verdict.unread is not None and trouble.kind is TroubleKind.STOPPED:
-            return self.verdict.troubles  # why it was not read is known
-        return self.verdict.with_troubles(
-            [trouble, *(each for each in self.verdict.troubles if not each.kind.of_cluster)]
-        ).troubles
-
-    def _is_stopped(self, registration: Registration, looked_at: datetime) -> bool:
-        interval = timedelta(seconds=registration.scan_interval)
-        return self.now - looked_at >= max(_STOPPED_AFTER, 2 * interval + timedelta(minutes=1))
+            return unreadable(self.verdict, self.registration, self.now).troubles
+        return unless_stopped(self.verdict, self.registration.scan_interval, self.looked_at, self.now).troubles
 
     @property
     def state(self) -> str:

@@ -155,7 +155,7 @@ def _time_waited(
     if now - state.waiting_since < provision_timeout:
         return state
     minutes = int(provision_timeout.total_seconds() // 60)
-    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} replicas"
+    kind, message = FailureClass.TIMEOUT, f"no node within {minutes} min for {group.waiting} of its replicas"
     for machine in group.refused_machines:
         failure = machine.failure
         if failure is not None and not machine.preserved and not class_of(failure).moves_elsewhere:

@@ -54,8 +54,8 @@ class Selector:
         return all(term.holds(labels) for term in self.terms)
 
 
-def read_length(text: object) -> timedelta:
-    """``2h``, ``90m``, ``1d``, ``1h30m``: longer than nothing, a year at most.
+def read_length(text: object, *, or_none: bool = False) -> timedelta:
+    """``2h``, ``90m``, ``1d``, ``1h30m``: longer than nothing, or ``or_none`` at all, a year at most.
 
     Raises:
         BadValueError: it is written otherwise, or is out of that range.
@@ -65,6 +65,6 @@ def read_length(text: object) -> timedelta:
         raise BadValueError("no length of time: write 2h, 90m or 1d")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    if not timedelta() < length <= LONGEST:
+    if not (timedelta() < length or or_none) or length > LONGEST:
         raise BadValueError(f"choose more than nothing, and {LONGEST.days}d at most")
     return length

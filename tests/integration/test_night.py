@@ -1,0 +1,34 @@
+"""docs/night.md is made by walking the night: forty clusters, the real commands, and the screens after each."""
+
+from evenkeel.domain.model.troubles import TroubleKind
+from sandbox.template import ROOT
+from tests.night import COLUMNS, STACK, Night, pages, walk
+
+_KINDS = list(TroubleKind)
+
+
+def test_the_night_is_as_the_docs_show_it() -> None:
+    night = Night()
+    told = night.status()
+    assert told["counts"]["clusters"] == len(night.members) == 40
+    in_trouble = [cluster for cluster in told["clusters"] if cluster["state"] == "trouble"]
+    kinds = [TroubleKind(cluster["troubles"][0]["kind"]) for cluster in in_trouble]
+    assert set(kinds) == set(TroubleKind)
+    assert kinds == sorted(kinds, key=_KINDS.index), "the worst first"
+    assert kinds.count(TroubleKind.UNREACHABLE) == 3
+    before = {cluster["cluster"] for cluster in in_trouble}
+    for cluster in in_trouble:  # is said to be well nowhere else
+        explained = night.ask(STACK, {"action": "explain", "cluster": cluster["cluster"]})
+        known = {trouble["kind"] for trouble in explained["troubles"]}
+        assert known >= {trouble["kind"] for trouble in cluster["troubles"]}
+        assert "NAME" not in explained["message"], "a command can be typed as it is told"
+
+    screens = list(walk(night))
+    for name, text in pages(screens).items():
+        assert text == (ROOT / "docs" / name).read_text(encoding="utf-8"), f"{name}: python -m tests.night writes it"
+    for _, screen in screens:
+        _, _, table = screen.partition("status --stack evenkeel\n")
+        assert all(len(line) <= COLUMNS for line in table.partition("\n$")[0].splitlines())
+
+    after = {cluster["cluster"] for cluster in night.status()["clusters"]}
+    assert before - after == {"shop-3", "pay-4", "web-5"}, "what the zone had to do with"

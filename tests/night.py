@@ -1,0 +1,547 @@
+"""A bad night: forty simulated clusters on one stack, and what their operator sees at three in the morning.
+
+`python -m tests.night` walks it and writes docs/night.md and its pictures; test_night.py walks it again and compares.
+
+The clusters are the sandbox's: machine controllers, autoscalers, pods and API servers, read and written by the real
+adapter without a wire in between. The functions are the real use cases, the command line is the real one. Time is
+virtual, and whatever has a name by chance has it from a seed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from typer.testing import CliRunner
+
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document, fragment
+from evenkeel.adapters.page.theme import Theme
+from evenkeel.application.actions.call import Right
+from evenkeel.application.actions.table import right_needed
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError, TooLargeError
+from evenkeel.application.operate import answer_of_error
+from evenkeel.application.ports import Cluster as OpenCluster
+from evenkeel.application.ports import Remaining, WorkloadCluster
+from evenkeel.cli import asking
+from evenkeel.cli.inputs import IN_TROUBLE
+from evenkeel.cli.main import app
+from evenkeel.cli.simulation.autoscaler_model import Flags
+from evenkeel.config import ClusterRecord, ConfigError
+from sandbox.chromium import Chromium
+from sandbox.kube.cloud import Cloud
+from sandbox.kube.controllers.life import Timing
+from sandbox.kube.errors import ApiError
+from sandbox.kube.world import ZONES, Cluster, Pool, World
+from sandbox.stack import CALLER
+from sandbox.template import ROOT
+from tests.crashing import Life, WirelessClusters
+from tests.fakes import FakeClock, InMemoryStore, plenty, register
+from tests.house import House
+from tests.pages import picture
+
+STACK = "evenkeel"
+THREE = datetime(2026, 1, 31, 3, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+COLUMNS = 80
+_BEGIN = THREE - 40 * MINUTE
+_OUT = "euc1-az2"
+POOL = "workers"
+_APP = {"app": "shop"}
+
+
+def _zone_ids(first: int) -> dict[str, str]:
+    """AWS's ids of the zones in one account: each account has the names in an order of its own."""
+    return {f"euc1-az{1 + (first + place) % 3}": zone for place, zone in enumerate(ZONES)}
+
+
+@dataclass(kw_only=True)
+class Member:
+    """One of the forty."""
+
+    name: str
+    kind: str = "cluster-api"
+    replicas: tuple[int, int, int] = (2, 2, 2)
+    maximum: int = 12
+    record: Mapping[str, Any] = field(default_factory=dict)
+    timing: Timing = field(default_factory=Timing)
+    account: int = 1  # euc1-az2 is eu-central-1a in the first, eu-central-1b in the second
+    #: what happens in it, by the minute
+    acts: Mapping[int, Callable[[Member], None]] = field(default_factory=dict)
+    #: what happens in it every minute
+    always: Callable[[Member], None] | None = None
+    error: EvenkeelError | None = None  # in the place of an answer
+    lives: bool = False  # something happens in it
+    cluster: Cluster = field(init=False)
+    clock: FakeClock = field(init=False)
+
+    @property
+    def cloud(self) -> Cloud:
+        return self.cluster.cloud
+
+    @property
+    def zone(self) -> str:
+        """The zone that is out, as its account calls it."""
+        return _zone_ids(self.account)[_OUT]
+
+    def build(self, clock: FakeClock) -> None:
+        pool = Pool(name=POOL, minimum=3, maximum=self.maximum, replicas=self.replicas)
+        world = World(
+            clusters=[self.kind],
+            pools={self.kind: [pool]},
+            clock=clock.now,
+            timing=self.timing,
+            settings=Flags(scale_down=False),
+            seed=int(self.name[-2:]),
+        )
+        self.cluster, self.clock = world.clusters[self.kind], clock
+
+    def resource(self, plural: str) -> str:
+        return self.cluster.controllers.resource(plural)
+
+    def group(self, zone: str) -> Any:
+        return next(view for view in self.cluster.groups() if view.zone == zone)
+
+    def patch_group(self, zone: str, patch: Mapping[str, Any], manager: str) -> None:
+        group = self.group(zone)
+        scalables = self.resource("machinedeployments")
+        self.cluster.store.patch(scalables, group.namespace, group.name, dict(patch), manager=manager)
+
+    def step(self) -> None:
+        if self.always is not None:
+            self.always(self)
+        self.cluster.step(self.clock.at)
+
+
+# ---------------------------------------------------------------- what happens to whom
+
+
+def _want(pods: int, zone: str | None = None) -> Callable[[Member], None]:
+    return lambda one: one.cluster.set_demand(POOL, pods, zone)
+
+
+def _exhaust(one: Member) -> None:
+    """No zone has a machine of that type left; the one that is out is the first to have some again."""
+    for zone in ZONES:
+        one.cloud.take_away(zone)
+    _want(20)(one)
+
+
+def _quota(one: Member) -> None:
+    one.cloud.quota = 9
+    _want(14)(one)
+
+
+def _bound(one: Member) -> None:
+    """Pods whose volumes are in the zone that is out."""
+    one.cloud.take_away(one.zone)
+    _want(5, one.zone)(one)
+
+
+def _unauthorized(one: Member) -> None:
+    for zone in ZONES:
+        said = "You are not authorized to perform this operation."
+        one.cloud.refuse(zone, code="UnauthorizedOperation", message=said, status=403)
+    _want(8)(one)
+
+
+def _never_join(one: Member) -> None:
+    for zone in ZONES:
+        one.cloud.never_join(zone, 9)
+    _want(9)(one)
+
+
+def _fails(error: EvenkeelError) -> Callable[[Member], None]:
+    def fail(one: Member) -> None:
+        one.error = error
+
+    return fail
+
+
+def _dark(one: Member) -> None:
+    one.error = ClusterUnavailableError(f"{one.name} does not answer: not within 8 s")
+
+
+def _secretless(one: Member) -> None:
+    one.error = AccessError(f"secret evenkeel/{one.name} cannot be read: it does not exist")
+
+
+def _large(one: Member) -> None:
+    one.error = TooLargeError(f"GET /apis of {one.name}: the answer is not usable: more than 64 MiB")
+
+
+def _misspell(one: Member) -> None:
+    one.patch_group(ZONES[0], {"metadata": {"annotations": {"evenkeel.dev/pool-max": "many"}}}, "kubectl-edit")
+
+
+def _bounds(one: Member, low: int, high: int) -> dict[str, Any]:
+    name = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-{}-size"
+    return {"metadata": {"annotations": {name.format("min"): str(low), name.format("max"): str(high)}}}
+
+
+def _argocd(one: Member) -> None:
+    if one.group(ZONES[1]).maximum != 3:
+        one.patch_group(ZONES[1], _bounds(one, 1, 3), "argocd-controller")
+
+
+def _by_hand(one: Member) -> None:
+    for zone in ZONES:
+        one.patch_group(zone, {"spec": {"replicas": 3}}, "kubectl-scale")
+
+
+def _refuse(one: Member) -> None:
+    said = 'admission webhook "freeze.platform.example" denied the request: changes are frozen until Monday'
+    one.cluster.api.faults.add(method="PATCH", status=403, times=10_000, message=said)
+    one.patch_group(ZONES[0], _bounds(one, 1, 2), "kubectl-edit")
+
+
+def _deploy(pods: int, budget: int | None = None) -> Callable[[Member], None]:
+    """A Deployment of which three pods fill a node, and as many as its budget says may be missing."""
+
+    def deploy(one: Member) -> None:
+        container = {"name": "shop", "image": "registry.example/shop", "resources": {"requests": {"cpu": "1200m"}}}
+        template = {"metadata": {"labels": _APP}, "spec": {"containers": [container]}}
+        spec: dict[str, Any] = {"replicas": pods, "selector": {"matchLabels": _APP}, "template": template}
+        one.cluster.store.create("deployments.apps", {"metadata": {"name": "shop"}, "spec": spec}, manager="kubectl")
+        if budget is not None:
+            spec = {"maxUnavailable": budget, "selector": {"matchLabels": _APP}}
+            body = {"metadata": {"name": "shop", "namespace": "default"}, "spec": spec}
+            one.cluster.store.create("poddisruptionbudgets.policy", body, manager="kubectl")
+
+    return deploy
+
+
+def _renew(one: Member) -> None:
+    """A cluster-autoscaler that somebody has started beside us."""
+    at = one.clock.at.strftime("%Y-%m-%d %H:%M:%S.000000 +0000 UTC")
+    metadata = {"annotations": {"cluster-autoscaler.kubernetes.io/last-updated": at}}
+    store, where = one.cluster.store, ("configmaps", "kube-system", "cluster-autoscaler-status")
+    try:
+        store.patch(*where, {"metadata": metadata}, manager="cluster-autoscaler")
+    except ApiError:
+        metadata |= {"name": where[2], "namespace": where[1]}
+        store.create(where[0], {"metadata": metadata}, manager="cluster-autoscaler")
+
+
+def _delete_a_machine(one: Member) -> None:
+    machine = one.cluster.store.list(one.resource("machines"))[0]["metadata"]
+    one.cluster.store.delete(one.resource("machines"), machine["namespace"], machine["name"])
+
+
+_HOLD = {"on_failure": "hold"}  # its pods cannot go elsewhere
+_PODS = {"autoscaler": "none", "workload": {"access": {"kind": "same"}}}
+_ACTS: Mapping[str, Mapping[str, Any]] = {
+    # what the zone's outage has to do with
+    "shop-3": {"replicas": (4, 4, 4), "maximum": 24, "acts": {-25: _exhaust}},
+    "data-2": {"record": _HOLD, "acts": {-22: _bound}},
+    "pay-4": {"kind": "gardener", "record": _HOLD, "acts": {-24: _bound}},
+    "web-5": {"kind": "openshift", "record": _HOLD, "acts": {-19: _bound}},
+    # what it has not
+    "ml-1": {"replicas": (3, 3, 3), "maximum": 18, "acts": {-37: _quota}},
+    "web-1": {"acts": {-16: _unauthorized}},
+    "data-6": {"record": {"provision_timeout": 600}, "acts": {-21: _never_join}},
+    "pay-1": {"acts": {-34: _dark}},
+    "shop-5": {"acts": {-31: _dark}},
+    "ml-4": {"acts": {-9: _dark}},
+    "web-3": {"acts": {-12: _secretless}},
+    "data-3": {"acts": {-6: _large}},
+    "shop-1": {"acts": {-39: _misspell}},
+    "pay-2": {"always": _argocd},
+    "data-5": {"maximum": 6, "timing": Timing(provision=timedelta(seconds=5)), "acts": {-14: _by_hand}},
+    "web-6": {"acts": {-8: _refuse}},
+    "ml-2": {
+        "kind": "self-managed",
+        "record": {**_PODS, "demand": "scale-up"},
+        "acts": {-39: _deploy(24)},
+        "always": _renew,
+    },
+    "shop-2": {
+        "kind": "self-managed",
+        "record": {**_PODS, "demand": "full"},
+        "acts": {-39: _deploy(12, 0), -35: _delete_a_machine},
+    },
+    "pay-5": {
+        "replicas": (4, 1, 1),
+        "record": {"level": "converge", "converge": {"blind": True}},
+        "timing": Timing(deletion=timedelta(hours=9)),
+        "lives": True,
+    },
+    "web-8": {"record": {"paused": True}},
+    "ml-7": {"record": {"dry_run": True}},
+    "data-8": {"record": {"dry_run": True}},
+}
+_EXHAUSTED, _BARE, _FORGOTTEN, _NEW = "shop-3", "ml-6", "pay-6", "shop-8"
+
+
+def _members() -> dict[str, Member]:
+    found = {}
+    for team in ("data", "ml", "pay", "shop", "web"):
+        for number in range(1, 9):
+            name = f"{team}-{number}"
+            found[name] = Member(name=name, account=2 if team in ("data", "ml") else 1, **_ACTS.get(name, {}))
+            found[name].lives |= bool(found[name].acts or found[name].always)
+    return found
+
+
+# ---------------------------------------------------------------- the stack
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """Opens all of them."""
+
+    members: Mapping[str, Member]
+
+    def _of(self, record: ClusterRecord) -> WirelessClusters:
+        one = self.members[record.id]
+        if one.error is not None:
+            raise one.error
+        return WirelessClusters(one.cluster.api, Life(), one.clock)
+
+    def open(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> OpenCluster:
+        return self._of(record).open(record, remaining, **more)
+
+    def open_workload(self, record: ClusterRecord, remaining: Remaining, **more: Any) -> WorkloadCluster:
+        return self._of(record).open_workload(record, remaining, **more)
+
+    def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
+        found: Any = self._of(record).open(record, remaining)
+        found.observe()
+        ids: Mapping[str, str] = found.zone_ids()
+        return ids
+
+    def needs_run(self, record: ClusterRecord) -> bool:
+        return False
+
+
+class Night:
+    """The forty and their stack, minute by minute, up to three o'clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(_BEGIN)
+        self.members = _members()
+        self.store = InMemoryStore(clock=self.clock)
+        clusters: Any = _Clusters(self.members)
+        self.house = House(store=self.store, clock=self.clock, clusters=clusters)
+        self.house.operate = replace(self.house.operate, stack=STACK)
+        for name, one in self.members.items():
+            one.build(self.clock)
+            if name != _NEW:
+                self.register(one)
+        while self.clock.at < THREE:
+            self.minute()
+        self.register(self.members[_NEW])
+
+    def register(self, one: Member) -> None:
+        env = "test" if one.name.endswith(("7", "8")) else "prod"
+        labels = {"env": env, "team": one.name.partition("-")[0]}
+        fields = {"flavours": [one.cluster.flavour], "region": "eu-central-1", "labels": labels, **one.record}
+        register(self.store, one.name, zone_ids=_zone_ids(one.account), **fields)
+
+    def minute(self) -> None:
+        """What lives, lives; then the schedule fires, and what is asked for is done."""
+        at = round((self.clock.at - THREE) / MINUTE)
+        for one in self.members.values():
+            if at in one.acts:
+                one.acts[at](one)
+        if at == -11:
+            self.store.plant(_BARE, "{}")
+        for _ in range(3):
+            self.clock.at += timedelta(seconds=20)
+            for one in self.members.values():
+                if one.lives:
+                    one.step()
+        known = [name for name, _ in self.store.registrations() if name != _FORGOTTEN or at < -13]
+        for start in range(0, len(known), 20):
+            self.house.look(known[start : start + 20], plenty)
+        self.work()
+
+    def work(self) -> None:
+        """What has been asked of the queues."""
+        queue = self.house.queue
+        alone, queue.looks[:] = list(queue.looks), []
+        for chunk in alone:
+            self.house.look(chunk.clusters, plenty)
+        again, queue.second_looks[:] = list(queue.second_looks), []
+        for cluster, why, _seconds in again:
+            queue.request(cluster, why, f"again-{cluster}-{self.clock.at}")
+        self.house.carry_out()
+
+    # ---------------------------------------------------------------- whoever is on call
+    def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function answers; the queues are worked off after it."""
+        assert stack == STACK
+        try:
+            who = {} if right_needed(event) is Right.READ else {"by": CALLER}
+            answer = self.house.operate({**event, **who}, plenty)
+        except (EvenkeelError, ConfigError) as error:
+            answer = answer_of_error(error)
+        self.work()
+        told: dict[str, Any] = json.loads(json.dumps(answer))
+        return told
+
+    def type(self, command: str) -> str:
+        """A command, and the screen of a terminal of 80 columns after it."""
+        with patch.object(asking, "ask", self.ask), TemporaryDirectory() as folder, chdir(folder):
+            result = CliRunner().invoke(app, shlex.split(command)[1:], env={"COLUMNS": str(COLUMNS)})
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        assert result.exit_code in (0, IN_TROUBLE), result.output
+        return f"$ {command}\n{result.output}"
+
+    def outage_ends(self) -> None:
+        """The zone has machines again, for everybody."""
+        for one in self.members.values():
+            for zone in (one.zone, *(ZONES if one.name == _EXHAUSTED else ())):
+                one.cloud.give_back(zone)
+
+    def status(self) -> dict[str, Any]:
+        return self.ask(STACK, {"action": "status"})
+
+
+# ---------------------------------------------------------------- the page
+
+
+_STATUS = f"evenkeel status --stack {STACK}"
+_FENCE = f"evenkeel fence-zone --stack {STACK} --zone-id {_OUT} --selector env=prod"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one types, after so many minutes or something that happens, and why."""
+
+    title: str
+    says: Sequence[str]
+    commands: Sequence[str]
+    minutes: int = 0
+    happens: Callable[[Night], None] = lambda _: None
+
+
+STEPS = (
+    Step(
+        "03:00: which clusters",
+        [
+            "`status` tells the whole fleet from what is remembered, and asks no cluster: dark ones cost nothing.",
+            "Nodes that pods wait for come first, then clusters that nobody can see, then what can wait for the day.",
+        ],
+        [_STATUS],
+    ),
+    Step(
+        "Why, and what to do",
+        [
+            "`explain` has the cloud's own words, what to do, and why the numbers are what they are.",
+            "Whoever cannot be read is never said to be well: what was tried, and what to type, stands in its place.",
+        ],
+        [f"evenkeel explain --stack {STACK} --cluster {name}" for name in ("web-5", "pay-1", "ml-6")],
+    ),
+    Step(
+        "03:00: fence the zone",
+        [
+            f"AWS says that {_OUT} has trouble; two accounts have two names for it, so the id is what one types.",
+            "Production's groups there get no growth for two hours: what wants a node goes elsewhere at once.",
+        ],
+        [f"{_FENCE} --for 2h --reason 'AWS: capacity in {_OUT}' --yes"],
+    ),
+    Step(
+        "03:05: what that does",
+        [
+            "The status of one cluster has which zone is held, until when, and who did it.",
+            "What runs goes on running.",
+        ],
+        [f"evenkeel status --stack {STACK} --cluster web-5"],
+        minutes=5,
+    ),
+    Step(
+        "03:10: the zone is back",
+        [
+            "AWS says that it is over: the same command for no time lifts the fence.",
+            "A zone that had failed is tried with one machine, and is one of three again once that has come.",
+        ],
+        [f"{_FENCE} --for 0m --reason 'AWS: over' --yes"],
+        minutes=5,
+        happens=Night.outage_ends,
+    ),
+    Step(
+        "03:30: watch it heal",
+        [
+            "What the zone had to do with is well again; the rest waits for somebody, each with its own command.",
+            "`history` says what was done tonight, by whom and why; `report` writes the page for the morning.",
+        ],
+        [
+            _STATUS,
+            f"evenkeel history --stack {STACK} --cluster web-5",
+            f"evenkeel report --stack {STACK} --out night.html",
+        ],
+        minutes=20,
+    ),
+)
+
+
+def walk(night: Night) -> Iterator[tuple[Step, str]]:
+    """Every step, and the screen after it."""
+    for step in STEPS:
+        step.happens(night)
+        for _ in range(step.minutes):
+            night.minute()
+        yield step, "".join(map(night.type, step.commands))
+
+
+def pages(screens: Sequence[tuple[Step, str]]) -> dict[str, str]:
+    """The pages of docs/, by name: up to the fence, and after it."""
+    sections = []
+    for step, screen in screens:
+        lines = [line[start : start + COLUMNS].rstrip() for line in screen.splitlines() for start in _starts(line)]
+        sections.append("\n".join([f"## {step.title}", "", *step.says, "", "```console", *lines, "```"]))
+    return {
+        "night.md": "\n\n".join([_HEAD, *sections[:_FENCED]]) + "\n",
+        "night-healing.md": "\n\n".join([_HEALING, *sections[_FENCED:]]) + "\n",
+    }
+
+
+def _starts(line: str) -> range:
+    """Where a terminal begins a new line."""
+    return range(0, max(1, len(line.rstrip())), COLUMNS)
+
+
+_FENCED = 3  # steps
+_HEAD = """# A night with forty clusters
+
+Forty simulated clusters on one stack, twenty of them in trouble, in all thirteen kinds of it, three dark.
+Every screen is what the commands print in a terminal of 80 columns, which breaks longer lines.
+`python -m tests.night` walks the night and writes this page; a test walks it again and compares.
+What each kind means: [trouble.md](trouble.md). It goes on in [night-healing.md](night-healing.md).
+
+![The page of that night](pictures/night.png)
+
+The [page](report.md) at 03:00, and [the widget](pictures/night-widget.png)."""
+_HEALING = """# How the night ends
+
+The zone of [night.md](night.md) is fenced. What follows is made, and held, by the same walk."""
+
+
+def draw(answer: Mapping[str, Any], at: datetime) -> None:
+    """The pictures of the night: the page, and the widget of a dashboard."""
+    fleet = page_of_status(answer, f"answer of stack {STACK}", at)
+    widget = f"<!DOCTYPE html><body style='margin:0'>{fragment(fleet, Theme.DARK)}</body>"
+    with Chromium() as browser:
+        for name, html in (("night", document(fleet)), ("night-widget", widget)):
+            picture(browser, name, html, width=1000, height=1160)
+
+
+def main() -> None:
+    logging.disable()  # of the functions: what they log is not on the screen
+    night = Night()
+    draw(night.status(), night.clock.at)
+    for name, text in pages(list(walk(night))).items():
+        (ROOT / "docs" / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
