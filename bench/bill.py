@@ -285,7 +285,7 @@ def _own_table(figures: Mapping[Any, Any]) -> list[str]:
 
 def _demand_table(figures: Mapping[Any, Any]) -> list[str]:
     lines = [
-        "| a look a minute with [demand](demand.md), $ per cluster and month beside the above | nobody waits | all is read |"
+        "| a look a minute with [demand](demand.md), $ per cluster and month besides | nobody waits | all is read |"
     ]
     lines += ["|--|--|--|"]
     for nodes, pods, groups in ((30, 900, 3), (300, 9_000, 30)):

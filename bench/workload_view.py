@@ -30,7 +30,7 @@ from evenkeel.bootstrap import SystemClock
 from evenkeel.config import ClusterRecord
 from evenkeel.domain.demand.advice import advise
 from evenkeel.domain.model.choices import DemandStage
-from evenkeel.domain.model.demand import GroupOffer, PoolOffer
+from evenkeel.domain.model.demand import GroupOffer, PoolOffer, Shrinking
 from evenkeel.domain.model.groups import GroupKey, Observation, PoolId
 from sandbox.kube.access import kubeconfig
 
@@ -238,7 +238,7 @@ def _read(nodes: int) -> None:
     )
     pool = PoolOffer(pool=PoolId("cluster-api", "prod", "", "workers"), groups=offers, room=300)
     cpu = time.process_time()
-    said = advise(Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, datetime.now(UTC))
+    said = advise(Observation(groups=(), workload=workload), [pool], DemandStage.ADVISE, Shrinking(), datetime.now(UTC))
     found |= {"advice_cpu_s": time.process_time() - cpu, "peak_mib": _peak()}
     found["judged"] = len(said.pools[pool.pool].nodes)
     print(json.dumps(found), flush=True)

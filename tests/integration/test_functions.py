@@ -474,8 +474,14 @@ def test_without_a_dashboard_metrics_without_an_alarm_are_only_in_the_log(stage:
 
 def test_every_event_of_the_events_folder_is_answered(staged: Callable[..., Stage]) -> None:
     stage = staged(clusters=())
-    for name, event in sorted(EVENTS.items()):
-        answer = stage.call(function_of(name), event)
+    there = stage.deployment.template.functions()
+    asked_for = {name for name in EVENTS if function_of(name) not in there}
+    assert asked_for == {
+        "alert",
+        "page-schedule",
+    }  # functions that somebody has to ask for: they have tests of their own
+    for name in sorted(EVENTS.keys() - asked_for):
+        answer = stage.call(function_of(name), EVENTS[name])
         told = answer if isinstance(answer, str) else answer.get("message", answer.get("batchItemFailures"))
         assert told is not None, name
         assert "Traceback" not in stage.log.getvalue(), name
