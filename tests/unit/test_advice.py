@@ -5,7 +5,10 @@ from typing import Any
 
 from evenkeel.application.words import sentence
 from evenkeel.domain.bounds.balanced import BALANCED
+from evenkeel.domain.demand.advice import advise, untouched
+from evenkeel.domain.membership.pools import find_pools
 from evenkeel.domain.model.choices import DemandStage
+from evenkeel.domain.model.demand import Shrinking
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, NodeGroup, Observation
 from evenkeel.domain.model.plans import Plan, PoolPlan
@@ -14,7 +17,7 @@ from evenkeel.domain.model.reasons import Rule, because
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.workload import Workload
 from evenkeel.domain.plan import plan
-from tests.builders import MINUTE, NOW, group, key
+from tests.builders import MINUTE, NOW, group, key, numbers
 from tests.workloads import node, pod, pods, template
 
 FROZEN = because(Rule.OBJECT_PAUSED)
@@ -191,3 +194,25 @@ class TestNothingFollows:
         assert planned.demand.unread is not None
         assert "default/blue, default/red" in sentence(planned.demand.unread)
         assert all(pool.demand is None for pool in planned.pools)
+
+
+def test_half_a_list_of_groups_ends_no_clock_and_an_invalid_pool_does() -> None:
+    members = [group(zone, 2, template=template()) for zone in "ab"]
+    (pool,), _ = find_pools(members, numbers(0, 9), {})
+    nodes = tuple(
+        node(
+            f"n-{zone}",
+            zone,
+            group=key(zone),
+            machine=Machine(name=f"m-{zone}", uid=f"u-{zone}", has_node=True, created_at=NOW),
+        )
+        for zone in "ab"
+    )
+    seen, running = Observation(groups=(), workload=Workload(nodes=nodes)), {"n-a": NOW - MINUTE}
+    clocks = {}
+    for rule in (Rule.FEW_MEMBERS, Rule.POOL_INVALID):
+        said = advise(seen, [untouched(pool, rule)], DemandStage.FULL, Shrinking(clocks=running), NOW)
+        assert said.idle is not None
+        assert not said.idle.go
+        clocks[rule] = said.idle.clocks.get("n-a")
+    assert clocks == {Rule.FEW_MEMBERS: NOW - MINUTE, Rule.POOL_INVALID: None}

@@ -253,10 +253,13 @@ def _coming(draft: Draft) -> int:
 
 
 def untouched(pool: AnyPool, rule: Rule) -> PoolOffer:
-    """A pool that is left alone whole: no node comes, and none goes."""
+    """A pool that is left alone whole: no node comes, and none goes. Half a list is over in a minute: clocks run on."""
     why = because(rule)
+    held, waits = (None, why) if rule is Rule.FEW_MEMBERS else (why, None)
     groups = tuple(
-        GroupOffer(group=group.key, zone=group.zone or "", requested=group.requested, closed=why, held=why)
+        GroupOffer(
+            group=group.key, zone=group.zone or "", requested=group.requested, closed=why, held=held, waits=waits
+        )
         for group in pool.groups
     )
     return PoolOffer(pool=pool.id, groups=groups)
