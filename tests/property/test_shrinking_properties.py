@@ -15,6 +15,7 @@ from tests.shrinking import MINUTE, App, Story, Valley
 
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
+@example(3924)  # somebody raises replicas five times
 @example(977)  # a pod under a budget that lets none go comes onto a node that is on its way out
 @example(1046)  # a removal's replicas are given back by hand, and taken again
 def test_whatever_happens_minima_budgets_and_marks_hold_and_what_is_empty_goes_in_the_end(seed: int) -> None:
