@@ -470,9 +470,9 @@ class Story:
     def _resume(self) -> None:
         """Whoever raised replicas too often was told that they are not written any more, and has them written again."""
         store, remembered = self.valley.store, self.valley.store.load("demo")
-        for key, remembered_group in remembered.state.groups.items():
-            if remembered_group.contested_since is not None:
-                store.save_group("demo", key, remembered_group.uncontested(), remembered.versions)
+        for key, known in remembered.state.groups.items():
+            if known.contested_since is not None:
+                store.save_group("demo", key, known.uncontested(), remembered.versions)
 
     def _peace(self) -> None:
         """Until nothing is written and no clock runs, for as long as a clock takes."""
