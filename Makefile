@@ -36,7 +36,7 @@ setup: .venv/.ready ## .venv with everything but the SAM CLI; leaves the command
 	@.venv-sam/bin/pip install -qq --require-hashes --no-deps -r requirements/sam.txt
 	@touch $@
 
-demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while a zone fails; nodes for pods that wait, and none when they are gone (under a minute)
+demo: setup ## Gardener, HyperShift and Cluster API, simulated, kept even while a zone fails and brought home after it; nodes for pods that wait (under a minute)
 	@$(BIN)/python -m sandbox.demo
 
 test: check chromium ## everything: linters, types, arrows, template, every suite
