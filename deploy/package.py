@@ -21,7 +21,7 @@ PLUGIN = "kubectl-evenkeel.tar.gz"
 # Beside what is built: what the template's metadata names, how it is deployed, and what clusters have to allow.
 BESIDE = ("README.md", "CHANGELOG.md", "samconfig.toml", "deploy/kubernetes")
 _CODE = re.compile(r"^( +)(?:CodeUri|ContentUri): .*$", re.M)
-_RESOURCE = re.compile(r"^  (\w+):$", re.M)
+_RESOURCE = re.compile(r"^  (\w+):(?: #.*)?$", re.M)
 _BUILT_BY = re.compile(r"^ +Metadata: \{BuildMethod: .*\}\n", re.M)
 
 

@@ -91,7 +91,7 @@ def test_the_same_source_is_the_same_bytes(dist: Path, deployable: Path, twin: H
         shutil.copytree(ROOT / "layers" / folder, copy, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
         command = ["make", "-s", f"build-{layer}", f"ARTIFACTS_DIR={again / layer}", python]
         subprocess.run(command, cwd=copy, check=True, timeout=200)
-    for name in Template().functions():
+    for name in Template().of_type("AWS::Serverless::Function"):
         shutil.copytree(deployable / name, again / name)
     package(again, tmp_path / "dist", URL)
     assert sums(tmp_path / "dist") == sums(dist)

@@ -15,6 +15,7 @@ EVENTS: dict[str, dict[str, Any]] = {
 }
 _FUNCTIONS = {
     "alert": "AlertFunction",
+    "duty": "DutyFunction",
     "failure": "ProvisioningFailureFunction",
     "operator": "OperatorFunction",
     "page": "PageFunction",

@@ -139,7 +139,7 @@ def test_over_several_random_crashes_it_comes_home(scene: HomeScene) -> None:
 
 # What this harness is there to find: each bug, planted, makes an undisturbed or a crashed step end badly.
 
-_followed, _runs, _opened = converging._followed, converging._runs, journal.opened_step
+_followed, _opened = converging._followed, journal.opened_step
 
 
 def _nobody_remembers_the_order(homing: Homing, step: Step, id: str) -> Homing:
@@ -163,7 +163,7 @@ def _any_replica_is_a_node(step: Step, destination: Any) -> bool:
 
 
 BUGS: Mapping[str, tuple[Any, str, Any]] = {
-    "the successor is not awaited": (converging, "_runs", _any_replica_is_a_node),
+    "the successor is not awaited": (converging, "_has_come", _any_replica_is_a_node),
     "an order is not written down": (journal, "opened_step", _nobody_remembers_the_order),
     "what was given is given again": (converging, "_followed", _what_was_given_is_not_seen),
     "what is late is never taken back": (converging, "_stops", lambda *_: None),
