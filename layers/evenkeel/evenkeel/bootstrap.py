@@ -193,6 +193,10 @@ class Container:
         return Inbox(queue=self._queue, tries_soon=True)
 
     @cached_property
+    def _bus(self) -> EventBridgeBus:
+        return EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus)
+
+    @cached_property
     def look(self) -> "Look":
         from evenkeel.application.look import Look
 
@@ -211,7 +215,7 @@ class Container:
             store=self.store,
             clusters=self.clusters,
             queue=self._queue,
-            bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
+            bus=self._bus,
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
@@ -226,7 +230,7 @@ class Container:
         return GoOn(
             store=self.store,
             queue=self._queue,
-            bus=EventBridgeBus(_WhenUsed(lambda: self._client("events")), self.settings.bus),
+            bus=self._bus,
             clock=self.clock,
             random_bytes=os.urandom,
             dry_run=self.settings.dry_run,
