@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any, TextIO
 
+from evenkeel.bootstrap import container
 from sandbox.aws import Deployment, Mapped, Subscription
 
 # Calls a function by its logical id with an event and returns its answer; raises what the handler raises.
@@ -69,6 +70,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._stack.enter_context(_environment_restored())
         for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
             os.environ.pop(name, None)  # the caller's own account is no business of the handlers
+        container.cache_clear()  # a cold start: what another deployment's handlers have made leads to its resources
         return self
 
     def __exit__(self, *_: object) -> None:
