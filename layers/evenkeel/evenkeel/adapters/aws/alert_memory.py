@@ -31,8 +31,8 @@ class DynamoAlertMemory:
             return LastTold()
         until = int(item["claimed_until"]["N"])
         return LastTold(
-            moment=(item["at"]["S"], int(item["order"]["N"])),
-            print=item["print"]["S"],
+            moment=(_text(item, "at"), int(item["order"]["N"])),
+            print=_text(item, "print"),
             claimed_until=datetime.fromtimestamp(until, UTC) if until else None,
             version=int(item["version"]["N"]),
         )
@@ -44,8 +44,8 @@ class DynamoAlertMemory:
         numbers["expires_at"] = int((self._now() + _KEPT).timestamp())
         item = {
             **_key(channel, key),
-            "at": {"S": at},
-            "print": {"S": told.print},
+            # DynamoDB Local takes no empty text, and a first claim has been told nothing yet
+            **{name: {"S": text} for name, text in (("at", at), ("print", told.print)) if text},
             **{name: {"N": str(number)} for name, number in numbers.items()},
         }
         condition = (
@@ -68,6 +68,10 @@ class DynamoAlertMemory:
 
 def _key(channel: str, key: str) -> dict[str, Any]:
     return {"pk": {"S": f"ALERTED#{channel}"}, "sk": {"S": key}}
+
+
+def _text(item: dict[str, Any], name: str) -> str:
+    return str(item[name]["S"]) if name in item else ""
 
 
 def _n(number: int) -> dict[str, str]:
