@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import marshal
+
 from sandbox.kube.schema import Json
 
 
 def clone(value: Json) -> Json:
-    """A deep copy of a JSON value, several times as quick as `copy.deepcopy`."""
-    if isinstance(value, dict):
-        return {key: clone(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clone(item) for item in value]
-    return value
+    """A deep copy of a JSON value. Made by the interpreter itself: half of all a simulated API does is to copy."""
+    return marshal.loads(marshal.dumps(value))
 
 
 def merge_patch(target: Json, patch: Json) -> Json:
