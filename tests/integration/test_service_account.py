@@ -131,11 +131,11 @@ def test_tokens_are_renewed_from_half_of_their_life_on(life: Life, clock: FakeCl
     assert (life.run(), life.look(), life.needs_run()) == ("evenkeel-4", "evenkeel-readers-3", False)
 
 
-def test_it_goes_on_for_a_year(life: Life, clock: FakeClock) -> None:
-    for _ in range(730):
+def test_it_goes_on_for_more_renewals_than_a_secret_keeps_versions(life: Life, clock: FakeClock) -> None:
+    for _ in range(110):
         assert life.run().startswith("evenkeel-")
         clock.at += DAY / 2
-    assert len(life.server.asked) == 2 * 730
+    assert len(life.server.asked) == 2 * 110
 
 
 @pytest.mark.parametrize("crashes", ["evenkeel-readers", "evenkeel"])
