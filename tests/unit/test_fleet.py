@@ -134,6 +134,20 @@ class TestLabels:
         fleet.store.plant("bare", "{}")
         assert set(fleet.list("pause", selector="env=prod")) == {"blue", "green"}
         assert fleet.ask("status", None, selector="env=test")["counts"]["clusters"] == 1
+        assert set(fleet.list("pause", selector="env!=prod")) == {"red"}
+
+    def test_and_whoever_selects_is_told_that_nobody_knows_whether_it_is_meant(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        fleet.store.save_looked_at(["red"], fleet.clock.now())
+        before = fleet.ask("status", None, selector="env=test")
+        fleet.store.plant("bare", "{}")
+        for action, fields in (("status", {}), ("pause", {"list": True}), ("validate", {}), ("export", {})):
+            answer = fleet.ask(action, None, selector="env=test", **fields)
+            assert answer["unknown"] == ["bare"]
+            assert answer["message"].endswith("; left out, since nobody can read which labels they have: bare")
+        after = fleet.ask("status", None, selector="env=test")
+        assert (before["trouble"], after["trouble"]) == (False, True), "it may be one of those that are asked for"
+        assert "unknown" not in fleet.ask("status", None)
 
 
 class TestApply:
@@ -702,10 +716,18 @@ class TestCommands:
         laptop.fleet.store.plant("bare", "{}")
         found = laptop.run("export", "--selector", "env=prod")
         assert (found.exit_code, len(read_document(found.stdout)["clusters"])) == (0, 2)
+        assert found.stderr == "evenkeel: left out, since nobody can read which labels they have: bare\n"
         found = laptop.run("export")
         assert found.exit_code == 2
         assert "record of cluster bare" in found.stderr
         assert len(read_document(found.stdout)["clusters"]) == 3
+
+    @pytest.mark.parametrize("action", ["status", "validate", "history", "readiness"])
+    def test_a_selector_that_no_cluster_has_is_a_fault_and_no_good_news(self, laptop: Laptop, action: str) -> None:
+        laptop.fleet.labelled()
+        found = laptop.run(action, "--selector", "env=prd")
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert found.stderr == "evenkeel: selector is 'env=prd': no registered cluster has such labels\n"
 
     def test_what_was_listed_and_agreed_to_is_done_and_nothing_else(self, laptop: Laptop) -> None:
         laptop.fleet.labelled()

@@ -5,7 +5,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -588,6 +588,11 @@ def _origin(origin: Origin) -> str:
 def _some(texts: list[str]) -> str:
     """The first of a list that may have thousands."""
     return ", ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
+
+
+def unknown_words(clusters: Sequence[str]) -> str:
+    """Of clusters whose records cannot be read, to whoever has named others by their labels."""
+    return f"left out, since nobody can read which labels they have: {_some(list(clusters))}"
 
 
 def _entry(ref: OwnerRef) -> str:

@@ -24,6 +24,7 @@ from evenkeel.cli.fleet import apply_command, export_command
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
+from evenkeel.domain.model.values import shown
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
@@ -99,6 +100,7 @@ def _record_command(
 
 def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
     answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
+    _leave_for_nobody(answer.get("counts", answer).get("clusters"), selector)
     _print(answer, answer, output)
     return answer
 
@@ -262,6 +264,7 @@ def _parameter(name: str, **rest: Any) -> Parameter:
 def _act(action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any]) -> None:
     """Ask, print, and leave with the exit code that the answer stands for."""
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
+    _leave_for_nobody(answer.get("clusters"), fields.get("selector"))
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
     if not all(answer.get("ok") for answer in answers):
@@ -303,6 +306,12 @@ def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -
         say_json(as_json, indent=2)
     else:
         print_answer(answer)
+
+
+def _leave_for_nobody(clusters: object, selector: str | None) -> None:
+    """A slip in a selector must not look as if all were well."""
+    if selector is not None and not clusters:
+        fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
 
 
 def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:

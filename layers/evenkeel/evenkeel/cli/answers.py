@@ -84,6 +84,9 @@ def _overview(console: Console, answer: _Json) -> None:
     states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
+    if not counts["clusters"]:
+        _line(console, "no cluster is registered")
+        return
     whose = "other" if in_trouble else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 

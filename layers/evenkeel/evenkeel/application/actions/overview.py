@@ -100,7 +100,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
     counts = {"clusters": len(known), **{state: len(found) for state, found in by_state.items()}}
     return {
         "now": rfc3339(call.now),
-        "trouble": bool(by_state["trouble"] or by_state["unseen"]),
+        "trouble": bool(by_state["trouble"] or by_state["unseen"] or call.unknown()),
         "clusters": _fitting([*by_state["trouble"], *by_state["unseen"]]),
         "others": {state: [each.cluster for each in by_state[state]] for state in ("well", "paused")},
         "counts": {**counts, "dryRun": sum(each.is_dry for each in known)},
