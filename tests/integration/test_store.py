@@ -1071,6 +1071,7 @@ TROUBLE = Trouble(
     missing=3,
     requested=9,
     running=6,
+    is_outage=True,
     calm_since=NOW + MINUTE,
     failure_class=FailureClass.QUOTA,
     said="VcpuLimitExceeded: no more",

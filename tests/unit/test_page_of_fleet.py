@@ -118,6 +118,9 @@ def test_a_quota_that_is_used_up_in_every_zone_is_told_once() -> None:
 def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> None:
     assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
     assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
+    seven = told_fleet(7)["clusters"]
+    outages = [cluster for cluster in seven if any(trouble["outage"] for trouble in cluster["troubles"])]
+    assert [trouble["missing"] for trouble in outages[0]["troubles"]] == [5], "also while nodes are missing there"
     plans = plan(
         Observation(groups=tuple(zones([3, 3, 3]))),
         ClusterState(groups={key(zone): in_backoff() for zone in "abc"}),

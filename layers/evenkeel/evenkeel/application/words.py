@@ -780,7 +780,8 @@ def trouble_headline(trouble: Trouble, now: datetime) -> str:
 
 def _missing(trouble: Trouble, length: str) -> str:
     if not trouble.missing:
-        return f"no zone shows that it delivers {length}"
+        who = "no zone shows that it delivers" if trouble.is_outage else "what failed has not delivered"
+        return f"{who} {length}"
     return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
 
 

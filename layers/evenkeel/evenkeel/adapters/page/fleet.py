@@ -101,7 +101,7 @@ def _clusters(at: datetime, sections: Iterable[Section], linked: bool) -> Html:
 def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
     """What is wrong, how many nodes are missing, and for how long."""
     if not section.troubles:
-        unknown = "not readable" if section.unread else "in trouble; the answer had no room to say which"
+        unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
     worst, more = section.troubles[0], len(section.troubles) - 1
     return (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import State, is_outage
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class TroubleView:
     missing: int = 0
     requested: int = 0
     running: int = 0
+    is_outage: bool = False  # no zone of its pool is known to deliver
     said: str = ""  # the words of whoever said it
     todo: str = ""
     command: str = ""
@@ -75,9 +76,8 @@ class PoolView:
 
     @property
     def is_out(self) -> bool:
-        """Whether no zone is known to deliver: each is fenced, or only tried again."""
-        states = {group.state for group in self.groups} - {State.FROZEN}
-        return bool(states) and states <= {State.FENCED, State.PROBING}
+        """Whether no zone is known to deliver."""
+        return is_outage(group.state for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class Section:
         """Pools of which no zone is known to deliver."""
         if self.pools:
             return sum(pool.is_out for pool in self.pools)
-        return sum(trouble.kind == "missing" and not trouble.missing for trouble in self.troubles)
+        return sum(trouble.is_outage for trouble in self.troubles)
 
 
 @dataclass(frozen=True, kw_only=True)

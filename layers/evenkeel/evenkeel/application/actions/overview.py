@@ -20,8 +20,9 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.troubles import Trouble, Verdict
 from evenkeel.domain.trouble import unless_stopped, unreadable
 
-# Lambda answers with 6 MB at most. What comes after so much is told by name.
-_LARGEST_ANSWER = 4_000_000
+# Lambda answers with 6 MB at most. What comes after so much is told by name and a few words, 10,000 of them in 3 MB.
+_LARGEST_ANSWER = 3_000_000
+_FEW_WORDS = 100
 # More are not read by anybody; the ones that most clusters lack come first.
 _MOST_OFFERINGS = 100
 
@@ -121,13 +122,15 @@ def _offerings(offerings: Offerings, now: datetime) -> list[dict[str, Any]]:
 
 
 def _fitting(known: list[_Known]) -> list[dict[str, Any]]:
-    """Of each cluster all that there is room for, at least its name and its state."""
+    """Of each cluster all that there is room for, at least its name, its state, and what is worst in it."""
     found, room = [], _LARGEST_ANSWER
     for each in known:
         whole = each.json()
         size = len(json.dumps(whole))
         if size > room:
-            whole = {name: whole[name] for name in ("cluster", "ok", "state")} | {"message": "", "truncated": True}
+            worst = whole["troubles"][0]["headline"] if whole["troubles"] else whole["message"]
+            named = {name: whole[name] for name in ("cluster", "ok", "state")}
+            whole = {**named, "message": worst[:_FEW_WORDS], "truncated": True}
         room -= size
         found.append(whole)
     return found
