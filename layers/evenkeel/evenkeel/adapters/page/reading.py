@@ -160,6 +160,7 @@ class _Judged(_Read):
     looked_at: Moment | None = Field(default=None, alias="lookedAt")
     message: str = ""
     troubles: tuple[_Trouble, ...] = ()
+    places: dict[str, str] = {}
 
 
 class _Others(_Read):
@@ -358,6 +359,7 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
             looked_at=cluster.looked_at,
             is_read=False,
             message="" if cluster.troubles else cluster.message,
+            places=cluster.places,
         )
         for cluster in overview.clusters
     )

@@ -71,7 +71,6 @@ border-radius:4px;padding:2px 5px}
 border-radius:6px;padding:5px 8px;max-width:100%}
 .ek .names{list-style:none;padding:0;columns:14em}
 .ek .cluster{margin-top:24px}
-@media screen{.ek .cluster{content-visibility:auto;contain-intrinsic-size:auto 60px}}
 .ek .card>h2{margin:0 0 6px}
 .ek summary h2{display:inline;margin:0}
 .ek .of-trouble{color:var(--fenced);font-weight:600}

@@ -1,6 +1,7 @@
 """What a page shows, whatever it was made from: a plan, a status answer or a simulation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from evenkeel.domain.model.groups import State, is_outage
@@ -129,6 +130,7 @@ class Section:
     message: str = ""
     state: str = ""  # of a cluster: trouble, unseen, paused or well
     troubles: tuple[TroubleView, ...] = ()  # the worst first
+    places: Mapping[str, str] = field(default_factory=dict)  # of zones: their id, or account/name; as far as known
     looked_at: datetime | None = None
     is_read: bool = True  # whether pools could be listed; what is told from verdicts alone lists none
     unread: str = ""  # why the cluster itself could not be read

@@ -12,6 +12,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.ports import Offerings
+from evenkeel.application.sharing import Places
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
@@ -38,6 +39,7 @@ class _Known:
     looked_at: datetime | None  # None: not within the last hours
     now: datetime
     stack_dry_run: bool
+    places: Places
 
     @property
     def is_paused(self) -> bool:
@@ -65,6 +67,14 @@ class _Known:
             return "trouble"
         return "unseen" if self.looked_at is None else "well"
 
+    def _places(self) -> dict[str, str]:
+        """Of the zones that are in trouble."""
+        record = self.registration
+        if isinstance(record, str):
+            return {}
+        zones = {zone for trouble in self.troubles for zone in trouble.zones}
+        return {zone: place for zone in sorted(zones) if (place := self.places.place(record, zone)) is not None}
+
     def json(self) -> dict[str, Any]:
         troubles = [trouble_json(trouble, self.cluster, self.now, self.stack) for trouble in self.troubles]
         more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
@@ -76,12 +86,15 @@ class _Known:
             "lookedAt": rfc3339(self.looked_at) if self.looked_at else None,
             "message": f"{troubles[0]['message']}{more}" if troubles else "not looked at yet",
             "troubles": troubles,
+            "places": self._places(),
         }
 
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Every cluster that is not known to be well, the worst first, and the names of all others by their state."""
     verdicts, looked_at = call.store.verdicts(), call.store.looked_at()
+    registrations = call.registrations()
+    places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     known = [
         _Known(
             cluster=cluster,
@@ -91,8 +104,9 @@ def overview(call: Call, _fields: Fields) -> Answer:
             looked_at=looked_at.get(cluster),
             now=call.now,
             stack_dry_run=call.stack_dry_run,
+            places=places,
         )
-        for cluster, registration in call.registrations()
+        for cluster, registration in registrations
     ]
     by_state: dict[str, list[_Known]] = {"trouble": [], "unseen": [], "paused": [], "well": []}
     for each in known:
