@@ -682,6 +682,38 @@ class TestCommands:
         laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
         assert set(laptop.fleet.registered) == {"blue"}
 
+    def test_a_folder_of_which_a_part_cannot_be_read_is_a_fault_and_prunes_nobody(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(), green=given())
+        laptop.write("one.yaml", blue=given())
+        elsewhere = laptop.folder / ".elsewhere"
+        elsewhere.mkdir()
+        for name, target, says in (
+            ("two.yaml", elsewhere / "gone.yaml", "cannot be read: No such file"),
+            ("two", elsewhere, "a link to a folder is not followed"),
+        ):
+            link = laptop.folder / name
+            link.symlink_to(target)
+            done = laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
+            assert (done.exit_code, done.stderr.startswith(f"evenkeel: {link}: {says}")) == (2, True)
+            link.unlink()
+        assert set(laptop.fleet.registered) == {"blue", "green"}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "clusters: [{id: blue}]\nclusters: [{id: green}]\n",
+            "clusters:\n- id: blue\n  id: green\n",
+            '{\n\t"clusters": [],\n\t"labels": {"a": "1", "a": "2"}}',
+        ],
+    )
+    def test_a_name_that_stands_twice_is_a_fault_since_one_of_the_two_would_be_dropped(
+        self, laptop: Laptop, text: str
+    ) -> None:
+        file = laptop.folder / "one.yaml"
+        file.write_text(text)
+        done = laptop.run("apply", "-f", str(file), "--prune", "--force", "--yes")
+        assert (done.exit_code, "stands twice" in done.stderr) == (2, True)
+
     def test_one_fault_and_nothing_is_stored(self, laptop: Laptop) -> None:
         laptop.fleet.clusters.by_id["green"] = AccessError("closed")
         laptop.write("one.yaml", blue=given(), green=given())
