@@ -761,6 +761,21 @@ class TestCommands:
         assert (found.exit_code, found.stdout) == (2, "")
         assert found.stderr == "evenkeel: selector is 'env=prd': no registered cluster has such labels\n"
 
+    @pytest.mark.parametrize("action", ["status", "validate", "history", "readiness"])
+    def test_who_reads_may_say_all_as_well_as_nothing(self, laptop: Laptop, action: str) -> None:
+        laptop.fleet.labelled()
+        assert laptop.run(action, "--all").output == laptop.run(action).output
+        assert laptop.run(action, "--all", "--cluster", "blue").exit_code == 2
+
+    @pytest.mark.parametrize("columns", ["0", "1", "9"])
+    def test_a_terminal_that_knows_no_width_is_told_as_much_as_one_that_does(
+        self, laptop: Laptop, columns: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        laptop.fleet.labelled()
+        usual = laptop.run("status").stdout
+        monkeypatch.setenv("COLUMNS", columns)
+        assert laptop.run("status").stdout == usual
+
     def test_what_was_listed_and_agreed_to_is_done_and_nothing_else(self, laptop: Laptop) -> None:
         laptop.fleet.labelled()
         asked = laptop.run("fence-zone", "--all", "--zone-id", "euc1-az2", "--for", "2h", stdin="y\n")
@@ -775,6 +790,7 @@ class TestCommands:
             (["pause"], 2),
             (["pause", "--all", "--cluster", "blue"], 2),
             (["pause", "--selector", "env=prod", "--cluster", "blue"], 2),
+            (["pause", "--selector", "env=prod", "--all", "--yes"], 2),
             (["pause", "--selector", "env=nowhere", "--yes"], 2),
             (["pause", "--all"], 2),
         ],

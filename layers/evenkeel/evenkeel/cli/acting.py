@@ -105,9 +105,10 @@ def _print_status(stack: str, cluster: str, selector: str | None, live: bool, ou
     return answer
 
 
-def _status_command(
+def _status_command(  # noqa: PLR0913 (its options)
     stack: _StackName,
     cluster: _ClusterIdOrAll = "*",
+    everything: _All = False,
     live: Annotated[
         bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
     ] = False,
@@ -115,6 +116,7 @@ def _status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
     output: _OutputForm = Output.TABLE,
 ) -> None:
+    _refuse_several(cluster, selector, everything=everything)
     answer = _print_status(stack, cluster, selector, live, output)
     with suppress(KeyboardInterrupt):  # which is how one stops watching
         while watch:
@@ -207,9 +209,8 @@ def _command(action: Action) -> Callable[..., None]:
         named = {given: fields[name] for given, name in action.fields.names().items()}
         named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
         everything, yes = fields.get("everything", False), fields.get("yes", False)
+        _refuse_several(cluster, fields.get("selector"), everything=everything)
         if action.touches is None or cluster is not None:
-            if everything or (action.touches is not None and fields.get("selector")):
-                fail(["--cluster goes alone: leave out --all and --selector"])
             _act(action.name, stack, cluster, output, named)
         elif everything or fields.get("selector"):
             scope = {"all": True} if everything else {}
@@ -226,6 +227,7 @@ def _command(action: Action) -> Callable[..., None]:
         ]
     elif action.of_all:
         cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"}
+        several = [_parameter("everything", annotation=_All, default=False)]
     else:
         cluster_option = {"annotation": _ClusterId}
     if action.of_all or action.touches is not None:
@@ -242,6 +244,11 @@ def _command(action: Action) -> Callable[..., None]:
     command.__annotations__ = {}
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect.signature answers with
     return command
+
+
+def _refuse_several(cluster: str | None, selector: str | None, *, everything: bool) -> None:
+    if sum((cluster not in (None, "*"), bool(selector), everything)) > 1:
+        fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
 
 
 def _option(given: str, name: str, field: FieldInfo) -> Parameter:
