@@ -743,6 +743,17 @@ class TestCommands:
         again = laptop.run("apply", "-f", str(laptop.folder))
         assert (again.exit_code, again.stdout) == (0, "3 clusters as in the files\n")
 
+    @pytest.mark.parametrize("options", [[], ["--live"]])
+    def test_whoever_is_not_known_to_be_selected_is_not_known_to_be_well(
+        self, laptop: Laptop, options: list[str]
+    ) -> None:
+        laptop.fleet.labelled()
+        laptop.fleet.store.save_looked_at(["blue", "green"], laptop.fleet.clock.now())
+        command = ("status", "--selector", "env=prod", *options)
+        assert laptop.run(*command).exit_code == 0
+        laptop.fleet.store.plant("bare", "{}")
+        assert laptop.run(*command).exit_code == 4
+
     def test_a_record_that_cannot_be_read_is_named_beside_the_others(self, laptop: Laptop) -> None:
         laptop.fleet.labelled()
         laptop.fleet.store.plant("bare", "{}")
