@@ -23,7 +23,7 @@ from tests.pages import told_fleet
 _FOUND = "(document.getElementById('find') ?? document.body).offsetHeight && document.querySelectorAll('*').length"
 
 
-def _told_groups(groups: int) -> dict[str, Any]:
+def told_groups(groups: int) -> dict[str, Any]:
     """What `status` says of one cluster with so many, three to a pool."""
     pools = [f"pool-{number:03}" for number in range(groups // 3)]
     found = [group for pool in pools for group in zones((4, 3, 2), (2, 2, 2), bounds=[(1, 9)] * 3, pool=pool)]
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     answers = {
-        f"a cluster of {options.groups} groups": _told_groups(options.groups),
+        f"a cluster of {options.groups} groups": told_groups(options.groups),
         f"{options.clusters} clusters, 10 in trouble": told_fleet(options.clusters),
         f"{options.clusters} clusters, all in trouble": told_fleet(options.clusters, options.clusters),
     }
