@@ -350,6 +350,11 @@ class InMemoryStore:
             raise StateConflictError("the record has been written since it was read")
         decisions[ulid] = expires, dict(fit(decision))
 
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+        self._asked("load")
+        page, more = self.decisions_after(cluster, ulid)
+        return self._remembered(cluster), None if more else page
+
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         self._asked("decisions")
         later = [decision for id, decision in self._told(cluster) if id > ulid]

@@ -41,6 +41,7 @@ def _missing(missing: int, requested: int, minutes: int, kind: FailureClass | No
         missing=missing,
         requested=requested,
         running=requested - missing,
+        is_outage=len(at) == len(ZONES),
         failure_class=kind,
         said=said,
     )

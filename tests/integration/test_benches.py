@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import bill, figures, load, many, overview, quiet_look, workload_view
+from bench import bill, figures, load, many, overview, pages, quiet_look, ready, workload_view
 from bench.growth_split import one_by_one
 from evenkeel.domain.model.water_fill import Bucket, water_fill
 
@@ -30,6 +30,18 @@ def test_status_of_all_is_four_queries_and_a_line_for_each_cluster_in_trouble() 
     assert len(found["lines"]) == 40 + 2 + 1
     assert found["lines"][-1] == "78 others: 78 well"
     assert max(map(len, found["lines"])) <= 80
+
+
+def test_readiness_of_all_is_one_query_for_each_cluster_and_one_for_all() -> None:
+    found = ready.measure(5, 4)
+    assert (found["asked"], found["states"], found["left"]) == ({"Query": 5 + 1}, {"ready": 5}, 0)
+
+
+def test_a_page_is_measured_with_all_that_it_has_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "find_chromium", lambda: None)  # the browser has tests of its own
+    found = pages.measure({"groups": pages.told_groups(6), "fleet": pages.told_fleet(12, 12)}, 1)
+    assert all(f"pool-{number:03}" in found["groups"]["html"] for number in (0, 1))
+    assert "prod-eu-12" in found["fleet"]["html"]
 
 
 def test_an_action_on_all_clusters_is_one_invocation_and_once_more_it_writes_nothing() -> None:

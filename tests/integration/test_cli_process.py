@@ -71,6 +71,14 @@ def test_a_full_disk_is_one_line() -> None:
     assert (end.returncode, end.stderr) == (1, b"evenkeel: output cannot be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("plan -f nowhere.json", 2)])
+def test_who_has_closed_the_output_gets_the_exit_code(closed: str, arguments: str, code: int) -> None:
+    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' {arguments} {closed}"
+    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
+
+
 def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
     # What it imports is interrupted, as by a ctrl-C at that moment.
     program = "import sys; sys.modules['evenkeel.cli.main'] = Interrupted(); main()"

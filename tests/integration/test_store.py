@@ -1036,6 +1036,24 @@ def test_decisions_are_read_in_pages_from_the_oldest_on(registered: Store) -> No
     assert len(registered.decisions_after("demo", since)[0]) == 2
 
 
+def test_what_is_known_and_decided_is_read_at_once_unless_it_is_too_much(registered: Store) -> None:
+    ids = [ulid(NOW + minute * MINUTE, bytes(10)) for minute in range(9)]
+    registered.save_group("demo", KEY, FAILED, None)
+    for id in ids[:2]:
+        registered.save_decision("demo", id, {"id": id}, NOW + timedelta(days=30))
+    registered.save_decision("demo", ulid(NOW + 9 * MINUTE, bytes(10)), {"id": "over"}, NOW - timedelta(days=1))
+    remembered, decisions = registered.load_with_decisions("demo", ids[0])
+    assert remembered == registered.load("demo")
+    assert decisions == [{"id": ids[1]}]
+    for id in ids[2:]:
+        registered.save_decision("demo", id, {"id": id, "why": "x" * 150_000}, NOW + timedelta(days=30))
+    remembered, decisions = registered.load_with_decisions("demo", "")
+    assert remembered == registered.load("demo")
+    assert decisions is None
+    with pytest.raises(UnknownClusterError):
+        registered.load_with_decisions("nobody", "")
+
+
 def test_what_is_over_is_named_and_forgotten_unless_it_was_written_since(kept: Kept, registered: Store) -> None:
     registered.save_group("demo", KEY, FAILED, None)
     assert list(registered.load("demo").expired) == []
@@ -1071,6 +1089,7 @@ TROUBLE = Trouble(
     missing=3,
     requested=9,
     running=6,
+    is_outage=True,
     calm_since=NOW + MINUTE,
     failure_class=FailureClass.QUOTA,
     said="VcpuLimitExceeded: no more",

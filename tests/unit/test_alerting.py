@@ -16,7 +16,7 @@ from evenkeel.application.rollout import rollout_json
 from evenkeel.domain.model.troubles import News, TroubleKind
 from evenkeel.domain.rollout import Halt, Phase, Rollout
 from tests.alerts import FakeChannel, FakeMemory, FakePost, alert, detail_of
-from tests.builders import NOW
+from tests.builders import MINUTE, NOW
 from tests.fakes import FakeClock
 
 LATER = "2026-01-31T12:07:00Z"
@@ -305,8 +305,8 @@ def test_what_is_no_news_is_said_to_be_none(body: str) -> None:
 def rollout_detail(**fields: Any) -> str:
     """As the bus has it: told twice, at different times, it says the same but for when its phase began."""
     rollout = Rollout(
-        id="01KE8Z5T6W8H3Q2V9R4N7M1XCB",
-        at=NOW,
+        id=fields.pop("id", "01KE8Z5T6W8H3Q2V9R4N7M1XCB"),
+        at=fields.pop("at", NOW),
         size=2,
         soak=timedelta(minutes=15),
         since=NOW + fields.pop("later", timedelta(minutes=20)),
@@ -314,7 +314,7 @@ def rollout_detail(**fields: Any) -> str:
         wave=("a", "b"),
         **fields,
     )
-    detail = rollout_json(rollout)
+    detail = rollout_json(rollout, "prod")
     counted = ("wave", "live", "waiting", "leftOut", "halts")
     told = {name: len(value) if name in counted else value for name, value in detail.items()}
     return json.dumps({**told, "command": "evenkeel rollout --stack prod"})
@@ -348,6 +348,20 @@ def test_a_rollout_is_told_once_though_its_end_is_told_twice_at_different_times(
     for detail in (HALTED, again, HALTED):
         assert use_case(channel, memory=memory)(received(read_alert(detail)), minute) == set()
     assert len(told(channel)) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "is_next"), [(ABORTED, False), (rollout_detail(phase=Phase.DONE, id="02", at=NOW + MINUTE), True)]
+)
+def test_what_a_halted_rollout_has_opened_ends_when_it_is_given_up_or_the_next_one_is_done(
+    end: str, is_next: bool
+) -> None:
+    pager, memory = FakeChannel(), FakeMemory()
+    halted, ended = read_alert(HALTED), read_alert(end)
+    assert (halted.dedup == ended.dedup, halted.at < ended.at) == (True, is_next)
+    for news in (halted, ended, halted, ended):  # late, and twice
+        assert use_case(pager, memory=memory)(received(news), minute) == set()
+    assert told(pager) == ["opened", "closed"]
 
 
 def test_beside_trouble_a_rollout_is_counted_as_none() -> None:

@@ -1,6 +1,7 @@
 """YAML and JSON of other people: read whole or refused quickly, in words that hold nothing of the text."""
 
 import json
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,23 @@ def test_a_bomb_on_the_command_line_is_one_line(tmp_path: Path, option: str, tex
     result = CliRunner().invoke(app, ["plan", option, str(file), *more], env={"COLUMNS": "300"})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"evenkeel: {file}: its aliases stand for more than 10000 values: write them out\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "twice"),
+    [
+        ("{a: 1, b: {a: 1}, c: [{a: 1}, {a: 2}]}", False),
+        ("a: b\nb: a\n", False),
+        ("base: &base {x: 1}\none: {<<: *base, x: 2}\ntwo: {<<: *base, y: 2}\n", False),
+        ("a: 1\nb: [x, y]\na: 2\n", True),
+        ("a: {b: {c: 1}, b: 2}", True),
+        ("- {[a, b]: 1, a: 1, a: 2}", True),
+        ('{"a": {"b": 1, "b": 1}}', True),
+        ('{"a": 1,\n\t"b": {"a": 1}}', False),
+    ],
+)
+def test_who_asks_for_it_hears_of_a_name_that_stands_twice_in_one_object(text: str, twice: bool) -> None:
+    with pytest.raises(UnreadableError, match="stands twice") if twice else nullcontext():
+        read_document(text, once=True)
+    with suppress(UnreadableError):  # of a name that is a list, which nobody takes
+        read_document(text)

@@ -134,6 +134,20 @@ class TestLabels:
         fleet.store.plant("bare", "{}")
         assert set(fleet.list("pause", selector="env=prod")) == {"blue", "green"}
         assert fleet.ask("status", None, selector="env=test")["counts"]["clusters"] == 1
+        assert set(fleet.list("pause", selector="env!=prod")) == {"red"}
+
+    def test_and_whoever_selects_is_told_that_nobody_knows_whether_it_is_meant(self, fleet: Fleet) -> None:
+        fleet.labelled()
+        fleet.store.save_looked_at(["red"], fleet.clock.now())
+        before = fleet.ask("status", None, selector="env=test")
+        fleet.store.plant("bare", "{}")
+        for action, fields in (("status", {}), ("pause", {"list": True}), ("validate", {}), ("export", {})):
+            answer = fleet.ask(action, None, selector="env=test", **fields)
+            assert answer["unknown"] == ["bare"]
+            assert answer["message"].endswith("; left out, since nobody can read which labels they have: bare")
+        after = fleet.ask("status", None, selector="env=test")
+        assert (before["trouble"], after["trouble"]) == (False, True), "it may be one of those that are asked for"
+        assert "unknown" not in fleet.ask("status", None)
 
 
 class TestApply:
@@ -668,6 +682,38 @@ class TestCommands:
         laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
         assert set(laptop.fleet.registered) == {"blue"}
 
+    def test_a_folder_of_which_a_part_cannot_be_read_is_a_fault_and_prunes_nobody(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(), green=given())
+        laptop.write("one.yaml", blue=given())
+        elsewhere = laptop.folder / ".elsewhere"
+        elsewhere.mkdir()
+        for name, target, says in (
+            ("two.yaml", elsewhere / "gone.yaml", "cannot be read: No such file"),
+            ("two", elsewhere, "a link to a folder is not followed"),
+        ):
+            link = laptop.folder / name
+            link.symlink_to(target)
+            done = laptop.run("apply", "-f", str(laptop.folder), "--prune", "--force", "--yes")
+            assert (done.exit_code, done.stderr.startswith(f"evenkeel: {link}: {says}")) == (2, True)
+            link.unlink()
+        assert set(laptop.fleet.registered) == {"blue", "green"}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "clusters: [{id: blue}]\nclusters: [{id: green}]\n",
+            "clusters:\n- id: blue\n  id: green\n",
+            '{\n\t"clusters": [],\n\t"labels": {"a": "1", "a": "2"}}',
+        ],
+    )
+    def test_a_name_that_stands_twice_is_a_fault_since_one_of_the_two_would_be_dropped(
+        self, laptop: Laptop, text: str
+    ) -> None:
+        file = laptop.folder / "one.yaml"
+        file.write_text(text)
+        done = laptop.run("apply", "-f", str(file), "--prune", "--force", "--yes")
+        assert (done.exit_code, "stands twice" in done.stderr) == (2, True)
+
     def test_one_fault_and_nothing_is_stored(self, laptop: Laptop) -> None:
         laptop.fleet.clusters.by_id["green"] = AccessError("closed")
         laptop.write("one.yaml", blue=given(), green=given())
@@ -697,15 +743,49 @@ class TestCommands:
         again = laptop.run("apply", "-f", str(laptop.folder))
         assert (again.exit_code, again.stdout) == (0, "3 clusters as in the files\n")
 
+    @pytest.mark.parametrize("options", [[], ["--live"]])
+    def test_whoever_is_not_known_to_be_selected_is_not_known_to_be_well(
+        self, laptop: Laptop, options: list[str]
+    ) -> None:
+        laptop.fleet.labelled()
+        laptop.fleet.store.save_looked_at(["blue", "green"], laptop.fleet.clock.now())
+        command = ("status", "--selector", "env=prod", *options)
+        assert laptop.run(*command).exit_code == 0
+        laptop.fleet.store.plant("bare", "{}")
+        assert laptop.run(*command).exit_code == 4
+
     def test_a_record_that_cannot_be_read_is_named_beside_the_others(self, laptop: Laptop) -> None:
         laptop.fleet.labelled()
         laptop.fleet.store.plant("bare", "{}")
         found = laptop.run("export", "--selector", "env=prod")
         assert (found.exit_code, len(read_document(found.stdout)["clusters"])) == (0, 2)
+        assert found.stderr == "evenkeel: left out, since nobody can read which labels they have: bare\n"
         found = laptop.run("export")
         assert found.exit_code == 2
         assert "record of cluster bare" in found.stderr
         assert len(read_document(found.stdout)["clusters"]) == 3
+
+    @pytest.mark.parametrize("action", ["status", "validate", "history", "readiness"])
+    def test_a_selector_that_no_cluster_has_is_a_fault_and_no_good_news(self, laptop: Laptop, action: str) -> None:
+        laptop.fleet.labelled()
+        found = laptop.run(action, "--selector", "env=prd")
+        assert (found.exit_code, found.stdout) == (2, "")
+        assert found.stderr == "evenkeel: selector is 'env=prd': no registered cluster has such labels\n"
+
+    @pytest.mark.parametrize("action", ["status", "validate", "history", "readiness"])
+    def test_who_reads_may_say_all_as_well_as_nothing(self, laptop: Laptop, action: str) -> None:
+        laptop.fleet.labelled()
+        assert laptop.run(action, "--all").output == laptop.run(action).output
+        assert laptop.run(action, "--all", "--cluster", "blue").exit_code == 2
+
+    @pytest.mark.parametrize("columns", ["0", "1", "9"])
+    def test_a_terminal_that_knows_no_width_is_told_as_much_as_one_that_does(
+        self, laptop: Laptop, columns: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        laptop.fleet.labelled()
+        usual = laptop.run("status").stdout
+        monkeypatch.setenv("COLUMNS", columns)
+        assert laptop.run("status").stdout == usual
 
     def test_what_was_listed_and_agreed_to_is_done_and_nothing_else(self, laptop: Laptop) -> None:
         laptop.fleet.labelled()
@@ -721,6 +801,7 @@ class TestCommands:
             (["pause"], 2),
             (["pause", "--all", "--cluster", "blue"], 2),
             (["pause", "--selector", "env=prod", "--cluster", "blue"], 2),
+            (["pause", "--selector", "env=prod", "--all", "--yes"], 2),
             (["pause", "--selector", "env=nowhere", "--yes"], 2),
             (["pause", "--all"], 2),
         ],

@@ -576,6 +576,43 @@ class TestWaves:
         assert fleet.live == set()
         assert "halted, by joe" in fleet.house.ask("rollout", None)["message"]
 
+    def test_one_that_trouble_has_halted_is_given_up_by_who_halts_it_once_more(self) -> None:
+        fleet = Fleet(10)
+        fleet.begin(wave="5")
+        fleet.minute()
+        fleet.trouble("c000", TroubleKind.REFUSED)
+        fleet.until(Phase.HALTED)
+        halted, switched = fleet.rollout, fleet.live
+        for _ in range(2):
+            fleet.house.ask("rollout", None, abort=True, by="joe", reason="not this week")
+            fleet.minutes(2)
+        assert (fleet.rollout.phase, fleet.rollout.id, fleet.live) == (Phase.HALTED, halted.id, switched)
+        first, second = (detail for _, detail in fleet.bus.published)
+        assert (fleet.bus.types, first["key"], second["haltedBy"]) == (["Rollout Halted"] * 2, second["key"], "joe")
+        assert (first["halts"], second["halts"]) == (1, 0)
+
+    @pytest.mark.parametrize("troubled", [False, True])
+    def test_an_end_that_the_bus_does_not_take_is_told_by_a_later_tick(self, troubled: bool) -> None:
+        fleet = Fleet(3)
+        fleet.begin(wave="3")
+        fleet.bus.away = True
+        fleet.minutes(2)
+        if troubled:
+            fleet.trouble("c000", TroubleKind.REFUSED)
+        fleet.minutes(20)
+        assert not fleet.rollout.phase.is_over
+        fleet.bus.away = False
+        fleet.minute()
+        assert fleet.bus.types == ["Rollout Halted" if troubled else "Rollout Done"]
+        assert fleet.rollout.phase.is_over
+
+    def test_and_by_nobody_where_it_takes_nothing_for_long(self) -> None:
+        fleet = Fleet(3)
+        fleet.begin(wave="3")
+        fleet.bus.away = True
+        fleet.until(Phase.DONE)
+        assert fleet.live == set(fleet.names)
+
     def test_one_at_a_time_and_after_its_end_another(self) -> None:
         fleet = Fleet(10)
         fleet.begin()

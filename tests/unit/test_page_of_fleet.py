@@ -16,8 +16,11 @@ from evenkeel.application.decisions import plan_json
 from evenkeel.config import ConfigError
 from evenkeel.domain.model.groups import Observation
 from evenkeel.domain.model.states import ClusterState
+from evenkeel.domain.model.troubles import Trouble, TroubleKind, Verdict
 from evenkeel.domain.plan import plan
 from tests.builders import NOW, in_backoff, json_values, key, numbers, zones
+from tests.fakes import register
+from tests.house import House
 from tests.pages import QUOTA, told_fleet, told_quota
 from tests.unit.test_page import Seen, told_status
 
@@ -101,6 +104,65 @@ def test_zones_say_whom_they_hurt_across_clusters_and_which_machine_is_not_to_be
     assert offering[:2] == ["aws/eu-central-1/euc1-az2/m5.xlarge/on-demand", "prod-eu-01, prod-eu-03, prod-eu-04"]
 
 
+def _in_a(*accounts: dict[str, Any]) -> str:
+    """The page of clusters that all miss nodes in what they call eu-central-1a, or in the zone that is named."""
+    house = House()
+    house.store.remove_record("demo", house.store.load("demo").versions)
+    for number, fields in enumerate(accounts, 1):
+        zone = fields.pop("zone", "eu-central-1a")
+        register(house.store, f"c{number}", **fields)
+        trouble = Trouble(kind=TroubleKind.MISSING, since=NOW, pool="x/y/z", zones=(zone,), missing=1, requested=2)
+        house.store.save_verdict(f"c{number}", Verdict().with_troubles([trouble]), None)
+    return page(house.ask("status", None))
+
+
+@pytest.mark.parametrize(
+    ("accounts", "rows"),
+    [
+        ([{}, {}], {"eu-central-1a": "2 clusters"}),
+        (
+            [{}, {"account": "111111111111"}],
+            {"eu-central-1a": "1 cluster", "eu-central-1a of 111111111111": "1 cluster"},
+        ),
+        (
+            [
+                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
+                {"account": "1" * 12, "zone_ids": {"euc1-az3": "eu-central-1a"}},
+            ],
+            {"euc1-az2 (eu-central-1a)": "1 cluster", "euc1-az3 (eu-central-1a)": "1 cluster"},
+        ),
+        (
+            [
+                {"zone_ids": {"euc1-az2": "eu-central-1a"}},
+                {"account": "1" * 12, "zone_ids": {"euc1-az2": "eu-central-1b"}, "zone": "eu-central-1b"},
+                {},  # of the account whose first cluster says the id
+            ],
+            {"euc1-az2 (eu-central-1a, eu-central-1b)": "3 clusters"},
+        ),
+    ],
+)
+def test_zones_of_one_name_are_added_up_only_where_they_are_one_zone(
+    accounts: list[dict[str, Any]], rows: dict[str, str]
+) -> None:
+    html = _in_a(*accounts)
+    assert {row[0]: row[1] for row in rows_of(html, "Zones")} == rows
+    assert "added up by its name" not in html
+
+
+@pytest.mark.parametrize(
+    "accounts",
+    [
+        [{"event_accounts": ["1" * 12, "2" * 12]}] * 2,  # nobody says which of them buys
+        [{"zone": "1"}, {"zone": "1"}],  # each of Azure's regions has one
+        [{"zone_ids": {"euc1-az2": "eu-central-1a"}}, {"zone_ids": {"euc1-az3": "eu-central-1a"}}, {}, {}],
+    ],
+)
+def test_where_nobody_can_tell_them_apart_the_page_says_what_is_added_up(accounts: list[dict[str, Any]]) -> None:
+    html = _in_a(*(dict(fields) for fields in accounts))
+    assert rows_of(html, "Zones")[0][1] == "2 clusters"
+    assert "added up by its name" in html
+
+
 def test_a_card_says_in_words_how_many_run_what_the_cloud_says_and_what_to_do() -> None:
     text = Seen(page(FLEET)).text
     first = FLEET["clusters"][0]["troubles"][0]
@@ -118,6 +180,9 @@ def test_a_quota_that_is_used_up_in_every_zone_is_told_once() -> None:
 def test_zones_that_are_all_only_tried_again_are_an_outage_in_the_headline() -> None:
     assert {group["state"] for group in told_quota()["pools"][0]["groups"]} == {"probing"}
     assert "outage: no zone is known to deliver for 1 pool" in headline(told_quota())
+    seven = told_fleet(7)["clusters"]
+    outages = [cluster for cluster in seven if any(trouble["outage"] for trouble in cluster["troubles"])]
+    assert [trouble["missing"] for trouble in outages[0]["troubles"]] == [5], "also while nodes are missing there"
     plans = plan(
         Observation(groups=tuple(zones([3, 3, 3]))),
         ClusterState(groups={key(zone): in_backoff() for zone in "abc"}),

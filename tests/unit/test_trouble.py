@@ -12,6 +12,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from evenkeel.adapters.page.reading import page_of_status
+from evenkeel.adapters.page.render import document
 from evenkeel.application.errors import AccessError, ClusterUnavailableError, RejectedError, TooLargeError
 from evenkeel.cli import acting, asking
 from evenkeel.cli.answers import print_answer
@@ -152,6 +154,19 @@ class TestMissingNodes:
         assert told(house) == [("Opened", MISSING), ("Changed", MISSING)], "three nodes, and then one"
         assert house.ask("status")["troubles"][0]["seconds"] >= 7200
 
+    def test_it_knows_whether_any_zone_is_left_that_delivers_and_that_alone_is_no_news(self) -> None:
+        house = House()
+        stuck(house, (4, 3, 3), (2, 2, 2))
+        for failing, outage in (("ab", False), ("abc", True)):
+            fail(house, failing)
+            house.runs(7)
+            (found,) = verdict(house)
+            assert (found.is_outage, found.missing > 0) == (outage, True)
+            (told_of,) = house.ask("status", None)["clusters"]
+            assert told_of["troubles"][0]["outage"] is outage
+        before = verdict(house)[0]
+        assert replace(before, is_outage=False).matter == before.matter
+
     def test_demand_that_went_away_ends_it_where_a_zone_is_well(self) -> None:
         house = House()
         stuck(house, (4, 2, 2), (2, 2, 2))
@@ -159,7 +174,12 @@ class TestMissingNodes:
         house.run()
         stuck(house, (2, 2, 2), (2, 2, 2))
         house.run()
-        assert verdict(house)[0].calm_since == house.clock.at
+        (calm,) = verdict(house)
+        assert (calm.calm_since, calm.is_outage) == (house.clock.at, False)
+        assert (
+            "workers: what failed has not delivered for 1 min: quota"
+            in house.ask("status", None)["clusters"][0]["message"]
+        )
         house.runs(6)
         assert [what for what, _ in told(house)] == ["Opened", "Closed"]
 
@@ -426,10 +446,14 @@ class TestStatusOfAll:
     ) -> None:
         house = self.fleet()
         monkeypatch.setattr("evenkeel.application.actions.overview._LARGEST_ANSWER", 1500)
-        clusters = house.ask("status", None)["clusters"]
+        answer = house.ask("status", None)
+        clusters = answer["clusters"]
         assert [found["state"] for found in clusters] == ["trouble"] * 3
         assert "truncated" not in clusters[0]
         assert clusters[-1]["truncated"] is True
+        assert printed(answer)[2].split() == ["bare", "invalid", "record", "for", "0", "min"]
+        shown = document(page_of_status(answer, "a test", house.clock.at))
+        assert "invalid record for 0 min; the answer had no room for more" in shown
 
 
 class TestTheCommand:

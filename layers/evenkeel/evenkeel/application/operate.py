@@ -17,7 +17,7 @@ from evenkeel.application.errors import (
     UnknownClusterError,
 )
 from evenkeel.application.ports import NAMELESS, AskedClusters, Clock, Queue, Remaining, Store, Together, in_turn
-from evenkeel.application.words import rfc3339
+from evenkeel.application.words import rfc3339, unknown_words
 from evenkeel.config import ConfigError, read_model
 from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.model.values import near, shown
@@ -96,6 +96,12 @@ class Operate:
             now=self.clock.now(),
             remaining=remaining,
         )
+        answer = self._answer(action, scope, call, fields, event)
+        if unknown := call.unknown():
+            answer |= {"unknown": unknown, "message": f"{answer['message']}; {unknown_words(unknown)}"}
+        return answer
+
+    def _answer(self, action: Action, scope: str, call: Call, fields: Fields, event: Mapping[str, Any]) -> Answer:
         if scope == "stack":
             return {"ok": True, "action": action.name, **action.handler(call, fields)}
         if scope == "cluster":

@@ -264,6 +264,9 @@ class Store(LookStore, DueStore, Protocol):
     def looked_at(self) -> Mapping[str, datetime]:
         """When each cluster was last read, of those that were within the last hours: one query."""
 
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+        """As ``load``, with all decisions that have a higher id, the oldest first; None: they are too many for that."""
+
     def decisions_after(self, cluster: str, ulid: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """A page of decisions with a higher id, the oldest first, and whether there are more."""
 

@@ -6,7 +6,7 @@ Nothing is read from the cluster, unless somebody asks for that.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from evenkeel.application.errors import EvenkeelError
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
@@ -37,6 +37,20 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the table has of a cluster."""
+
+    remembered: Remembered
+    decisions: Sequence[Mapping[str, Any]] | None  # all that are kept; None: they are too many to be read at once
+
+    @classmethod
+    def of(cls, store: Store, cluster: str, now: datetime) -> Self:
+        """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
+        remembered, decisions = store.load_with_decisions(cluster, ulid(now - _KEPT, bytes(10)))
+        return cls(remembered=remembered, decisions=decisions)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Readiness:
     """Of a cluster in dry run."""
 
@@ -52,14 +66,14 @@ class Readiness:
 
 def readiness_of(
     store: Store,
-    remembered: Remembered,
+    known: "Known",
     needed: timedelta,
     now: datetime,
     ask: Callable[[], Asked] | None = None,
 ) -> Readiness:
     """``needed``: how long the dry run must have lasted; ``ask``: asks the cluster. Raises StateUnavailableError."""
-    cluster, begin = remembered.record.id, now - needed
-    found = _read(store, cluster, begin, now)
+    remembered, begin = known.remembered, now - needed
+    found = _read(store, known, begin, now)
     states = {str(key): state for key, state in remembered.state.groups.items()}
     shown = dry_run_of(found.decisions, found.begun, states, begin, now)
     asked = None if ask is None else ask()
@@ -87,9 +101,12 @@ class _Found:
     whole: bool = True
 
 
-def _read(store: Store, cluster: str, begin: datetime, now: datetime) -> _Found:
-    found = _Found()
-    oldest, more = store.decisions_after(cluster, ulid(now - _KEPT, bytes(10)))
+def _read(store: Store, known: Known, begin: datetime, now: datetime) -> _Found:
+    found, cluster = _Found(), known.remembered.record.id
+    if known.decisions is None:
+        oldest, more = store.decisions_after(cluster, ulid(now - _KEPT, bytes(10)))
+    else:
+        oldest, more = known.decisions, False
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
         found.begun.append(first)  # nothing is known from before: it was registered then
     if not more:

@@ -124,8 +124,8 @@ class _Steps:
             self._ask_for_looks(unseen)  # who is looked at once an hour is not due yet, or the first request was lost
             return False
         rollout = rollout.with_wave(*self._choose(looked_at), now)
-        if rollout.phase is Phase.DONE:
-            self._tell(DetailType.ROLLOUT_DONE, rollout)
+        if rollout.phase is Phase.DONE and not self._is_told(DetailType.ROLLOUT_DONE, rollout):
+            return False
         self._save(rollout)
         return True
 
@@ -147,9 +147,10 @@ class _Steps:
 
     def _take_back(self) -> bool:
         if self._to_all(self._dry):
-            self._tell(DetailType.ROLLOUT_HALTED, self.rollout.in_phase(Phase.HALTED, self._now))
-            _log.error("rollout halted: %s", halt_words(self.rollout))
-            self._save(self.rollout.in_phase(Phase.HALTED, self._now))
+            halted = self.rollout.in_phase(Phase.HALTED, self._now)
+            if self._is_told(DetailType.ROLLOUT_HALTED, halted):
+                _log.error("rollout halted: %s", halt_words(self.rollout))
+                self._save(halted)
         return False
 
     def _to_all(self, change: Callable[[str], None]) -> bool:
@@ -203,14 +204,18 @@ class _Steps:
         except StateUnavailableError as error:  # it is done
             _log.warning("not recorded: %s", error, extra={"cluster": record.id})
 
-    def _tell(self, detail_type: DetailType, rollout: Rollout) -> None:
-        """Before it is remembered as told. Of clusters by the thousand only the number: an event has its limit."""
+    def _is_told(self, detail_type: DetailType, rollout: Rollout) -> bool:
+        """Before it is remembered as told. False: the bus did not take it, and the next tick tells it.
+
+        Of clusters by the thousand only the number: an event has its limit.
+        """
         detail = {
             name: len(value) if name in ("wave", "live", "waiting", "leftOut", "halts") else value
-            for name, value in rollout_json(rollout).items()
+            for name, value in rollout_json(rollout, self.ports.stack).items()
         }
         command = shlex.join(["evenkeel", "rollout", "--stack", self.ports.stack])
-        self.ports.bus.publish(detail_type.value, {**detail, "command": command})
+        is_taken = self.ports.bus.publish(detail_type.value, {**detail, "command": command})
+        return is_taken or self.rollout.waited_too_long(self._now)  # whose bus is gone for good must come to an end
 
 
 def why_left_out(
@@ -231,10 +236,13 @@ def why_left_out(
     return next((why for why, is_so in reasons.items() if is_so), None)
 
 
-def rollout_json(rollout: Rollout) -> dict[str, Any]:
-    """For programs, and beside it the words for people."""
+def rollout_json(rollout: Rollout, stack: str) -> dict[str, Any]:
+    """For programs, and beside it the words for people. ``key`` is the same for all rollouts of a stack.
+
+    So what one of them has opened where people are paged, the next one closes that comes to its end.
+    """
     return {
-        "key": f"rollout/{rollout.id}",
+        "key": f"rollout/{stack}",
         "rollout": rollout.id,
         "phase": rollout.phase.value,
         "since": rfc3339(rollout.since),

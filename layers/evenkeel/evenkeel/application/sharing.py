@@ -7,15 +7,15 @@ for as long as it matters. Nothing here comes from an event; an event may only m
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from evenkeel.application.errors import StateConflictError, StateUnavailableError
 from evenkeel.application.ports import Offerings, Remembered, RunStore, SharedOffering
-from evenkeel.config import ClusterRecord
+from evenkeel.config import ClusterRecord, EksAccess
 from evenkeel.domain.health.offerings import changes
-from evenkeel.domain.model.offerings import Buyer, Experience, Offering, OfferingState, Word
+from evenkeel.domain.model.offerings import Buyer, Experience, Offering, OfferingState, Word, has_region
 from evenkeel.domain.model.plans import Plan
 
 _log = logging.getLogger("evenkeel.rebalance")
@@ -23,7 +23,7 @@ _log = logging.getLogger("evenkeel.rebalance")
 # Each conflict means that somebody else has said something; after a few of them nothing is left to say.
 _TRIES = 4
 # What an account is called where neither the record nor its events name one: all such clusters share the stack's own.
-_OWN_ACCOUNT = "own"
+OWN_ACCOUNT = "own"
 
 
 def read_offerings(store: RunStore) -> Offerings | None:
@@ -64,13 +64,50 @@ def buyer_of(record: ClusterRecord, offerings: Mapping[Offering, Any] | None) ->
     """What tells its zones apart from others' of the same name, and where there is trouble; None: it takes no part."""
     if not record.shares_offerings:
         return None
-    # Of several accounts nobody says which one buys: then only zones with an id are known to others.
-    accounts = (record.account,) if record.account else record.event_accounts or (_OWN_ACCOUNT,)
     return Buyer(
-        account=accounts[0] if len(accounts) == 1 else None,
+        account=_buying_account(record),
         zone_ids={name: id for id, name in record.zone_ids.items()},
         troubled=frozenset(offering.zone for offering in offerings or {}),
     )
+
+
+def _buying_account(record: ClusterRecord) -> str | None:
+    """None: of several nobody says which one buys; then only zones with an id are known to others."""
+    accounts = (record.account,) if record.account else record.event_accounts or (OWN_ACCOUNT,)
+    return accounts[0] if len(accounts) == 1 else None
+
+
+@dataclass(frozen=True)
+class Places:
+    """What tells zones of several clusters from others of the same name, as far as their records say."""
+
+    _ids: Mapping[tuple[str, str], frozenset[str]]  # by account and its name of a zone
+
+    @classmethod
+    def of(cls, records: Iterable[ClusterRecord]) -> Self:
+        found: dict[tuple[str, str], set[str]] = {}
+        for record in records:
+            if account := cls._account(record):
+                for id, zone in record.zone_ids.items():
+                    found.setdefault((account, zone), set()).add(id)
+        return cls({key: frozenset(ids) for key, ids in found.items()})
+
+    def place(self, record: ClusterRecord, zone: str) -> str | None:
+        """The provider's id of a zone, else the account and its name of it; None: neither can be known."""
+        own = next((id for id, name in record.zone_ids.items() if name == zone), None)
+        account = self._account(record)
+        if own is not None or account is None:
+            return own
+        ids = self._ids.get((account, zone), frozenset())
+        if ids:  # another record of that account says; where two say otherwise, nobody knows
+            return next(iter(ids)) if len(ids) == 1 else None
+        return f"{account}/{zone}" if has_region(zone) else None
+
+    @staticmethod
+    def _account(record: ClusterRecord) -> str | None:
+        account = _buying_account(record)
+        is_of_a_role = isinstance(record.access, EksAccess) and record.access.role_arn is not None
+        return None if account == OWN_ACCOUNT and is_of_a_role else account  # the role's account may be another
 
 
 def concerns(record: ClusterRecord, offerings: Mapping[Offering, Any] | None, zones: Iterable[str]) -> bool:

@@ -89,6 +89,7 @@ def trouble_json(trouble: Trouble, cluster: str, now: datetime, stack: str = NAM
         "missing": trouble.missing,
         "requested": trouble.requested,
         "running": trouble.running,
+        "outage": trouble.is_outage,
         "class": trouble.failure_class.value if trouble.failure_class else None,
         "said": trouble.said or None,
         "problems": [problem_json(problem) for problem in trouble.problems],

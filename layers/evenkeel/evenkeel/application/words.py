@@ -5,7 +5,7 @@ Nobody reads these words back. Whoever changes a sentence here changes what peop
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -590,6 +590,11 @@ def _some(texts: list[str]) -> str:
     return ", ".join(texts[:MOST_NAMED]) + (f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else "")
 
 
+def unknown_words(clusters: Sequence[str]) -> str:
+    """Of clusters whose records cannot be read, to whoever has named others by their labels."""
+    return f"left out, since nobody can read which labels they have: {_some(list(clusters))}"
+
+
 def _entry(ref: OwnerRef) -> str:
     return f", {ref.part}" if ref.part else ""
 
@@ -775,7 +780,8 @@ def trouble_headline(trouble: Trouble, now: datetime) -> str:
 
 def _missing(trouble: Trouble, length: str) -> str:
     if not trouble.missing:
-        return f"no zone shows that it delivers {length}"
+        who = "no zone shows that it delivers" if trouble.is_outage else "what failed has not delivered"
+        return f"{who} {length}"
     return f"{trouble.missing} of {counted(trouble.requested)} missing {length}"
 
 

@@ -24,6 +24,7 @@ from evenkeel.cli.fleet import apply_command, export_command
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
+from evenkeel.domain.model.values import shown
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
@@ -99,13 +100,15 @@ def _record_command(
 
 def _print_status(stack: str, cluster: str, selector: str | None, live: bool, output: Output) -> dict[str, Any]:
     answer = ask_or_fail("status", stack, cluster, {"live": live or None, "selector": selector})
+    _leave_for_nobody(answer.get("counts", answer).get("clusters"), selector)
     _print(answer, answer, output)
     return answer
 
 
-def _status_command(
+def _status_command(  # noqa: PLR0913 (its options)
     stack: _StackName,
     cluster: _ClusterIdOrAll = "*",
+    everything: _All = False,
     live: Annotated[
         bool, typer.Option("--live", help=ACTIONS["status"].fields.model_fields["live"].description)
     ] = False,
@@ -113,6 +116,7 @@ def _status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until interrupted.")] = False,
     output: _OutputForm = Output.TABLE,
 ) -> None:
+    _refuse_several(cluster, selector, everything=everything)
     answer = _print_status(stack, cluster, selector, live, output)
     with suppress(KeyboardInterrupt):  # which is how one stops watching
         while watch:
@@ -122,7 +126,7 @@ def _status_command(
     answers = answer.get("clusters", [answer])
     if not all(each.get("ok") for each in answers):
         raise typer.Exit(CANNOT_READ)
-    if any(each.get("trouble") for each in (answer, *answers)):
+    if any(each.get("trouble") for each in (answer, *answers)) or answer.get("unknown"):
         raise typer.Exit(IN_TROUBLE)
 
 
@@ -205,9 +209,8 @@ def _command(action: Action) -> Callable[..., None]:
         named = {given: fields[name] for given, name in action.fields.names().items()}
         named |= {name: fields[name] for name in ("selector", "reason") if name in fields}
         everything, yes = fields.get("everything", False), fields.get("yes", False)
+        _refuse_several(cluster, fields.get("selector"), everything=everything)
         if action.touches is None or cluster is not None:
-            if everything or (action.touches is not None and fields.get("selector")):
-                fail(["--cluster goes alone: leave out --all and --selector"])
             _act(action.name, stack, cluster, output, named)
         elif everything or fields.get("selector"):
             scope = {"all": True} if everything else {}
@@ -224,6 +227,7 @@ def _command(action: Action) -> Callable[..., None]:
         ]
     elif action.of_all:
         cluster_option = {"annotation": _ClusterIdOrAll, "default": "*"}
+        several = [_parameter("everything", annotation=_All, default=False)]
     else:
         cluster_option = {"annotation": _ClusterId}
     if action.of_all or action.touches is not None:
@@ -240,6 +244,11 @@ def _command(action: Action) -> Callable[..., None]:
     command.__annotations__ = {}
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what inspect.signature answers with
     return command
+
+
+def _refuse_several(cluster: str | None, selector: str | None, *, everything: bool) -> None:
+    if sum((cluster not in (None, "*"), bool(selector), everything)) > 1:
+        fail(["--cluster, --selector and --all are three ways to name clusters: choose one"])
 
 
 def _option(given: str, name: str, field: FieldInfo) -> Parameter:
@@ -262,6 +271,7 @@ def _parameter(name: str, **rest: Any) -> Parameter:
 def _act(action: str, stack: str, cluster: str | None, output: Output, fields: Mapping[str, Any]) -> None:
     """Ask, print, and leave with the exit code that the answer stands for."""
     answer = ask_of_all(action, stack, {"cluster": cluster, **fields})
+    _leave_for_nobody(answer.get("clusters"), fields.get("selector"))
     _print(answer, answer, output)
     answers = answer.get("clusters", [answer])
     if not all(answer.get("ok") for answer in answers):
@@ -303,6 +313,12 @@ def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -
         say_json(as_json, indent=2)
     else:
         print_answer(answer)
+
+
+def _leave_for_nobody(clusters: object, selector: str | None) -> None:
+    """A slip in a selector must not look as if all were well."""
+    if selector is not None and not clusters:
+        fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
 
 
 def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:

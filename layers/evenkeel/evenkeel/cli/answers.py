@@ -13,7 +13,7 @@ from rich.text import Text
 from evenkeel.application.plan_documents import DecisionDocument, read_decisions
 from evenkeel.application.words import ago, counted, rfc3339
 from evenkeel.cli.table import STYLES, span
-from evenkeel.cli.terminal import cell
+from evenkeel.cli.terminal import cell, terminal
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.outcomes import Result
 from evenkeel.domain.model.values import printable
@@ -32,7 +32,7 @@ class Output(StrEnum):
 
 def print_answer(answer: _Json, console: Console | None = None) -> None:
     """An answer of any action; of all clusters, one after the other."""
-    console = console or Console()
+    console = console or terminal()
     action = answer["action"]
     if "counts" in answer:
         _overview(console, answer)
@@ -84,6 +84,9 @@ def _overview(console: Console, answer: _Json) -> None:
     states = {"well": "well", "paused": "paused", "unseen": "not looked at yet"}
     of_rest = [f"{counts[state]} {words}" for state, words in states.items() if counts[state]]
     dry = f"; {counts['dryRun']} of {counts['clusters']} in dry run" if counts["dryRun"] else ""
+    if not counts["clusters"]:
+        _line(console, "no cluster is registered")
+        return
     whose = "other" if in_trouble else "cluster"
     _line(console, f"{counted(rest, whose)}: {', '.join(of_rest)}{dry}" if rest else f"no others{dry}")
 

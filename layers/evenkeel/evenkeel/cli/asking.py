@@ -6,8 +6,10 @@ from typing import Any
 
 import typer
 
+from evenkeel.application.words import unknown_words
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail
 from evenkeel.cli.remote import CannotAskError, ask
+from evenkeel.cli.terminal import say
 
 # Lambda takes 6 MB, and DynamoDB's transactions their time: of a fleet's records several hundred.
 _LARGEST_EVENT = 200_000
@@ -26,6 +28,8 @@ def ask_or_fail(
         fail([str(error)], error.code)
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
+    if answer.get("unknown") and "after" not in values:  # with the first page of several
+        say(f"evenkeel: {unknown_words(answer['unknown'])}", err=True)
     return answer
 
 

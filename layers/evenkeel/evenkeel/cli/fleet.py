@@ -101,10 +101,25 @@ def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> 
 def read_files(place: str) -> dict[str, Any]:
     """The records of a file or a folder by id. Raises ConfigError."""
     path = Path(place)
-    found = [str(path)]
-    if path.is_dir():
-        found = sorted(str(file) for file in path.rglob("*") if _is_of_fleet(file.relative_to(path)) and file.is_file())
+    found = _files_in(path) if path.is_dir() else [str(path)]
     return read_fleet([os.path.normpath(file) for file in found], read_yaml, _included)
+
+
+def _files_in(folder: Path) -> list[str]:
+    """What cannot be read in it is a fault: of a folder without it, `--prune` would make fewer clusters."""
+    found: list[Path] = []
+    links: list[Path] = []
+
+    def refuse(error: OSError) -> None:
+        raise ConfigError([f"{error.filename}: cannot be read: {error.strerror or error}"])
+
+    for inner, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links += [path for name in folders if (path := Path(inner, name)).is_symlink()]
+        found += [path for name in files if _is_of_fleet((path := Path(inner, name)).relative_to(folder))]
+    if links:
+        raise ConfigError([f"{link}: a link to a folder is not followed: include its files" for link in sorted(links)])
+    return sorted(map(str, found))
 
 
 def _is_of_fleet(file: Path) -> bool:

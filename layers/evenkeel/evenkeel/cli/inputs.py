@@ -41,7 +41,7 @@ def read_text(name: str) -> str:
 def read_yaml(name: str) -> object:
     """A YAML file; an empty one is an empty object. Raises ConfigError."""
     try:
-        return read_document(read_text(name)) or {}
+        return read_document(read_text(name), once=True) or {}
     except UnreadableError as error:
         raise ConfigError([f"{name}: {error}"]) from None
 

@@ -28,7 +28,7 @@ from evenkeel.cli.simulation.history import is_history, scenario_of
 from evenkeel.cli.simulation.measures import measure, simulation_json
 from evenkeel.cli.simulation.plot import draw
 from evenkeel.cli.simulation.scenario import Scenario, read_scenario, write_duration
-from evenkeel.cli.terminal import cell, say_json
+from evenkeel.cli.terminal import cell, say_json, terminal
 from evenkeel.config import ConfigError, parse_json
 from evenkeel.domain.bounds.strategies import STRATEGIES
 from evenkeel.domain.model.values import BadValueError, near, shown
@@ -147,7 +147,7 @@ def _draw(records: Sequence[Record], file: Path) -> None:
 
 def print_measures(scenario: Scenario, records: Sequence[Record], console: Console | None = None) -> None:
     """One row per run, and what the columns mean."""
-    console = console or Console()
+    console = console or terminal()
     title = f"{scenario.name}, {write_duration(scenario.duration)}"
     table = Table(title=cell(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("strategy", overflow="ellipsis")  # the one column that can be cut where there is no room

@@ -1,11 +1,15 @@
 """Where `evenkeel` begins: whoever interrupts it while it is still being imported gets one line, too."""
 
+import os
 import sys
 
 _INTERRUPTED = 130  # as shells have it
 
 
 def main() -> None:
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed, as by cron: the exit code is all that is wanted then
+            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 (until the end)
     try:
         from evenkeel.cli.main import main as run
 

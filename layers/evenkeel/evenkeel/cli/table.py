@@ -9,7 +9,7 @@ from rich.text import Text
 from evenkeel.application.demand_words import cluster_demand, pool_demand
 from evenkeel.application.level_words import pool_level
 from evenkeel.application.words import counted, origin_words, problem_words, sentence, sentences
-from evenkeel.cli.terminal import cell
+from evenkeel.cli.terminal import cell, terminal
 from evenkeel.domain.model.groups import State
 from evenkeel.domain.model.origins import POOL_MIN
 from evenkeel.domain.model.plans import GroupPlan, Plan
@@ -39,7 +39,7 @@ def _row(plan: GroupPlan) -> list[Text]:
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
     """One table per pool, then what was left out."""
-    console = console or Console()
+    console = console or terminal()
     for pool in plan.pools:
         numbers = f"min {'?' if pool.min is None else pool.min}, max {'?' if pool.max is None else pool.max}"
         table = Table(title=cell(f"{pool.id}: {pool.strategy}, {numbers}"), title_justify="left")

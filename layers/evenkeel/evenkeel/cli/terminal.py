@@ -5,11 +5,23 @@ import re
 from typing import Any
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from evenkeel.domain.model.values import printable
 
 _BEYOND_ASCII = re.compile(r"[^\n -~]")
+
+
+# A terminal that says it is narrower says nothing about itself: 0 in many containers and CI runs.
+_NARROWEST = 10
+_USUAL = 80
+
+
+def terminal() -> Console:
+    """Standard output, as wide as it says it is."""
+    console = Console()
+    return console if console.width >= _NARROWEST else Console(width=_USUAL)
 
 
 def cell(text: str, style: str = "") -> Text:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from evenkeel.domain.model.groups import GroupKey, State
+from evenkeel.domain.model.groups import GroupKey, State, is_outage
 from evenkeel.domain.model.plans import GroupPlan, Plan, PoolPlan
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule
@@ -174,6 +174,7 @@ class _Found:
             missing=missing,
             requested=sum(plan.requested for plan in self.pool.groups) + self._homeless,
             running=sum(plan.group.running for plan in self.pool.groups),
+            is_outage=is_outage(plan.state for plan in self.pool.groups),
             calm_since=calm,
             failure_class=None if failing is None else failing.failure_class,
             said=_excerpt(told),

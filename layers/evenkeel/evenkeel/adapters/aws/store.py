@@ -75,6 +75,7 @@ from evenkeel.domain.model.values import BadValueError
 from evenkeel.domain.rollout import Rollout
 
 _DUE = "DUE"
+_DECISION = "DECISION#"
 _VERDICTS = "VERDICTS"
 SHARDS = tuple("0123456789abcdef")
 # Of one page, so that the answer to a tick with all shards at once, and what becomes of it, stays small.
@@ -127,6 +128,26 @@ class DynamoStore:
             ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": "G"}},
             ConsistentRead=consistent,
         )
+        return self._remembered(cluster, items)
+
+    def load_with_decisions(self, cluster: str, ulid: str) -> tuple[Remembered, Sequence[Mapping[str, Any]] | None]:
+        """One query where all of it fits into a page: of a thousand clusters, each is to be asked for no more."""
+        answer = self._ask(
+            lambda: self._client.query(
+                TableName=self._table,
+                KeyConditionExpression="pk = :pk AND sk >= :after",
+                ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":after": {"S": f"{_DECISION}{ulid} "}},
+                ConsistentRead=True,
+            )
+        )
+        if "LastEvaluatedKey" in answer:
+            return self.load(cluster), None
+        items = answer["Items"]
+        told = [item for item in items if item["sk"]["S"].startswith(_DECISION) and not self._over(item)]
+        rest = [item for item in items if item["sk"]["S"] >= "G"]
+        return self._remembered(cluster, rest), [json.loads(_text(item)) for item in told]
+
+    def _remembered(self, cluster: str, items: Sequence[Item]) -> Remembered:
         lease = next((item for item in items if item["sk"]["S"] == "LEASE"), None)
         fencing_token = int(lease["fence"]["N"]) if lease else 0
         return self._records.remembered(cluster, _by_key(items), fencing_token, self._now())
@@ -420,14 +441,14 @@ class DynamoStore:
 
     def save_decision(self, cluster: str, ulid: str, decision: Mapping[str, Any], expires: datetime) -> None:
         text = json.dumps(fit(decision), ensure_ascii=False)
-        self._put(cluster, Entry(sort_key=f"DECISION#{ulid}", text=text, expires=expires), None)
+        self._put(cluster, Entry(sort_key=f"{_DECISION}{ulid}", text=text, expires=expires), None)
 
     def decisions(self, cluster: str, limit: int) -> Sequence[Mapping[str, Any]]:
         answer = self._ask(
             lambda: self._client.query(
                 TableName=self._table,
                 KeyConditionExpression="pk = :pk AND begins_with(sk, :decision)",
-                ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":decision": {"S": "DECISION#"}},
+                ExpressionAttributeValues={":pk": {"S": _pk(cluster)}, ":decision": {"S": _DECISION}},
                 ScanIndexForward=False,
                 Limit=limit,
             )
@@ -442,8 +463,8 @@ class DynamoStore:
                 KeyConditionExpression="pk = :pk AND sk BETWEEN :after AND :last",
                 ExpressionAttributeValues={
                     ":pk": {"S": _pk(cluster)},
-                    ":after": {"S": f"DECISION#{ulid} "},  # a blank comes before every other character
-                    ":last": {"S": "DECISION#~"},
+                    ":after": {"S": f"{_DECISION}{ulid} "},  # a blank comes before every other character
+                    ":last": {"S": f"{_DECISION}~"},
                 },
             )
         )

@@ -74,7 +74,7 @@ def read_alert(body: object) -> Alert:
 def _of_rollout(event: _RolloutEvent) -> Alert:
     """What trouble has halted, pages; what a person has halted, or is done, does not: it is over with its beginning.
 
-    One rollout is told once, however often and whenever its news comes.
+    What halts it is told once, however often and whenever its news comes, and never after its end.
     """
     pages = event.phase == "halted" and event.halts > 0
     return Alert(
@@ -82,10 +82,11 @@ def _of_rollout(event: _RolloutEvent) -> Alert:
         news=News.OPENED if pages else News.CLOSED,
         cluster="",
         at=rfc3339(event.at),
+        order=0 if pages else 1,
         kind=ROLLOUT,
         since=rfc3339(event.at),
         message=event.message,
-        todo="Mend what has halted it, then begin the rest anew" if pages else "",
+        todo="Mend what has halted it and begin the rest anew, or give it up with --abort" if pages else "",
         command=event.command or "",
         runbook="docs/going-live.md",
         heading=f"Rollout {event.phase}",

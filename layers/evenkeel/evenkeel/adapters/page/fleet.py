@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import quote
 
 from evenkeel.adapters.page.html import Html, el, joined
 from evenkeel.adapters.page.view import Fleet, Page, Section
 from evenkeel.adapters.page.words import duration, moment
+from evenkeel.application.sharing import OWN_ACCOUNT
 from evenkeel.application.words import MOST_NAMED, counted
 from evenkeel.domain.model.groups import State
 
@@ -101,7 +103,7 @@ def _clusters(at: datetime, sections: Iterable[Section], linked: bool) -> Html:
 def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
     """What is wrong, how many nodes are missing, and for how long."""
     if not section.troubles:
-        unknown = "not readable" if section.unread else "in trouble; the answer had no room to say which"
+        unknown = "not readable" if section.unread else f"{section.message}; the answer had no room for more"
         return _STATES.get(section.state, unknown), "", ""
     worst, more = section.troubles[0], len(section.troubles) - 1
     return (
@@ -111,7 +113,7 @@ def _worst(section: Section, at: datetime) -> tuple[str, str, str]:
     )
 
 
-def _table(title: str, columns: Iterable[str], rows: Iterable[Html]) -> Html:
+def _table(title: str, columns: Iterable[str], rows: Iterable[Html], note: str = "") -> Html:
     # The roles are spelled out: on a phone rows are laid out as blocks, and browsers forget that it is a table.
     head = [el("th", column, scope="col", role="columnheader") for column in columns]
     table = el(
@@ -121,26 +123,52 @@ def _table(title: str, columns: Iterable[str], rows: Iterable[Html]) -> Html:
         role="table",
         aria_label=title,
     )
-    return el("section", el("h2", title), table, class_="card rows", aria_label=title)
+    below = el("p", note, class_="soft") if note else None
+    return el("section", el("h2", title), table, below, class_="card rows", aria_label=title)
+
+
+@dataclass
+class _Zone:
+    """One zone, or several of one name that nobody can tell apart."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    clusters: dict[str, str] = field(default_factory=dict)  # what is wrong there
 
 
 def _zones(sections: Iterable[Section], linked: bool) -> Html | None:
     """Which zone hurts whom, the one that hurts most clusters first."""
-    hurt: dict[str, dict[str, str]] = defaultdict(dict)
+    hurt: dict[tuple[str, bool], _Zone] = defaultdict(_Zone)
     for section in sections:
-        for zone, words in _hurt_in(section).items():
-            hurt[zone][section.name] = words
+        for name, words in _hurt_in(section).items():
+            zone = hurt[section.places.get(name, name), name in section.places]
+            zone.names[name] = None
+            zone.clusters[section.name] = words
     if not hurt:
         return None
     rows = []
-    for zone, clusters in sorted(hurt.items(), key=lambda each: (-len(each[1]), each[0])):
+    for (place, _), zone in sorted(hurt.items(), key=lambda each: (-len(each[1].clusters), each[0])):
         cells = [
-            el("th", zone, scope="row", role="rowheader"),
-            el("td", counted(len(clusters), "cluster"), role="cell", class_="nowrap"),
-            el("td", _named(clusters, linked), role="cell"),
+            el("th", _zone_words(place, zone), scope="row", role="rowheader"),
+            el("td", counted(len(zone.clusters), "cluster"), role="cell", class_="nowrap"),
+            el("td", _named(zone.clusters, linked), role="cell"),
         ]
-        rows.append(el("tr", *cells, role="row", data_find=" ".join((zone, *clusters)).lower()))
-    return _table("Zones", ("zone", "hurts", "which"), rows)
+        rows.append(el("tr", *cells, role="row", data_find=" ".join((place, *zone.names, *zone.clusters)).lower()))
+    is_added_up = any(not is_known and len(zone.clusters) > 1 for (_, is_known), zone in hurt.items())
+    return _table("Zones", ("zone", "hurts", "which"), rows, _ADDED_UP if is_added_up else "")
+
+
+_ADDED_UP = (
+    "A zone without an id or an account is added up by its name, which others may have for another zone: "
+    "zone_ids and account in the clusters' records tell them apart."
+)
+
+
+def _zone_words(place: str, zone: _Zone) -> str:
+    """Its name; where accounts differ, the id that they share or whose name it is."""
+    account, slash, name = place.rpartition("/")
+    if slash:
+        return name if account == OWN_ACCOUNT else f"{name} of {account}"
+    return place if place in zone.names else f"{place} ({', '.join(sorted(zone.names))})"
 
 
 def _hurt_in(section: Section) -> Mapping[str, str]:

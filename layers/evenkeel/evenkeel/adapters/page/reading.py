@@ -104,6 +104,7 @@ class _Trouble(_Read):
     missing: Number = 0
     requested: Number = 0
     running: Number = 0
+    outage: bool = False  # a release before this one does not say
     failure_class: Text = Field(default="", alias="class")
     said: Text = ""
     message: str
@@ -123,6 +124,7 @@ class _Trouble(_Read):
             missing=self.missing,
             requested=self.requested,
             running=self.running,
+            is_outage=self.outage,
             said=self.said if self.headline else "",
             todo=self.todo,
             command=self.command,
@@ -156,7 +158,9 @@ class _Judged(_Read):
     cluster: str
     state: str
     looked_at: Moment | None = Field(default=None, alias="lookedAt")
+    message: str = ""
     troubles: tuple[_Trouble, ...] = ()
+    places: dict[str, str] = {}
 
 
 class _Others(_Read):
@@ -354,6 +358,8 @@ def _fleet(overview: _Overview) -> tuple[tuple[Section, ...], Fleet]:
             troubles=tuple(trouble.view() for trouble in cluster.troubles),
             looked_at=cluster.looked_at,
             is_read=False,
+            message="" if cluster.troubles else cluster.message,
+            places=cluster.places,
         )
         for cluster in overview.clusters
     )

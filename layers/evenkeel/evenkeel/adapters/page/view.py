@@ -1,9 +1,10 @@
 """What a page shows, whatever it was made from: a plan, a status answer or a simulation."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from evenkeel.domain.model.groups import State
+from evenkeel.domain.model.groups import State, is_outage
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class TroubleView:
     missing: int = 0
     requested: int = 0
     running: int = 0
+    is_outage: bool = False  # no zone of its pool is known to deliver
     said: str = ""  # the words of whoever said it
     todo: str = ""
     command: str = ""
@@ -75,9 +77,8 @@ class PoolView:
 
     @property
     def is_out(self) -> bool:
-        """Whether no zone is known to deliver: each is fenced, or only tried again."""
-        states = {group.state for group in self.groups} - {State.FROZEN}
-        return bool(states) and states <= {State.FENCED, State.PROBING}
+        """Whether no zone is known to deliver."""
+        return is_outage(group.state for group in self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,7 @@ class Section:
     message: str = ""
     state: str = ""  # of a cluster: trouble, unseen, paused or well
     troubles: tuple[TroubleView, ...] = ()  # the worst first
+    places: Mapping[str, str] = field(default_factory=dict)  # of zones: their id, or account/name; as far as known
     looked_at: datetime | None = None
     is_read: bool = True  # whether pools could be listed; what is told from verdicts alone lists none
     unread: str = ""  # why the cluster itself could not be read
@@ -150,7 +152,7 @@ class Section:
         """Pools of which no zone is known to deliver."""
         if self.pools:
             return sum(pool.is_out for pool in self.pools)
-        return sum(trouble.kind == "missing" and not trouble.missing for trouble in self.troubles)
+        return sum(trouble.is_outage for trouble in self.troubles)
 
 
 @dataclass(frozen=True, kw_only=True)

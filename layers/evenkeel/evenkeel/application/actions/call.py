@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
@@ -143,12 +144,19 @@ class Call:
         return hearing(self.store.load(self.cluster), read_offerings(self.store))
 
     def registrations(self) -> Sequence[tuple[str, Registration | str]]:
-        """All that are registered, or those that are selected. A record that cannot be read has no labels."""
-        found = self.store.registrations()
-        if self.selector is None:
+        """All that are registered, or those that are known to be selected."""
+        found, selector = self._registered, self.selector
+        if selector is None:
             return found
-        labels = ((id, one, {} if isinstance(one, str) else one.labels or {}) for id, one in found)
-        return [(id, one) for id, one, of_it in labels if self.selector.selects(of_it)]
+        return [(id, one) for id, one in found if not isinstance(one, str) and selector.selects(one.labels or {})]
+
+    def unknown(self) -> Sequence[str]:
+        """Those of which nobody knows whether they are selected: their records cannot be read, and so their labels."""
+        return [] if self.selector is None else [id for id, one in self._registered if isinstance(one, str)]
+
+    @cached_property
+    def _registered(self) -> Sequence[tuple[str, Registration | str]]:
+        return self.store.registrations()
 
     def preview(self, *, with_demand: bool = False) -> Preview:
         """Raises AccessError and ClusterUnavailableError too."""

@@ -4,8 +4,7 @@ from pydantic import Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag
 from evenkeel.application.errors import BadRequestError
-from evenkeel.application.ports import Remembered
-from evenkeel.application.readiness import readiness_of
+from evenkeel.application.readiness import Known, readiness_of
 from evenkeel.application.rollout_words import readiness_words
 from evenkeel.domain.readiness import NEEDED
 
@@ -18,27 +17,30 @@ class LiveFields(Fields):
 
 def live_touches(call: Call, fields: LiveFields) -> str | None:
     """Nothing, where it is live already. Raises BadRequestError where it may not go live."""
-    remembered = call.load()
-    return _checked(call, remembered, fields) if call.is_dry(remembered.record, remembered.control) else None
+    known = Known.of(call.store, call.cluster, call.now)
+    is_dry = call.is_dry(known.remembered.record, known.remembered.control)
+    return _checked(call, known, fields) if is_dry else None
 
 
 def live(call: Call, fields: LiveFields) -> Answer:
-    remembered = call.load()
+    known = Known.of(call.store, call.cluster, call.now)
+    remembered = known.remembered
     if not call.is_dry(remembered.record, remembered.control):
         return {"done": False, "message": f"{call.cluster} is live already"}
-    _checked(call, remembered, fields)
+    _checked(call, known, fields)
     control = call.change_control(remembered, {"live": True, "rollout": ""})
     call.request_look("live")
     return {"message": f"{call.cluster} is live: it is looked at now, and written{call.still_held(control)}"}
 
 
-def _checked(call: Call, remembered: Remembered, fields: LiveFields) -> str:
+def _checked(call: Call, known: Known, fields: LiveFields) -> str:
     """What its dry run has shown. Raises BadRequestError."""
+    remembered = known.remembered
     if remembered.record.dry_run is not None:
         raise BadRequestError(
             f"{call.cluster}: its record says dry_run: true, which goes before this: take that out of it first"
         )
-    found = readiness_of(call.store, remembered, NEEDED, call.now)
+    found = readiness_of(call.store, known, NEEDED, call.now)
     words = readiness_words(found, remembered, NEEDED, call.now)
     if not found.is_ready and not fields.force:
         raise BadRequestError(words)

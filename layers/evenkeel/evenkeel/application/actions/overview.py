@@ -12,6 +12,7 @@ from typing import Any
 
 from evenkeel.application.actions.call import Answer, Call, Fields
 from evenkeel.application.ports import Offerings
+from evenkeel.application.sharing import Places
 from evenkeel.application.telling import trouble_json
 from evenkeel.application.words import rfc3339
 from evenkeel.config import Registration
@@ -20,8 +21,9 @@ from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.troubles import Trouble, Verdict
 from evenkeel.domain.trouble import unless_stopped, unreadable
 
-# Lambda answers with 6 MB at most. What comes after so much is told by name.
-_LARGEST_ANSWER = 4_000_000
+# Lambda answers with 6 MB at most. What comes after so much is told by name and a few words, 10,000 of them in 3 MB.
+_LARGEST_ANSWER = 3_000_000
+_FEW_WORDS = 100
 # More are not read by anybody; the ones that most clusters lack come first.
 _MOST_OFFERINGS = 100
 
@@ -37,6 +39,7 @@ class _Known:
     looked_at: datetime | None  # None: not within the last hours
     now: datetime
     stack_dry_run: bool
+    places: Places
 
     @property
     def is_paused(self) -> bool:
@@ -64,6 +67,14 @@ class _Known:
             return "trouble"
         return "unseen" if self.looked_at is None else "well"
 
+    def _places(self) -> dict[str, str]:
+        """Of the zones that are in trouble."""
+        record = self.registration
+        if isinstance(record, str):
+            return {}
+        zones = {zone for trouble in self.troubles for zone in trouble.zones}
+        return {zone: place for zone in sorted(zones) if (place := self.places.place(record, zone)) is not None}
+
     def json(self) -> dict[str, Any]:
         troubles = [trouble_json(trouble, self.cluster, self.now, self.stack) for trouble in self.troubles]
         more = f" (+{len(troubles) - 1})" if len(troubles) > 1 else ""
@@ -75,12 +86,15 @@ class _Known:
             "lookedAt": rfc3339(self.looked_at) if self.looked_at else None,
             "message": f"{troubles[0]['message']}{more}" if troubles else "not looked at yet",
             "troubles": troubles,
+            "places": self._places(),
         }
 
 
 def overview(call: Call, _fields: Fields) -> Answer:
     """Every cluster that is not known to be well, the worst first, and the names of all others by their state."""
     verdicts, looked_at = call.store.verdicts(), call.store.looked_at()
+    registrations = call.registrations()
+    places = Places.of(registration for _, registration in registrations if not isinstance(registration, str))
     known = [
         _Known(
             cluster=cluster,
@@ -90,8 +104,9 @@ def overview(call: Call, _fields: Fields) -> Answer:
             looked_at=looked_at.get(cluster),
             now=call.now,
             stack_dry_run=call.stack_dry_run,
+            places=places,
         )
-        for cluster, registration in call.registrations()
+        for cluster, registration in registrations
     ]
     by_state: dict[str, list[_Known]] = {"trouble": [], "unseen": [], "paused": [], "well": []}
     for each in known:
@@ -100,7 +115,7 @@ def overview(call: Call, _fields: Fields) -> Answer:
     counts = {"clusters": len(known), **{state: len(found) for state, found in by_state.items()}}
     return {
         "now": rfc3339(call.now),
-        "trouble": bool(by_state["trouble"] or by_state["unseen"]),
+        "trouble": bool(by_state["trouble"] or by_state["unseen"] or call.unknown()),
         "clusters": _fitting([*by_state["trouble"], *by_state["unseen"]]),
         "others": {state: [each.cluster for each in by_state[state]] for state in ("well", "paused")},
         "counts": {**counts, "dryRun": sum(each.is_dry for each in known)},
@@ -121,13 +136,15 @@ def _offerings(offerings: Offerings, now: datetime) -> list[dict[str, Any]]:
 
 
 def _fitting(known: list[_Known]) -> list[dict[str, Any]]:
-    """Of each cluster all that there is room for, at least its name and its state."""
+    """Of each cluster all that there is room for, at least its name, its state, and what is worst in it."""
     found, room = [], _LARGEST_ANSWER
     for each in known:
         whole = each.json()
         size = len(json.dumps(whole))
         if size > room:
-            whole = {name: whole[name] for name in ("cluster", "ok", "state")} | {"message": "", "truncated": True}
+            worst = whole["troubles"][0]["headline"] if whole["troubles"] else whole["message"]
+            named = {name: whole[name] for name in ("cluster", "ok", "state")}
+            whole = {**named, "message": worst[:_FEW_WORDS], "truncated": True}
         room -= size
         found.append(whole)
     return found

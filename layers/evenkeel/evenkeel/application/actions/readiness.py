@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
 from evenkeel.application.observing import contained
 from evenkeel.application.ports import Remembered
-from evenkeel.application.readiness import Asked, Readiness, asked_of, readiness_of
+from evenkeel.application.readiness import Asked, Known, Readiness, asked_of, readiness_of
 from evenkeel.application.rollout_words import hindrance_words, readiness_words
 from evenkeel.application.words import rfc3339, sentence
 from evenkeel.domain.readiness import NEEDED
@@ -30,11 +30,12 @@ class ReadinessFields(Fields):
 
 
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
-    remembered = call.store.load(call.cluster)  # nothing of it turns on what others say, and of all it is a query each
+    known = Known.of(call.store, call.cluster, call.now)  # of all it is a query each
+    remembered = known.remembered
     if not call.is_dry(remembered.record, remembered.control):
         return {"state": "live", "ready": True, "message": f"{call.cluster} is live"}
     ask = partial(_ask, call, remembered) if fields.live else None
-    found = readiness_of(call.store, remembered, fields.lasting, call.now, ask)
+    found = readiness_of(call.store, known, fields.lasting, call.now, ask)
     return {
         "state": "ready" if found.is_ready else "not-ready",
         "ready": found.is_ready,

@@ -29,7 +29,10 @@ class RolloutFields(Fields):
         BeforeValidator(length),
         Field(description="How long a wave must stand without trouble before the next: 15m, 1h."),
     ] = timedelta(minutes=15)
-    abort: Flag = Field(default=False, description="Halt it; the present wave goes back to dry run.")
+    abort: Flag = Field(
+        default=False,
+        description="Halt it; the present wave goes back to dry run. One that trouble has halted is given up.",
+    )
 
 
 def rollout(call: Call, fields: RolloutFields) -> Answer:
@@ -37,16 +40,23 @@ def rollout(call: Call, fields: RolloutFields) -> Answer:
     under_way = before is not None and not before.phase.is_over
     if fields.members:
         if before is not None and under_way:
-            raise BadRequestError(f"a {rollout_json(before)['message']}: abort it first, or wait for its end")
+            raise BadRequestError(
+                f"a {rollout_json(before, call.stack)['message']}: abort it first, or wait for its end"
+            )
         after = _begun(call, fields)
-    elif fields.abort and before is not None and under_way and before.phase is not Phase.HALTING:
+    elif fields.abort and before is not None and _can_be_halted(before):
         after = before.halting((), call.now, call.by or "", call.reason or "")
     elif before is None:
         return {"rollout": None, "message": "there was no rollout yet"}
     else:
-        return rollout_json(before)
+        return rollout_json(before, call.stack)
     call.store.save_rollout(after, version)
-    return rollout_json(after)
+    return rollout_json(after, call.stack)
+
+
+def _can_be_halted(rollout: Rollout) -> bool:
+    """One that trouble has halted is given up like this: then a person has halted it, and who was paged is told so."""
+    return rollout.phase is not Phase.HALTING if not rollout.phase.is_over else bool(rollout.halts)
 
 
 def _begun(call: Call, fields: RolloutFields) -> Rollout:

@@ -5,7 +5,7 @@ A *node group* is one scalable (MachineDeployment or MachineSet), normally one z
 node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -31,6 +31,12 @@ class State(StrEnum):
     FENCED = "fenced"  # in backoff, or its zone is impaired: no growth
     PROBING = "probing"  # backoff is over, success not yet seen: may grow by one
     FROZEN = "frozen"  # read and counted, never written
+
+
+def is_outage(states: Iterable[State]) -> bool:
+    """Of a pool's groups: whether no zone is known to deliver, since each is fenced, or only tried again."""
+    acting = {*states} - {State.FROZEN}
+    return bool(acting) and acting <= {State.FENCED, State.PROBING}
 
 
 @dataclass(frozen=True, order=True)

@@ -74,6 +74,11 @@ def _region_of(provider: str, zone: str) -> str:
     return match[0] if match else ""
 
 
+def has_region(zone: str) -> bool:
+    """Whether a zone's name says which region it is in; else every region may have one of that name."""
+    return any(pattern.match(zone) for pattern in _REGIONS.values())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Buyer:
     """What tells the zones of one cluster apart from zones of the same name elsewhere, and where trouble is."""
