@@ -19,7 +19,7 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 
 # For as long as decisions are kept; a cluster of which nothing is recorded in all that time has been known for longer.
-_KEPT = timedelta(days=30)
+KEPT = timedelta(days=30)
 # Of a MiB each: so many decisions that more would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
@@ -89,7 +89,7 @@ class _Found:
 
 def _read(store: Store, cluster: str, begin: datetime, now: datetime) -> _Found:
     found = _Found()
-    oldest, more = store.decisions_after(cluster, ulid(now - _KEPT, bytes(10)))
+    oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     if oldest and (first := _at(oldest[0])) is not None and first > begin:
         found.begun.append(first)  # nothing is known from before: it was registered then
     if not more:
