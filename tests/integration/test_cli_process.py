@@ -113,6 +113,27 @@ def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [("pause --all --yes", b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells")]
+    + [(action, b"") for action in ("status", "pause --all", "simulate -")],
+)
+def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on(action: str, more: bytes) -> None:
+    program = (
+        "from evenkeel.cli import asking, simulating, start\n"
+        "def interrupted(*_): raise KeyboardInterrupt\n"
+        "def listed(stack, event):\n"
+        "    if not event.get('list') or '--yes' not in sys.argv: raise KeyboardInterrupt\n"
+        "    return {'ok': True, 'message': '', 'clusters': [{'cluster': 'blue', 'ok': True, 'message': 'blue'}]}\n"
+        "asking.ask, simulating.read_yaml = listed, interrupted\n"
+        f"import sys; sys.argv = ['evenkeel', *{action!r}.split()]\n"
+        "sys.argv += ['--stack', 's'] if 'simulate' not in sys.argv else []\n"
+        "start.main()"
+    )
+    end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")
+
+
 @pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])
 def test_a_full_disk_is_one_line_whatever_is_printed(command: str) -> None:
     shell = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' {command} >/dev/full"

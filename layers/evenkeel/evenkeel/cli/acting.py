@@ -283,13 +283,16 @@ def _agreed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
 ) -> list[str]:
     """What it touches is shown, and asked for unless nothing more is wanted. Returns what was agreed to."""
-    listed = ask_of_all(action, stack, {**fields, "list": True})["clusters"]
+    answer = ask_of_all(action, stack, {**fields, "list": True})
+    listed, untouched = answer["clusters"], answer.get("untouched", 0)
     groups = alike(listed)
     for line in groups.values():
         say(line, err=output is Output.JSON)
     for found in listed:
         if found.get("alike") not in groups:
             say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+    if untouched:
+        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
     touched = [found["cluster"] for found in listed if found["ok"]]
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
