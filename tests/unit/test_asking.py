@@ -58,6 +58,22 @@ def test_a_zone_that_nobody_has_is_not_only_refused_but_said_why(monkeypatch: py
     assert ran.stderr == "evenkeel: fence-zone touches none of these clusters: nothing is done\n"
 
 
+def test_whom_it_could_not_be_done_to_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zone that is out, by a script: some cluster keeps growing there, and the script must know."""
+
+    class Doubtful(Stack):
+        def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().ask(stack, event)
+            others = [found for found in answer["clusters"] if found["cluster"] != "c"]
+            dark = {"cluster": "c", "ok": False, "message": "c does not answer"}
+            return {**answer, "left": [], "clusters": [*others[:1], *([dark] if event.get("list") else [])]}
+
+    stack = Doubtful(MIXED)
+    ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
+    assert (ran.exit_code, stack.done) == (1, ["a"])
+    assert "not: c does not answer\n" in ran.stdout
+
+
 def test_where_nobody_can_be_asked_that_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = Stack(MIXED)
     ran = type_(monkeypatch, stack, "pause --all")

@@ -152,7 +152,7 @@ def _live_command(  # noqa: PLR0913 (its options)
     if soak is not None and wave is None:
         fail(["--soak goes with --wave: how many go live at once?"])
     fields = {"force": force or None}
-    clusters = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    clusters, _ = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
     if dry_run:
         return
     if wave is None:
@@ -273,16 +273,21 @@ def _act(action: str, stack: str, cluster: str | None, output: Output, fields: M
 
 
 def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
-    """What was shown and agreed to is done, and nothing else."""
-    touched = _agreed(action, stack, fields, output, yes=yes)
+    """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
+    touched, is_all = _agreed(action, stack, fields, output, yes=yes)
     of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
     _act(action, stack, None, output, {**of_them, "clusters": touched})
+    if not is_all:
+        raise typer.Exit(CANNOT_READ)
 
 
 def _agreed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
-) -> list[str]:
-    """What it touches is shown, and asked for unless nothing more is wanted. Returns what was agreed to."""
+) -> tuple[list[str], bool]:
+    """What it touches is shown, and asked for unless nothing more is wanted.
+
+    Returns what was agreed to, and whether that is all that could be meant.
+    """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
     groups = alike(listed)
@@ -298,7 +303,7 @@ def _agreed(
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:
         confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
-    return touched
+    return touched, len(touched) == len(listed)
 
 
 def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:
