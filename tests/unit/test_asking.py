@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import packages_distributions
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,16 @@ def test_where_nobody_can_be_asked_that_is_a_line_of_its_own(monkeypatch: pytest
     assert ran.exit_code == 2
     assert ran.stderr.splitlines()[-1] == "evenkeel: pause: 2 clusters: nobody agreed, nothing is done: say --yes"
     assert stack.done == []
+
+
+def test_a_format_is_never_taken_for_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = type_(monkeypatch, Stack({}), "record --cluster a -o table")
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "evenkeel: -o is table: a record is JSON, and nothing else: leave it out\n",
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_kubectl_plugin_comes_without_nobody_imports() -> None:

@@ -70,7 +70,9 @@ def _record_command(
     out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
     old_out: Annotated[str | None, typer.Option("--output", "-o", hidden=True)] = None,
 ) -> None:
-    if old_out not in (None, Output.JSON):  # JSON is the only form there is
+    if old_out == Output.TABLE:
+        fail(["-o is table: a record is JSON, and nothing else: leave it out"])
+    if old_out not in (None, Output.JSON):
         hint("-o with a file", "--out FILE")
         out = old_out
     entries: list[dict[str, Any]] = []
