@@ -157,13 +157,16 @@ build/dynamodb-local/.ready:
 # in hash mode, older versions of pip take a package and the same with an extra for two, of which one is not pinned.
 LOCK = uv pip compile -q --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-# What `kubernetes` asks for, and what the layer keeps of it does not import (layers/dependencies/README.md).
-NOT_SHIPPED = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl \
+# What `kubernetes` asks for its asynchronous twin, which nobody here imports; and for what the layer does not keep of it
+# (layers/dependencies/README.md).
+FOR_TWIN = aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist multidict propcache yarl
+NOT_SHIPPED = $(FOR_TWIN) \
   certifi charset-normalizer durationpy idna oauthlib requests requests-oauthlib websocket-client
 
 lock: ## new pinned versions (needs uv; the only target that does)
-	$(LOCK) --universal --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
-	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml -o requirements/cli.txt
+	$(LOCK) --universal --python-version 3.11 pyproject.toml --extra plot --group dev -o requirements/dev.txt
+	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt pyproject.toml \
+	  $(foreach package,$(FOR_TWIN),--no-emit-package $(package)) -o requirements/cli.txt
 	$(LOCK) --universal --python-version 3.11 -c requirements/dev.txt requirements/runtime.in -o requirements/runtime.txt
 	$(LOCK) --universal --python-version 3.11 requirements/sam.in -o requirements/sam.txt
 	$(LOCK) --python-platform linux --python-version 3.13 requirements/localstack.in -o requirements/localstack.txt

@@ -110,6 +110,31 @@ def test_a_shell_completes_commands_and_options(name: str) -> None:
     assert "--file" not in completed("evenkeel plan --", 2), "an old form is understood, and not proposed"
 
 
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_kubectls_own_completion_is_left_alone(option: str, tmp_path: Path) -> None:
+    """A script for `kubectl evenkeel` would be one for two commands, of which one is kubectl."""
+    program = "import sys; sys.argv[0] = 'kubectl-evenkeel'; from evenkeel.cli.start import main; main()"
+    command = [sys.executable, "-c", program, option, "bash"]
+    end = subprocess.run(command, env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, check=False)
+    assert (end.returncode, end.stdout, end.stderr.count(b"\n")) == (2, b"", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shell_that_has_sourced_the_script_completes(tmp_path: Path) -> None:
+    (tmp_path / "evenkeel").write_text(
+        f"#!{sys.executable}\nfrom evenkeel.cli.start import main\nmain()\n", encoding="utf-8"
+    )
+    (tmp_path / "evenkeel").chmod(0o755)
+    script = (
+        "evenkeel --install-completion bash >/dev/null; source ~/.bashrc\n"
+        "COMP_WORDS=(evenkeel fence-zone --zo) COMP_CWORD=2\n"
+        "$(complete -p evenkeel | sed 's/.*-F //; s/ .*//') evenkeel; echo ${COMPREPLY[@]}"
+    )
+    variables = os.environ | {"HOME": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    end = subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=False)
+    assert (end.stdout, end.stderr) == ("--zone --zone-id\n", "")
+
+
 def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
     program = (
         "from evenkeel.cli import planning, start\n"
@@ -119,6 +144,27 @@ def test_a_command_that_is_interrupted_ends_in_one_line() -> None:
     )
     end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert (end.returncode, end.stdout, end.stderr) == (130, b"", b"evenkeel: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [("pause --all --yes", b": the stack goes on with what it was asked for by then: evenkeel history --stack s tells")]
+    + [(action, b"") for action in ("status", "pause --all", "simulate -")],
+)
+def test_whoever_interrupts_what_a_stack_was_asked_to_do_is_told_that_it_goes_on(action: str, more: bytes) -> None:
+    program = (
+        "from evenkeel.cli import asking, simulating, start\n"
+        "def interrupted(*_): raise KeyboardInterrupt\n"
+        "def listed(stack, event):\n"
+        "    if not event.get('list') or '--yes' not in sys.argv: raise KeyboardInterrupt\n"
+        "    return {'ok': True, 'message': '', 'clusters': [{'cluster': 'blue', 'ok': True, 'message': 'blue'}]}\n"
+        "asking.ask, simulating.read_yaml = listed, interrupted\n"
+        f"import sys; sys.argv = ['evenkeel', *{action!r}.split()]\n"
+        "sys.argv += ['--stack', 's'] if 'simulate' not in sys.argv else []\n"
+        "start.main()"
+    )
+    end = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (130, b"evenkeel: interrupted" + more + b"\n")
 
 
 @pytest.mark.parametrize("command", ["--help", "plan --help", "simulate scenarios/hold-or-release.yaml -o json"])

@@ -49,7 +49,7 @@ class HomeScene(Scene):
             self.faults.append(f"after {request.path}: {self.running()} nodes run, {self.requested} did")
 
     def go_home(self, runs: int = 9) -> None:
-        """Runs, each 75 s after the one before, until two in a row have nothing to do: a step waits between its runs."""
+        """Runs, each 75 s after the one before, until two in a row have nothing left to do."""
         idle = 0
         for _ in range(runs):
             idle = 0 if self.run().written or self.step is not None else idle + 1

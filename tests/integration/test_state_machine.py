@@ -364,7 +364,7 @@ class EveryoneActs(RuleBasedStateMachine):
                 f"{cluster.name}: not restored: {cluster.groups()}"
             )
         if resumes:
-            self.operator("resume", moving)
+            self.operator("resume", moving, restored=True)
         self.harness.register(cluster.name, dry_run=False)
 
     def operator(self, action: str, moving: bool, **more: Any) -> None:

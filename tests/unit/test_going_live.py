@@ -232,6 +232,9 @@ class TestReadiness:
             house.ask("resume")
         assert house.hindrances() == ["too-short"]
 
+    def test_nothing_is_said_of_a_time_of_which_nothing_is_kept(self) -> None:
+        assert "decisions are kept for 30 days: choose 30d at most" in Dry().refused("readiness", **{"for": "31d"})
+
     def test_what_was_written_lately_was_no_dry_run(self) -> None:
         house = Dry()
         house.decide(house.clock.at - DAY, (1, 9), "written", dry_run=False)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -255,7 +255,9 @@ class TestSinglePools:
     def test_registering_again_switches_on_no_cluster_that_is_paused_unless_the_record_says_so(self) -> None:
         house = House()
         house.ask("pause", until="2026-01-15T12:02:30Z")
-        assert house.ask("register", record=RECORD)["message"].endswith("; it is still paused")
+        assert house.ask("register", record=RECORD)["message"].endswith(
+            "; it is still paused until 2026-01-15T12:02:30Z"
+        )
         assert house.control == ControlRecord(paused=True, paused_until=NOW + 2.5 * MINUTE)
         house.ask("register", record={**RECORD, "paused": False})
         assert house.control == ControlRecord()
@@ -294,6 +296,83 @@ class TestSinglePools:
         house.ask("pause", pool="cluster-api/two/workers")
         states = [pool["groups"][0]["state"] for pool in house.ask("status")["pools"]]
         assert states == ["healthy", "frozen"]
+
+    def test_a_pause_is_never_cut_short_by_another(self, pools: House) -> None:
+        """`pause --all --for 2h` must not switch on, two hours later, what somebody has paused for good."""
+        for pool in ({}, {"pool": "workers"}):
+            pools.ask("pause", **pool)
+            answer = pools.ask("pause", **pool, **{"for": "2h"})
+            assert answer["message"].endswith("is paused until resumed already, and stays so: resume it first")
+        assert pools.control == ControlRecord(paused=True, paused_pools={"workers": None})
+        assert pools.ask("pause", None, all=True, list=True, **{"for": "2h"})["untouched"] == 1
+        pools.ask("resume")
+        pools.ask("pause", **{"for": "2h"})
+        pools.ask("pause", **{"for": "1h"})
+        assert pools.control.paused_until == pools.clock.at + 120 * MINUTE
+        pools.ask("pause", **{"for": "3h"})
+        assert pools.control.paused_until == pools.clock.at + 180 * MINUTE
+
+    def test_whoever_is_to_end_a_pause_is_told_whose_it_is(self, pools: House) -> None:
+        pools.ask("pause", by="jane", reason="ticket 7", **{"for": "2h"})
+        (listed,) = pools.ask("resume", None, all=True, list=True)["clusters"]
+        assert listed["message"] == "demo: it is still paused until 2026-01-15T14:00:00Z, by jane (ticket 7)"
+
+
+class TestWhatWasRestored:
+    """Restoring is for administrators; who is on duty ends pauses, and has nothing managed again that has left."""
+
+    POOL: ClassVar = [{}, {"pool": "workers"}]
+
+    @pytest.mark.parametrize("pool", POOL, ids=["cluster", "pool"])
+    @pytest.mark.parametrize("is_done", [True, False], ids=["restored", "being restored"])
+    def test_only_an_administrator_has_it_managed_again(
+        self, pools: House, pool: dict[str, str], is_done: bool
+    ) -> None:
+        pools.settle()
+        pools.ask("restore", **pool)
+        if is_done:
+            pools.settle()
+        before = pools.control
+        assert pools.refused("resume", **pool).endswith("an administrator has it managed again with --restored")
+        listed = pools.ask("resume", None, clusters=["demo"], list=True, **pool)["clusters"]
+        assert [found["ok"] for found in listed] == [False]
+        event = {"action": "resume", "cluster": "demo", "restored": True, **pool}
+        with pytest.raises(BadRequestError, match="resume with restored is for administrators"):
+            pools.operate.within(Right.WRITE, event, plenty)
+        pools.ask("pause", **pool, **{"for": "5m"})
+        if is_done:
+            assert pools.control == before
+        pools.ask("resume", **pool, restored=True)
+        assert pools.control == ControlRecord()
+
+    @pytest.mark.parametrize("pool", POOL, ids=["cluster", "pool"])
+    def test_a_pause_in_the_midst_of_a_restore_ends_and_the_restore_goes_on(
+        self, pools: House, pool: dict[str, str]
+    ) -> None:
+        pools.settle()
+        pools.ask("restore", **pool)
+        restoring = pools.control
+        pools.ask("pause", **pool)
+        assert "still being restored" in pools.ask("resume", **pool)["message"]
+        assert pools.control == restoring
+
+    def test_a_record_that_ends_the_pause_ends_that_too(self, pools: House) -> None:
+        pools.settle()
+        for pool in self.POOL:
+            pools.ask("restore", **pool)
+            pools.settle()
+            pools.ask("register", record=RECORD)
+            assert pools.control.restored or pools.control.restored_pools
+            pools.ask("register", record={**RECORD, "paused": False, "paused_pools": {}})
+            assert pools.control == ControlRecord()
+
+    def test_a_pause_of_today_is_no_restore_of_a_release_ago(self, pools: House) -> None:
+        """A release before ends the pause, and keeps the word that it does not know."""
+        remembered = pools.store.load("demo")
+        pools.store.save_record(remembered.record, ControlRecord(restored=True), remembered.versions)
+        pools.ask("pause")
+        pools.ask("resume")
+        assert pools.control == ControlRecord()
 
 
 class TestRestoreOfAPool:
@@ -449,7 +528,7 @@ class TestExplain:
         house = House(two_pools(), dry_run=True)
         house.ask("restore", pool="workers")
         house.run()
-        house.ask("resume", pool="workers")
+        house.ask("resume", pool="workers", restored=True)
         register_again(house.store, house.record.model_copy(update={"dry_run": False}))
         house.settle()
         house.ask("restore", pool="workers")
@@ -844,6 +923,8 @@ class TestReadingOnly:
         [
             ({"action": "validate", "apply": True}, Right.ADMINISTER),
             ({"action": "validate", "apply": []}, Right.ADMINISTER),
+            ({"action": "resume"}, Right.WRITE),
+            ({"action": "resume", "restored": True}, Right.ADMINISTER),
             ({"action": "rollout"}, Right.READ),
             ({"action": "rollout", "abort": True}, Right.WRITE),
             ({"action": "rollout", "clusters": ["a"]}, Right.ADMINISTER),

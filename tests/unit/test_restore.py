@@ -209,7 +209,7 @@ class TestEverythingIsAsBefore:
         stay.scene.set_bounds(IDLE, 1, 7)
         stay.scene.troubled(Life())
         before = picture(stay.scene)
-        stay.ask("resume")
+        stay.ask("resume", restored=True)
         stay.scene.settle()
         assert picture(stay.scene) != before
         stay.leave()
@@ -250,7 +250,7 @@ class TestOnePool:
     def test_who_comes_back_is_managed_again(self, stay: Stay) -> None:
         stay.ask("restore", pool=POOL)
         stay.scene.settle()
-        stay.ask("resume", pool=POOL)
+        stay.ask("resume", pool=POOL, restored=True)
         stay.scene.settle()
         assert picture(stay.scene) != stay.before
 

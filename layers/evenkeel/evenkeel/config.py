@@ -662,6 +662,9 @@ class ControlRecord(Strict):
     restoring: bool = False  # adopted bounds are being put back; then the cluster is paused
     paused_pools: dict[PoolName, Moment | None] = {}  # by name or id; None: until resumed
     restoring_pools: tuple[PoolName, ...] = ()  # the same for pools; then each is paused
+    # That a pause is the end of a restore: who is on duty does not end that one.
+    restored: bool = False
+    restored_pools: tuple[PoolName, ...] = ()
     fixes: tuple[FixEntry, ...] = ()  # written by the next run
     # Pools, by name or id, for which a pass of converge was asked for, and when.
     asked_home: dict[PoolName, Moment] = {}
@@ -679,6 +682,15 @@ class ControlRecord(Strict):
     def pools_paused(self, now: datetime) -> dict[str, datetime | None]:
         """The pools whose pause is not over, by name or id, each with its end; None: until resumed."""
         return still_paused(self.paused_pools, now)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the cluster is being restored, or was, and is paused since then."""
+        return self.restoring or (self.restored and self.paused)
+
+    def has_left_pool(self, pool: str) -> bool:
+        """The same of a pool, as actions call it."""
+        return pool in self.restoring_pools or (pool in self.restored_pools and pool in self.paused_pools)
 
     def restores(self, pool: PoolId) -> bool:
         """Whether this pool is being restored: by itself, or with the whole cluster."""
@@ -816,12 +828,15 @@ class Registration(ClusterRecord, _Controls):
         before = before or ControlRecord()
         given_fields = self.model_fields_set
         pause = self if given_fields & {"paused", "paused_until"} else before
+        paused_pools = self.paused_pools if "paused_pools" in given_fields else before.paused_pools
         return ControlRecord(
             paused=pause.paused,
             paused_until=pause.paused_until,
             restoring=self.leaving if "leaving" in given_fields else before.restoring,
-            paused_pools=self.paused_pools if "paused_pools" in given_fields else before.paused_pools,
+            paused_pools=paused_pools,
             restoring_pools=self.leaving_pools if "leaving_pools" in given_fields else before.restoring_pools,
+            restored=before.restored and pause.paused,
+            restored_pools=tuple(name for name in before.restored_pools if name in paused_pools),
             fixes=self.mending if "mending" in given_fields else before.fixes,
             asked_home=before.asked_home,
             live=self.live if "live" in given_fields else before.live,

@@ -19,7 +19,7 @@ from evenkeel.domain.model.ulids import ulid
 from evenkeel.domain.readiness import DryRun, Hindrance, PastDecision, dry_run_of
 
 # For as long as decisions are kept; a cluster of which nothing is recorded in all that time has been known for longer.
-_KEPT = timedelta(days=30)
+KEPT = timedelta(days=30)
 # Of a MiB each: so many decisions that more would not change the answer.
 _MOST_PAGES = 30
 _NEWEST = 10
@@ -46,7 +46,7 @@ class Known:
     @classmethod
     def of(cls, store: Store, cluster: str, now: datetime) -> Self:
         """Raises UnknownClusterError, ConfigError, StateUnavailableError."""
-        remembered, decisions = store.load_with_decisions(cluster, ulid(now - _KEPT, bytes(10)))
+        remembered, decisions = store.load_with_decisions(cluster, ulid(now - KEPT, bytes(10)))
         return cls(remembered=remembered, decisions=decisions)
 
 
@@ -104,7 +104,7 @@ class _Found:
 def _read(store: Store, known: Known, begin: datetime, now: datetime) -> _Found:
     found, cluster = _Found(), known.remembered.record.id
     if known.decisions is None:
-        oldest, more = store.decisions_after(cluster, ulid(now - _KEPT, bytes(10)))
+        oldest, more = store.decisions_after(cluster, ulid(now - KEPT, bytes(10)))
     else:
         oldest, more = known.decisions, False
     if oldest and (first := _at(oldest[0])) is not None and first > begin:

@@ -44,7 +44,7 @@ def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, st
     if control.restoring:
         if unfinished:
             return None
-        update = {"restoring": False, "paused": True, "paused_until": None, "restoring_pools": ()}
+        update = {"restoring": False, "restored": True, "paused": True, "paused_until": None, "restoring_pools": ()}
         return control.model_copy(update=update), "restored, and paused: nothing of ours is left in it"
     finished = [name for name in control.restoring_pools if not any(is_called(id, [name]) for id in unfinished)]
     if not finished:
@@ -52,7 +52,9 @@ def after_restore(control: ControlRecord, plan: Plan) -> tuple[ControlRecord, st
     restoring = tuple(name for name in control.restoring_pools if name not in finished)
     paused = {**control.paused_pools, **dict.fromkeys(finished)}
     sentence = f"restored, and paused: pool {', '.join(finished)}: nothing of ours is left in it"
-    return control.model_copy(update={"restoring_pools": restoring, "paused_pools": paused}), sentence
+    restored = tuple(dict.fromkeys((*control.restored_pools, *finished)))
+    of_pools = {"restoring_pools": restoring, "restored_pools": restored, "paused_pools": paused}
+    return control.model_copy(update=of_pools), sentence
 
 
 def still_asked(asked: Mapping[str, datetime], plan: Plan) -> dict[str, datetime]:

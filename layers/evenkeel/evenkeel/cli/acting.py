@@ -71,7 +71,9 @@ def _record_command(
     out: Annotated[str, typer.Option(help="The file to write, JSON; - is standard output.")] = "-",
     old_out: Annotated[str | None, typer.Option("--output", "-o", hidden=True)] = None,
 ) -> None:
-    if old_out not in (None, Output.JSON):  # JSON is the only form there is
+    if old_out == Output.TABLE:
+        fail(["-o is table: a record is JSON, and nothing else: leave it out"])
+    if old_out not in (None, Output.JSON):
         hint("-o with a file", "--out FILE")
         out = old_out
     entries: list[dict[str, Any]] = []
@@ -156,7 +158,7 @@ def _live_command(  # noqa: PLR0913 (its options)
     if soak is not None and wave is None:
         fail(["--soak goes with --wave: how many go live at once?"])
     fields = {"force": force or None}
-    clusters = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
+    clusters, _ = _agreed("live", stack, {**scope, **fields}, output, yes=yes, shown_only=dry_run)
     if dry_run:
         return
     if wave is None:
@@ -283,29 +285,37 @@ def _act(action: str, stack: str, cluster: str | None, output: Output, fields: M
 
 
 def _act_on_several(action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool) -> None:
-    """What was shown and agreed to is done, and nothing else."""
-    touched = _agreed(action, stack, fields, output, yes=yes)
+    """What was shown and agreed to is done, and nothing else. Whom it could not be done to, the exit code says too."""
+    touched, is_all = _agreed(action, stack, fields, output, yes=yes)
     of_them = {name: value for name, value in fields.items() if name not in ("all", "selector")}
     _act(action, stack, None, output, {**of_them, "clusters": touched})
+    if not is_all:
+        raise typer.Exit(CANNOT_READ)
 
 
 def _agreed(
     action: str, stack: str, fields: Mapping[str, Any], output: Output, *, yes: bool, shown_only: bool = False
-) -> list[str]:
-    """What it touches is shown, and asked for unless nothing more is wanted. Returns what was agreed to."""
-    listed = ask_of_all(action, stack, {**fields, "list": True})["clusters"]
+) -> tuple[list[str], bool]:
+    """What it touches is shown, and asked for unless nothing more is wanted.
+
+    Returns what was agreed to, and whether that is all that could be meant.
+    """
+    answer = ask_of_all(action, stack, {**fields, "list": True})
+    listed, untouched = answer["clusters"], answer.get("untouched", 0)
     groups = alike(listed)
     for line in groups.values():
         say(line, err=output is Output.JSON)
     for found in listed:
         if found.get("alike") not in groups:
             say(f"{'' if found['ok'] else 'not: '}{found['message']}", err=output is Output.JSON)
+    if untouched:
+        say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
     touched = [found["cluster"] for found in listed if found["ok"]]
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:
         confirm(f"{action}: {counted(len(touched), 'cluster')}", yes=yes)
-    return touched
+    return touched, len(touched) == len(listed)
 
 
 def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import typer
 
+from evenkeel.application.actions.call import Right
+from evenkeel.application.actions.table import right_needed
 from evenkeel.application.words import unknown_words
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, INTERRUPTED, Interrupted, fail
 from evenkeel.cli.remote import CannotAskError, ask
 from evenkeel.cli.terminal import say
 
@@ -22,10 +24,17 @@ def ask_or_fail(
     values = {name: value for name, value in (fields or {}).items() if value not in (None, [])}
     if values.get("selector") is not None and cluster == "*":
         cluster = None
+    event = {"action": action, **({} if cluster is None else {"cluster": cluster}), **values}
     try:
-        answer = ask(stack, {"action": action, **({} if cluster is None else {"cluster": cluster}), **values})
+        answer = ask(stack, event)
     except CannotAskError as error:
         fail([str(error)], error.code)
+    except KeyboardInterrupt:
+        if right_needed(event) is Right.READ or values.get("list"):
+            raise
+        told = f"evenkeel history --stack {stack} tells"
+        say(f"evenkeel: interrupted: the stack goes on with what it was asked for by then: {told}", err=True)
+        raise Interrupted(INTERRUPTED) from None
     if not answer.get("ok"):
         fail([answer["message"]], CANNOT_READ if answer.get("retry") else BAD_INPUT)
     if answer.get("unknown") and "after" not in values:  # with the first page of several
@@ -46,7 +55,8 @@ def ask_of_all(action: str, stack: str, fields: Mapping[str, Any]) -> dict[str, 
             given["clusters"] = left
         rest = ask_or_fail(action, stack, None, given)
         others = [found for found in answer["clusters"] if found["cluster"] not in left]
-        answer = {**answer, "clusters": others + rest["clusters"], "left": rest["left"]}
+        untouched = answer.get("untouched", 0) + rest.get("untouched", 0)
+        answer = {**answer, "clusters": others + rest["clusters"], "left": rest["left"], "untouched": untouched}
         if len(rest["left"]) == len(left):
             break
         left = rest["left"]
@@ -75,6 +85,7 @@ def confirm(what: str, *, yes: bool) -> None:
     try:
         agreed = typer.confirm(f"{what}. Go on?", err=True)
     except typer.Abort:
+        typer.echo(err=True)  # what follows is no part of the question
         fail([f"{what}: nobody agreed, nothing is done: say --yes"])
     if not agreed:
         fail(["nothing is done"])

@@ -13,7 +13,11 @@ from evenkeel.config import ConfigError
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.values import BadValueError, read_count, shown
 
-CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY = 1, 2, 3, 4, 5
+CANNOT_READ, BAD_INPUT, INVALID_POOL, IN_TROUBLE, NOT_READY, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+
+class Interrupted(SystemExit):
+    """Leaves as an interrupt does, of which more was told than that."""
 
 
 def fail(faults: list[str], code: int = BAD_INPUT) -> NoReturn:

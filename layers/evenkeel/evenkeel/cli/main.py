@@ -16,7 +16,7 @@ import typer
 from evenkeel import __version__
 from evenkeel.cli.acting import commands
 from evenkeel.cli.discovering import discover_app
-from evenkeel.cli.inputs import CANNOT_READ
+from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ
 from evenkeel.cli.planning import plan_command
 from evenkeel.cli.reporting import report_command
 from evenkeel.cli.simulating import simulate_command
@@ -62,6 +62,10 @@ def main() -> None:
         try:
             # As it was called, by a person or by kubectl; completion asks in one way.
             called = Path(sys.argv[0]).stem.replace("kubectl-evenkeel", "kubectl evenkeel")
+            if " " in called and {"--install-completion", "--show-completion"}.intersection(sys.argv):
+                # It would be for two commands, and take the place of kubectl's.
+                say("evenkeel: kubectl completes its own lines: completion is for the command evenkeel alone", err=True)
+                sys.exit(BAD_INPUT)
             app(prog_name=called, complete_var="_EVENKEEL_COMPLETE")
         finally:
             sys.stdout.flush()  # here, where a full disk is told in one line, and not when the interpreter ends

@@ -15,7 +15,7 @@ def main() -> None:
 
         run()
     except (KeyboardInterrupt, SystemExit) as end:
-        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
-            raise  # typer has caught an interrupt itself, and says nothing
+        if isinstance(end, SystemExit) and (end.code != _INTERRUPTED or type(end) is not SystemExit):
+            raise  # typer has caught an interrupt itself, and says nothing; an exit of another type has told of it
         sys.stderr.write("evenkeel: interrupted\n")
         sys.exit(_INTERRUPTED)

@@ -215,6 +215,7 @@ class Call:
         restoring = [name for name in control.restoring_pools if name not in paused]
         notes = "; it is still being restored" if control.restoring else ""
         if control.is_paused(self.now):
-            notes = "; it is still paused"
+            until = control.paused_until
+            notes = f"; it is still paused{f' until {rfc3339(until)}' if until else ''}"
         notes += f"; still paused: pool {', '.join(sorted(paused))}" if paused else ""
         return notes + (f"; still being restored: pool {', '.join(sorted(restoring))}" if restoring else "")

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from evenkeel.application.actions.call import Answer, Call, Fields, Flag, length
+from evenkeel.application.errors import BadRequestError
 from evenkeel.application.observing import contained
 from evenkeel.application.ports import Remembered
-from evenkeel.application.readiness import Asked, Known, Readiness, asked_of, readiness_of
+from evenkeel.application.readiness import KEPT, Asked, Known, Readiness, asked_of, readiness_of
 from evenkeel.application.rollout_words import hindrance_words, readiness_words
 from evenkeel.application.words import rfc3339, sentence
 from evenkeel.domain.readiness import NEEDED
@@ -30,6 +31,8 @@ class ReadinessFields(Fields):
 
 
 def readiness(call: Call, fields: ReadinessFields) -> Answer:
+    if fields.lasting > KEPT:
+        raise BadRequestError(f"for is too long: decisions are kept for {KEPT.days} days: choose {KEPT.days}d at most")
     known = Known.of(call.store, call.cluster, call.now)  # of all it is a query each
     remembered = known.remembered
     if not call.is_dry(remembered.record, remembered.control):

@@ -13,7 +13,7 @@ class RestoreFields(Fields):
 def restore(call: Call, fields: RestoreFields) -> Answer:
     remembered, pool = call.load(), fields.pool
     if pool is None:
-        call.change_control(remembered, {"restoring": True, "paused": False, "paused_until": None})
+        call.change_control(remembered, {"restoring": True, "restored": False, "paused": False, "paused_until": None})
         scope, end = "every group", "the cluster is paused"
     else:
         check_pool(call.clusters, remembered, pool, call.now, call.remaining)

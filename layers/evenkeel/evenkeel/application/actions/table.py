@@ -44,6 +44,7 @@ class Action:
     # What it would do to a cluster, and None where that is nothing. An action that has it may be asked for several
     # clusters in one event, and (`list`) for what it would do.
     touches: Callable[[Call, Any], Answer | str | None] | None = None
+    spares: str = ""  # why it would do nothing to those
     of_records: bool = False  # its clusters are those that its fields name
     of_stack: bool = False  # it is about no cluster of its own, and records by itself who asked
 
@@ -136,14 +137,17 @@ _ROWS = (
         Right.WRITE,
         pause,
         touches=pause_touches,
+        spares="paused for longer",
     ),
     Action(
         "resume",
-        "End a pause, or a restore that is still under way.",
+        "End a pause; or, for administrators, a restore and the pause that follows it.",
         ResumeFields,
         Right.WRITE,
         resume,
+        rights_with={"restored": Right.ADMINISTER},
         touches=resume_touches,
+        spares="nothing is held",
     ),
     Action(
         "readiness",
@@ -160,6 +164,7 @@ _ROWS = (
         Right.ADMINISTER,
         live,
         touches=live_touches,
+        spares="live already",
     ),
     Action(
         "dry-run",
@@ -168,6 +173,7 @@ _ROWS = (
         Right.WRITE,
         dry_run,
         touches=dry_run_touches,
+        spares="in dry run already",
     ),
     Action(
         "rollout",
@@ -192,6 +198,7 @@ _ROWS = (
         Right.WRITE,
         fence_zone,
         touches=fence_zone_touches,
+        spares="no such zone",
     ),
     Action("scale-up", "Nodes for a pool, split evenly over its zones.", ScaleFields, Right.WRITE, scale_up),
     Action(

@@ -1,0 +1,122 @@
+"""Several clusters on one stack, as who types the command sees them: what is listed, asked and left alone."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from evenkeel.cli import asking
+from evenkeel.cli.main import app
+from sandbox.template import ROOT
+
+
+class Stack:
+    """Four clusters, two at a time: there is never time for more."""
+
+    def __init__(self, touched: Mapping[str, str | None]) -> None:
+        self.touched = touched
+        self.done: list[str] = []
+
+    def ask(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        asked = event.get("clusters") or list(self.touched)
+        now, left = asked[:2], asked[2:]
+        if not event.get("list"):
+            self.done += now
+        told = [{"cluster": name, "ok": True, "message": self.touched[name]} for name in now if self.touched[name]]
+        told += [{"cluster": name, "ok": False, "message": f"{name}: the time is over"} for name in left]
+        untouched = sum(self.touched[name] is None for name in now)
+        more = {"untouched": untouched} if event.get("list") else {}
+        return {"ok": True, "action": event["action"], "message": "", "clusters": told, "left": left, **more}
+
+
+def type_(monkeypatch: pytest.MonkeyPatch, stack: Stack, command: str, answer: str = "") -> Result:
+    monkeypatch.setattr(asking, "ask", stack.ask)
+    return CliRunner().invoke(app, [*command.split(), "--stack", "s"], input=answer)
+
+
+MIXED = {"a": "a: zone z", "b": None, "c": "c: zone z", "d": None}
+
+
+def test_those_that_are_left_as_they_are_are_counted_over_all_answers_and_said_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = Stack(MIXED)
+    ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
+    assert "left as they are: 2 clusters (no such zone)\n" in ran.stdout
+    assert stack.done == ["a", "c"]
+
+
+def test_a_zone_that_nobody_has_is_not_only_refused_but_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = type_(monkeypatch, Stack(dict.fromkeys("abcd")), "fence-zone --zone-id euc9-az2 --for 2h --all --yes")
+    assert ran.exit_code == 2
+    assert ran.stdout == "left as they are: 4 clusters (no such zone)\n"
+    assert ran.stderr == "evenkeel: fence-zone touches none of these clusters: nothing is done\n"
+
+
+def test_whom_it_could_not_be_done_to_is_in_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zone that is out, by a script: some cluster keeps growing there, and the script must know."""
+
+    class Doubtful(Stack):
+        def ask(self, stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
+            answer = super().ask(stack, event)
+            others = [found for found in answer["clusters"] if found["cluster"] != "c"]
+            dark = {"cluster": "c", "ok": False, "message": "c does not answer"}
+            return {**answer, "left": [], "clusters": [*others[:1], *([dark] if event.get("list") else [])]}
+
+    stack = Doubtful(MIXED)
+    ran = type_(monkeypatch, stack, "fence-zone --zone z --for 2h --all --yes")
+    assert (ran.exit_code, stack.done) == (1, ["a"])
+    assert "not: c does not answer\n" in ran.stdout
+
+
+def test_where_nobody_can_be_asked_that_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = Stack(MIXED)
+    ran = type_(monkeypatch, stack, "pause --all")
+    assert ran.exit_code == 2
+    assert ran.stderr.splitlines()[-1] == "evenkeel: pause: 2 clusters: nobody agreed, nothing is done: say --yes"
+    assert stack.done == []
+
+
+def test_a_format_is_never_taken_for_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = type_(monkeypatch, Stack({}), "record --cluster a -o table")
+    assert (ran.exit_code, ran.stderr) == (
+        2,
+        "evenkeel: -o is table: a record is JSON, and nothing else: leave it out\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_kubectl_plugin_comes_without_nobody_imports() -> None:
+    """A lock of its own keeps it at a third of the size; only `simulate --plot` asks for more, and says so."""
+    pins = {name: _pins(f"requirements/{name}.txt") for name in ("cli", "dev")}
+    missing = pins["dev"] - pins["cli"]
+    assert {"matplotlib", "numpy", "aiohttp"} <= missing
+    modules = {
+        module
+        for module, owners in packages_distributions().items()
+        if {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners} <= missing
+    }
+    program = f"""
+import pkgutil, sys
+sys.modules.update(dict.fromkeys({sorted(modules | {"kubernetes.aio"})!r}))
+import evenkeel.cli
+for found in pkgutil.walk_packages(evenkeel.cli.__path__, "evenkeel.cli."):
+    __import__(found.name)
+sys.argv = ["evenkeel", "simulate", "scenarios/two-zones-out.yaml", "--plot", "a.svg"]
+from evenkeel.cli.start import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    says = f"evenkeel: --plot needs matplotlib: {sys.executable} -m pip install matplotlib\n"
+    assert (ran.returncode, ran.stderr) == (2, says)
+
+
+def _pins(file: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+)==", (ROOT / file).read_text(encoding="utf-8"), re.M))
