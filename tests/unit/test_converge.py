@@ -263,6 +263,21 @@ def test_of_zones_equally_low_the_one_that_delivers_is_filled_and_the_other_need
     assert home.last.groups[0].state is State.PROBING
 
 
+@pytest.mark.parametrize("comes", ["while its successor boots", "after it has gone"])
+def test_demand_bound_to_a_source_holds_the_pool_for_a_day_while_a_zone_is_in_doubt_too(comes: str) -> None:
+    home = doubted(3, 2, 5)
+    assert home.requested == (3, 3, 5)
+    if comes == "after it has gone":
+        home.boot()
+        home.look(60)
+        home.drain()
+        home.look(15)
+        assert home.requested == (3, 3, 4)
+    home.scale("c", home.requested[2] + 1)
+    home.look(60)
+    assert home.memory.held_until == home.now + timedelta(hours=24)
+
+
 @pytest.mark.parametrize("counts", [(2, 1, 3), (2, 4, 1), (1, 1, 3)])
 def test_a_fence_anywhere_takes_the_machine_back_however_little_its_zone_has_to_do_with_the_step(
     counts: tuple[int, ...],

@@ -126,8 +126,8 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
-    if _word(drafts.values()) is not None:
-        return _unwatched(homing, drafts)
+    if _word(drafts.values(), may_probe=drafts.values()) is not None:
+        return _shared(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
     if step is not None and step.is_open and _grew(drafts, step.source, step.had):
@@ -135,36 +135,32 @@ def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing
     if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
         causes.append(given.at)
     if not causes:
-        return _shared(homing, drafts)
+        return _shared(homing, drafts) if any(draft.state is not State.HEALTHY for draft in drafts.values()) else homing
     if homing.held_until is not None and max(causes) + HELD <= homing.held_until:
         return homing
     return homing.held(now, HELD)
 
 
-def _unwatched(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
-    """While a zone cannot deliver, others grow in its place: that says nothing about who is bound where."""
-    step = homing.step
-    source = None if step is None else drafts.get(step.source)
-    if step is not None and source is not None and source.group.requested > step.had:
-        step = replace(step, had=source.group.requested)
-    return replace(homing, step=step, given=None)
-
-
 def _shared(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
-    """While a zone is frozen, others grow in its place: once it thaws, that says nothing either."""
-    given = homing.given
-    source = None if given is None else drafts.get(given.source)
-    if given is None or source is None or all(draft.state is not State.FROZEN for draft in drafts.values()):
-        return homing
-    return replace(homing, given=replace(given, requested=max(given.requested, source.group.requested)))
+    """While a zone cannot deliver, others grow in its place: that says nothing of who is bound where, then or later."""
+
+    def at_least(source: str, requested: int) -> int:
+        return max(requested, drafts[source].group.requested) if source in drafts else requested
+
+    step, given = homing.step, homing.given
+    return replace(
+        homing,
+        step=step and replace(step, had=at_least(step.source, step.had)),
+        given=given and replace(given, requested=at_least(given.source, given.requested)),
+    )
 
 
 def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
-    """Whether a source requests more than that, and others that may grow far less: what any could serve grows all."""
+    """Whether a source requests more than that, and others that deliver far less: what any could serve grows all."""
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
         return False
-    return any(other.is_far_below(source) for other in drafts.values() if other.state is not State.FROZEN)
+    return any(other.is_far_below(source) for other in drafts.values() if other.state is State.HEALTHY)
 
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
