@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -13,8 +14,11 @@ from evenkeel.domain.model.homing import Homing, Window
 from evenkeel.domain.model.moves import ScaleRequest
 from evenkeel.domain.model.problems import ProblemKind
 from evenkeel.domain.model.reasons import Rule, because
+from evenkeel.domain.model.states import GroupState
+from evenkeel.domain.model.workload import Workload
 from tests.builders import stated
 from tests.homing import Home, homing
+from tests.workloads import node, pod
 
 SETTLED = 601
 
@@ -192,14 +196,13 @@ def test_a_launch_that_fails_fences_its_zone_and_is_taken_back_and_not_moved_els
 
 
 def failed(*counts: int, **wishes: object) -> Home:
-    """A pool whose step has failed, an hour later: backoff is over, nobody knows whether the zone delivers again."""
+    """A pool whose step has failed, when its backoff is over: nobody knows whether the zone delivers again."""
     home = begun(*counts, **wishes)
     home.fail("a")
     home.look(60)
-    home.look(60)
-    assert home.memory.held_until is not None
-    home.look(59 * 60)
-    assert home.memory.step is None
+    for _ in range(4):
+        found = home.look(60)
+        assert (found.groups[0].state, home.memory.step) == (State.FENCED, None)
     found = home.look(2 * 60)
     assert found.groups[0].state is State.PROBING
     return home
@@ -212,13 +215,91 @@ def test_when_backoff_is_over_a_step_tries_the_zone_since_under_constant_demand_
     assert home.requested == (3, 3, 3)
 
 
-def test_a_try_that_fails_is_taken_back_and_the_next_one_comes_an_hour_later() -> None:
-    home = failed(0, 4, 5)
-    home.fail("a")
-    for _ in range(59):
+def test_each_try_that_fails_is_taken_back_and_the_next_one_comes_when_the_longer_backoff_is_over() -> None:
+    home = failed(0, 4, 5, per_hour=60)
+    tried = []
+    for minute in range(180):
+        if home.requested == (1, 4, 5):
+            tried.append(minute)
+            home.fail("a")
         home.look(60)
-        assert home.requested == (0, 4, 5)
+    waited = [after - before for before, after in pairwise(tried)]
+    backoff = home.policy.backoff
+    for failures, minutes in enumerate(waited, start=2):
+        assert (
+            0 < minutes - backoff.length(failures) / timedelta(minutes=1) <= 2
+        )  # looks to see the failure and the end
+    assert max(waited) > backoff.longest / timedelta(minutes=1)
     assert home.went == []
+
+
+def test_a_try_that_nobody_refuses_and_that_is_late_holds_the_pool_for_an_hour() -> None:
+    home = failed(0, 4, 5)
+    for _ in range(17):
+        home.look(60)
+    assert (home.requested, home.memory.step) == ((0, 4, 5), None)
+    assert home.memory.held_until is not None
+    assert home.memory.held_until - home.now > timedelta(minutes=57)
+
+
+def doubted(*counts: int, **wishes: object) -> Home:
+    """A pool that has differed for long enough, when the backoff of zone a has just ended."""
+    home = Home(counts, homing(**wishes))  # type: ignore[arg-type]
+    home.look()
+    failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
+    home.state = replace(home.state, groups={home.groups["a"].key: failure})
+    found = home.look(SETTLED)
+    assert found.groups[0].state is State.PROBING
+    return home
+
+
+def test_of_zones_equally_low_the_one_that_delivers_is_filled_and_the_other_need_not_be_tried() -> None:
+    home = doubted(1, 1, 3)
+    assert home.requested == (1, 2, 3)
+    home.boot()
+    home.look(60)
+    assert home.requested == (1, 2, 2)
+    assert home.last is not None
+    assert home.last.groups[0].state is State.PROBING
+
+
+@pytest.mark.parametrize("comes", ["while its successor boots", "after it has gone"])
+def test_demand_bound_to_a_source_holds_the_pool_for_a_day_while_a_zone_is_in_doubt_too(comes: str) -> None:
+    home = doubted(3, 2, 5)
+    assert home.requested == (3, 3, 5)
+    if comes == "after it has gone":
+        home.boot()
+        home.look(60)
+        home.drain()
+        home.look(15)
+        assert home.requested == (3, 3, 4)
+    home.scale("c", home.requested[2] + 1)
+    home.look(60)
+    assert home.memory.held_until == home.now + timedelta(hours=24)
+
+
+@pytest.mark.parametrize("counts", [(2, 1, 3), (2, 4, 1), (1, 1, 3)])
+def test_a_fence_anywhere_takes_the_machine_back_however_little_its_zone_has_to_do_with_the_step(
+    counts: tuple[int, ...],
+) -> None:
+    home = doubted(*counts)
+    assert sum(home.requested) == sum(counts) + 1
+    home.scale("a", counts[0] + 1)
+    home.fail("a")
+    for _ in range(3):
+        home.look(15)
+    assert home.requested == counts
+    assert home.went == []
+
+
+def test_a_zone_that_nobody_knows_of_gives_nothing_and_another_one_does() -> None:
+    home = doubted(7, 2, 2)
+    assert (home.requested, home.why) == ((7, 2, 2), "zone a is probing")
+    home = doubted(7, 2, 5)
+    assert home.requested == (7, 3, 5)
+    home.boot()
+    home.look(60)
+    assert home.requested == (7, 3, 4)
 
 
 def test_in_a_pool_of_two_zones_no_step_tries_one_while_an_autoscaler_could_order_nowhere() -> None:
@@ -322,6 +403,46 @@ def test_an_autoscaler_that_takes_one_of_the_source_itself_has_done_the_step() -
     assert home.requested == (2, 4, 4)
 
 
+def full(home: Home) -> Workload:
+    """Each node has as many pods as it can, which may all move: where they come from does not matter."""
+    nodes = tuple(
+        node(each.name, zone, group=found.key, machine=each)
+        for zone, found in home.groups.items()
+        for each in home.machines(zone)
+        if each.has_node and not each.deleting
+    )
+    return Workload(nodes=nodes, pods=tuple(pod(each.name, node=each.name, cpu="4") for each in nodes), whole=True)
+
+
+def test_an_autoscaler_that_fills_the_new_one_keeps_both_nodes_and_the_step_waits_until_there_is_room() -> None:
+    home = Home((0, 4, 5), homing(blind=False), workload=full)
+    home.look()
+    home.look(SETTLED)
+    assert home.requested == (1, 4, 5)  # there is room for a full node's pods where the new one comes
+    home.boot()
+    for _ in range(30):  # and none once pods that waited have been put there
+        found = home.look(60)
+        assert home.requested == (1, 4, 5)
+    assert home.why.startswith("no machine of c may go: ")
+    assert found.converging is not None
+    assert found.converging.hangs_since is not None
+    assert home.bounds("b")[1] > 4  # others are not kept from ordering any more
+    for zone in "abc":
+        assert not any(each.deleting for each in home.machines(zone))
+    new = {each.name for each in home.machines("a")}
+
+    def emptied(home: Home) -> Workload:
+        there = full(home)
+        return replace(there, pods=tuple(each for each in there.pods if each.name not in new))
+
+    home.workload = emptied
+    home.look(60)
+    assert home.requested == (1, 4, 4)
+    home.drain()
+    home.look(60)
+    assert home.went == ["c"]
+
+
 def test_a_source_that_grows_meanwhile_is_bound_and_nothing_is_moved_for_a_day() -> None:
     home = begun(0, 4, 5)
     home.scale("c", 6)
@@ -362,6 +483,38 @@ def test_demand_that_any_zone_can_serve_holds_nothing(frozen: str) -> None:
         home.scale(zone, 6)
     home.look(60)
     assert home.memory.held_until is None
+
+
+def thawed() -> tuple[Home, str]:
+    """A pool whose first zone was frozen while the others grew, and which of these had given a node just before."""
+    home = begun(1, 3, 3)
+    home.boot()
+    home.look(60)
+    home.drain()
+    home.look(60)
+    (given,) = (zone for zone in "bc" if home.groups[zone].requested == 2)
+    home.change("a", frozen_because=stated("paused"))
+    for zone in "bc":
+        home.scale(zone, 6)
+    home.boot()
+    home.look(60)
+    home.change("a", frozen_because=None)
+    return home, given
+
+
+def test_what_zones_grow_by_in_place_of_a_frozen_one_holds_nothing_once_it_thaws() -> None:
+    home, _ = thawed()
+    home.look(60)
+    assert home.memory.held_until is None
+    home.until_quiet()
+    assert sorted(home.requested) == [4, 5, 5]
+
+
+def test_what_the_source_alone_grows_by_after_a_thaw_is_bound_as_ever() -> None:
+    home, given = thawed()
+    home.scale(given, 7)
+    home.look(60)
+    assert home.memory.held_until == home.now + timedelta(hours=24)
 
 
 def test_what_zones_grow_by_in_place_of_one_that_is_out_again_holds_nothing() -> None:

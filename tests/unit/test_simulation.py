@@ -162,6 +162,7 @@ def test_going_home_under_a_load_that_comes_and_goes_costs_no_node_hours_and_nob
     with_it, without = measures(home, "balanced"), measures(stays, "balanced")
     assert with_it.skew_recovered is not None
     assert without.skew_recovered is not None
+    assert with_it.skew_recovered < 1.2
     assert with_it.skew_recovered < 0.6 * without.skew_recovered
     assert with_it.waiting_node_hours <= without.waiting_node_hours
     assert with_it.node_hours <= 1.01 * without.node_hours

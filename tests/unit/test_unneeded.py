@@ -308,7 +308,7 @@ def test_a_node_that_has_to_stay_gives_back_the_places_that_were_found_for_its_p
     assert answer.go[0].places == {"default/second": "nz"}
 
 
-def test_empty_nodes_are_tried_first_and_then_those_whose_clock_runs() -> None:
+def test_empty_nodes_are_tried_first_and_then_of_zones_equally_full_those_whose_clock_runs() -> None:
     light = pod("light", node="na0")
     answer = look(ours("na0"), ours("nb0", "b"), running=(light,))
     assert (set(answer.clocks), set(answer.needed)) == ({"nb0"}, {"na0"})
@@ -316,6 +316,15 @@ def test_empty_nodes_are_tried_first_and_then_those_whose_clock_runs() -> None:
     running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
     again = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO})
     assert again.clocks["nb0"] == LONG_AGO
+
+
+def test_a_place_is_kept_for_the_pods_of_the_fullest_zone_whosever_clock_runs() -> None:
+    only = ours("nz", "c", size={"cpu": "1"}, annotations={f"{CA}/scale-down-disabled": "true"})
+    running = (pod("first", cpu="1", node="na0"), pod("second", cpu="1", node="nb0"))
+    pool = three()
+    uneven = replace(pool, groups=tuple(replace(each, requested=3 + (each.zone == "a")) for each in pool.groups))
+    answer = look(ours("na0"), ours("nb0", "b"), only, running=running, clocks={"nb0": LONG_AGO}, pools=(uneven,))
+    assert (set(answer.clocks), set(answer.needed)) == ({"na0"}, {"nb0", "nz"})
 
 
 # ---------------------------------------------------------------- clocks

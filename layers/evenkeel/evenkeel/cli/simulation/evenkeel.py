@@ -134,8 +134,8 @@ class _Table:
         self.groups[key] = state
 
     def save_pool(self, cluster: str, pool: PoolId, state: PoolState, versions: Versions | None) -> None:
-        before = self.pools.get(pool, PoolState())
-        self.moved += state.homing.given not in (None, before.homing.given)
+        before, given = self.pools.get(pool, PoolState()).homing.given, state.homing.given
+        self.moved += given is not None and (before is None or given.at != before.at)
         self.pools[pool] = state
 
     def save_scale_request(self, cluster: str, record: ScaleRequestRecord, versions: Versions | None) -> None:

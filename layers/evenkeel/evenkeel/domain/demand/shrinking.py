@@ -138,24 +138,25 @@ class _Shrinking:
         return found
 
     def _sort(self, candidates: list[_Candidate]) -> None:
-        """What we have marked already first, then empty ones, then those whose clock runs; from the fullest zone.
+        """What we have marked already first, then empty ones; of each from the fullest zone, and then those whose clock
+        runs. Clocks before zones, as Cluster Autoscaler has them, the zone with the newest nodes would give most: the
+        newest have the fewest pods, so their clocks begin first, and other nodes are needed for what stands there.
 
         Each that goes leaves its zone with one less.
         """
-        moving = {candidate.name: bool(self._moving(candidate.name)) for candidate in candidates}
-
-        def turn(candidate: _Candidate) -> tuple[bool, bool, bool]:
-            known = self._remembered
-            return candidate.name not in known.leaving, moving[candidate.name], candidate.name not in known.clocks
-
-        candidates.sort(key=lambda candidate: (*turn(candidate), candidate.name))
+        known = self._remembered
+        turns = {
+            each.name: (each.name not in known.leaving, bool(self._moving(each.name)), each.name not in known.clocks)
+            for each in candidates
+        }
+        candidates.sort(key=lambda candidate: (turns[candidate.name], candidate.name))
         left = _in_zones(self._homes)
-        levels: dict[str, int] = {}
+        ranks: dict[str, tuple[bool, bool, int, bool, str]] = {}
         for candidate in candidates:
-            zone = candidate.pool.pool, candidate.offer.zone
-            levels[candidate.name] = left[zone]
+            zone, (is_new, moves, no_clock) = (candidate.pool.pool, candidate.offer.zone), turns[candidate.name]
+            ranks[candidate.name] = is_new, moves, -left[zone], no_clock, candidate.name
             left[zone] -= 1
-        candidates.sort(key=lambda candidate: (*turn(candidate), -levels[candidate.name], candidate.name))
+        candidates.sort(key=lambda candidate: ranks[candidate.name])
 
     def _kept(self, node: Node, home: tuple[PoolOffer, GroupOffer] | None) -> Reason | None:
         """What keeps a node, whatever stands on it, or because too much does."""

@@ -88,7 +88,8 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
             if giver is source:
                 homing = replace(homing, given=Given(source=step.source, requested=step.had - 1, at=now))
         elif destination is None or _is_less(step, destination.group.requested):
-            return replace(homing, step=None).held(now, AFTER_FAILURE)  # taken back, by us or by others
+            ended = replace(homing, step=None)  # taken back, by us or by others
+            return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
         elif source is not None and source.group.requested < step.had:
             return replace(homing, step=None)  # somebody else has taken one there
         elif step.back:
@@ -102,6 +103,13 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
 def _is_less(step: Step, requested: int) -> bool:
     """Whether a destination that requests so many has lost the machine of its step, whatever else was asked of it."""
     return requested < step.wants or (step.less is not None and requested <= step.less)
+
+
+def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
+    """Whether a fence says when to ask its zone again. Not where the machine was late: each such try keeps autoscalers
+    out of two zones for as long as it takes.
+    """
+    return destination is not None and destination.state is State.FENCED and now < _ends(step, destination)
 
 
 def _is_gone(step: Step, giver: Draft | None) -> bool:
@@ -118,34 +126,41 @@ def _is_gone(step: Step, giver: Draft | None) -> bool:
 
 def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing:
     """Held, where a source requests again what it had given: that demand can be served nowhere else. Once a step."""
-    if _word(drafts.values()) is not None:
-        return _unwatched(homing, drafts)
+    if _word(drafts.values(), may_probe=drafts.values()) is not None:
+        return _shared(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
     if step is not None and step.is_open and _grew(drafts, step.source, step.had):
         causes.append(step.begun_at)
     if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
         causes.append(given.at)
-    if not causes or (homing.held_until is not None and max(causes) + HELD <= homing.held_until):
+    if not causes:
+        return _shared(homing, drafts) if any(draft.state is not State.HEALTHY for draft in drafts.values()) else homing
+    if homing.held_until is not None and max(causes) + HELD <= homing.held_until:
         return homing
     return homing.held(now, HELD)
 
 
-def _unwatched(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
-    """While a zone cannot deliver, others grow in its place: that says nothing about who is bound where."""
-    step = homing.step
-    source = None if step is None else drafts.get(step.source)
-    if step is not None and source is not None and source.group.requested > step.had:
-        step = replace(step, had=source.group.requested)
-    return replace(homing, step=step, given=None)
+def _shared(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
+    """While a zone cannot deliver, others grow in its place: that says nothing of who is bound where, then or later."""
+
+    def at_least(source: str, requested: int) -> int:
+        return max(requested, drafts[source].group.requested) if source in drafts else requested
+
+    step, given = homing.step, homing.given
+    return replace(
+        homing,
+        step=step and replace(step, had=at_least(step.source, step.had)),
+        given=given and replace(given, requested=at_least(given.source, given.requested)),
+    )
 
 
 def _grew(drafts: Mapping[str, Draft], key: str, requested: int) -> bool:
-    """Whether a source requests more than that, and others that may grow far less: what any could serve grows all."""
+    """Whether a source requests more than that, and others that deliver far less: what any could serve grows all."""
     source = drafts.get(key)
     if source is None or source.group.requested <= requested:
         return False
-    return any(other.is_far_below(source) for other in drafts.values() if other.state is not State.FROZEN)
+    return any(other.is_far_below(source) for other in drafts.values() if other.state is State.HEALTHY)
 
 
 def _keep_autoscalers_out(pool: PoolDraft, source: Draft | None, destination: Draft) -> None:
@@ -188,7 +203,7 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
-    return _word(pool.groups, tried=destination)
+    return _word(pool.groups, may_probe=_all_but(pool, source))
 
 
 # ---------------------------------------------------------------- going on, and beginning
@@ -251,10 +266,10 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
     """One machine goes by name: of the source; where that cannot give, or the machine that has come does not get well,
     in the end of the destination. Why not yet.
     """
-    why: Reason | None = _obstacle(pool) or _under_way(pool)
+    source, destination = drafts.get(step.source), drafts[step.destination]
+    why: Reason | None = _obstacle(pool, may_probe=_all_but(pool, source)) or _under_way(pool)
     if why is not None:
         return why
-    source, destination = drafts.get(step.source), drafts[step.destination]
     may_give = source is not None and source.group.requested <= step.had and _runs(step, destination)
     givers = [source] if source is not None and may_give else []
     givers += [destination] if is_late or not givers else []
@@ -278,11 +293,14 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
 
 def _begin(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]", *, is_pass: bool) -> Reason | None:
     """Order a machine in the smallest zone for one of the fullest; or the first thing that keeps it from beginning."""
-    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool, tried=_tried(pool, ways)) or _under_way(pool)
-    why = why or _awaited(pool.groups) or _full(pool)
+    why = _not_now(pool, is_pass=is_pass) or _obstacle(pool, may_probe=_may_probe(pool, ways[0][1]))
+    why = why or _under_way(pool) or _awaited(pool.groups) or _full(pool)
     if why is not None:
         return why
     for source, destination in ways:
+        if source.state is State.PROBING:  # what it gave could not come back for sure
+            why = why or _in_state(source)
+            continue
         choice = _choice(pool, source, destination)
         if choice.why is not None:
             why = why or because(Rule.CONVERGE_STAYS, zone=source.group.zone, why=choice.why)
@@ -326,40 +344,47 @@ def _not_now(pool: PoolDraft, *, is_pass: bool) -> Reason | None:
     return None
 
 
-def _tried(pool: PoolDraft, ways: "list[tuple[Draft, Draft]]") -> Draft | None:
-    """The destination, where a step may find out whether its zone delivers again: a third one has to be there, where an
-    autoscaler may order meanwhile.
+def _may_probe(pool: PoolDraft, destination: Draft) -> list[Draft]:
+    """Groups that may be probing when a step begins: all that it does not go to, and the one that it goes to, where the
+    step may find out whether its zone delivers: two others have to be well, where an autoscaler may order meanwhile.
     """
-    elsewhere = sum(draft.state is State.HEALTHY for draft in pool.groups) > 1
-    return ways[0][1] if elsewhere or not pool.pool.autoscaler else None
+    tries = not pool.pool.autoscaler or sum(draft.state is State.HEALTHY for draft in pool.groups) > 1
+    return pool.groups if tries else _all_but(pool, destination)
 
 
-def _obstacle(pool: PoolDraft, *, tried: Draft | None = None) -> Reason | None:
-    """What keeps a pool from being moved, whatever is known of its machines. ``tried`` as :func:`_word` has it."""
+def _all_but(pool: PoolDraft, left_out: Draft | None) -> list[Draft]:
+    return [draft for draft in pool.groups if draft is not left_out]
+
+
+def _obstacle(pool: PoolDraft, *, may_probe: Iterable[Draft]) -> Reason | None:
+    """What keeps a pool from being moved, whatever is known of its machines. ``may_probe`` as :func:`_word` has it."""
     for draft in pool.groups:
         frozen = draft.group.frozen_because
         if frozen is not None and frozen.rule in _ROLLOUTS:
             return because(Rule.CONVERGE_ROLLOUT, zone=draft.group.zone)
-    return _word(pool.groups, tried=tried)
+    return _word(pool.groups, may_probe=may_probe)
 
 
 # What freezes a group because its machines are being replaced.
 _ROLLOUTS = frozenset({Rule.ROLLING_SETS, Rule.FROZEN_BY_CONTROLLER})
 
 
-def _word(drafts: Iterable[Draft], *, tried: Draft | None = None) -> Reason | None:
+def _word(drafts: Iterable[Draft], *, may_probe: Iterable[Draft] = ()) -> Reason | None:
     """Whatever says of a zone that it may not deliver: its own failures, somebody's word, other clusters'.
 
-    ``tried``: the destination of a step, which may be the one that tries its zone when backoff is over. Under constant
-    demand nobody else would.
+    ``may_probe``: groups of which it is no such word that they are probing.
     """
+    let_be = {draft.key for draft in may_probe}
     for draft in drafts:
-        is_tried = draft is tried and draft.state is State.PROBING
-        if draft.state in (State.FENCED, State.PROBING) and not is_tried:
-            return because(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
+        if draft.state is State.FENCED or (draft.state is State.PROBING and draft.key not in let_be):
+            return _in_state(draft)
         if draft.cautious_max is not None:
             return because(Rule.CONVERGE_CAUTIOUS, zone=draft.group.zone)
     return None
+
+
+def _in_state(draft: Draft) -> Reason:
+    return because(Rule.CONVERGE_STATE, zone=draft.group.zone, state=draft.state.value)
 
 
 def _under_way(pool: PoolDraft) -> Reason | None:
@@ -395,7 +420,12 @@ def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
     takers = [draft for draft in able if draft.room > 0]
-    low = min(takers, key=lambda draft: (draft.requested / draft.group.weight, draft.tie), default=None)
+    low = min(
+        takers,
+        # Of equals one that surely delivers.
+        key=lambda draft: (draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie),
+        default=None,
+    )
     if low is None:
         return []
     givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
