@@ -28,7 +28,7 @@ from typing import Any
 
 from evenkeel.adapters.aws.batches import Inbox
 from evenkeel.adapters.aws.inbound import read_event
-from evenkeel.adapters.aws.records import LOOKED_AT, SILENCE, TIMER
+from evenkeel.adapters.aws.records import LOOKED_AT, SILENCE, TIMER, VERDICT
 from evenkeel.adapters.kubernetes.access import RecordedClusters
 from evenkeel.adapters.kubernetes.annotations import ADOPTED, DECISION, MOVE
 from evenkeel.adapters.kubernetes.cluster import KubernetesCluster
@@ -89,7 +89,7 @@ class WatchedStore(InMemoryStore):
 
     def __init__(self, harness: ChaosHarness) -> None:
         super().__init__()
-        self.writes = self.timers = 0  # timers: of the writes, those that say when to look next
+        self.writes = self.words = 0  # words: of the writes, when to look next and that nothing can be read
         self.away = False
         self._harness = harness
 
@@ -154,7 +154,7 @@ class WatchedStore(InMemoryStore):
         super()._write(sort_key)
         # That nothing is to be done, and that somebody has looked, is remembered of quiet clusters too.
         self.writes += sort_key not in ("settled", LOOKED_AT)
-        self.timers += sort_key in (TIMER, SILENCE)
+        self.words += sort_key in (TIMER, SILENCE, VERDICT)
 
     def _asked(self, what: str) -> None:
         if self.away:

@@ -393,19 +393,19 @@ class EveryoneActs(RuleBasedStateMachine):
         zone=ZONE,
     )
     def a_list_breaks_off_after_its_first_page(self, moving: bool, how: dict[str, Any], kind: str, zone: str) -> None:
-        """Half a list is worth nothing: nothing is written, to the cluster or about it, but when to look next."""
+        """Half a list is worth nothing: nothing is written but when to look next, and that it cannot be read."""
         cluster = self.cluster(moving)
         self.a_zone_fails_when_more_is_wanted(moving, zone, 1)
         self.harness.drain()
         fault = cluster.api.faults.add(query_contains="continue=", path_contains=kind, times=1_000_000, **how)
         store = self.harness.store
-        patches, writes = cluster.patches, store.writes - store.timers
+        patches, writes = cluster.patches, store.writes - store.words
         told = len(self.harness.outcomes)
         with pages_of(2):
             self.harness.look(cluster.name)
         cluster.api.faults.clear()
         if fault.times < 1_000_000:
-            assert (cluster.patches, store.writes - store.timers) == (patches, writes)
+            assert (cluster.patches, store.writes - store.words) == (patches, writes)
             assert all(outcome.unreachable for outcome in self.harness.outcomes[told:])
 
     @rule(moving=CLUSTER, what=st.sampled_from(["table", "api server"]), minutes=st.integers(1, 3))
@@ -508,6 +508,19 @@ def test_a_scale_right_after_a_raise_to_the_minimum_is_told_apart_from_it() -> N
         story.somebody_scales(delta=-2, moving=True, zone="eu-central-1b")
         disturbed = [("killed", 0, "before", None, 0), ("lease ends", 4, "after", None, 1)]
         story.a_run_is_disturbed(moving=True, incidents=disturbed, zone="eu-central-1a", nodes=1, fresh=True)
+        story.promises_hold()
+    finally:
+        story.teardown()
+
+
+@pytest.mark.usefixtures("as_deployed")
+def test_a_list_that_is_refused_after_its_first_page_is_told_and_nothing_else() -> None:
+    story = EveryoneActs()
+    try:
+        story.two_clusters(second="gardener")
+        refused = {"status": 403}
+        story.a_list_breaks_off_after_its_first_page(moving=False, how=refused, kind="machine", zone="eu-central-1c")
+        assert story.harness.store.remembered(story.cluster(False).name).verdict.troubles
         story.promises_hold()
     finally:
         story.teardown()
