@@ -326,6 +326,24 @@ def test_of_zones_equally_low_the_one_that_delivers_is_filled_and_the_other_need
     assert home.last.groups[0].state is State.PROBING
 
 
+@pytest.mark.parametrize(("dead", "back"), ["ab", "ba"])
+def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, back: str) -> None:
+    home = Home((0, 0, 4, 5), homing(per_hour=60))
+    home.look()
+    failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
+    home.state = replace(home.state, groups={home.groups[zone].key: failure for zone in "ab"})
+    tries = 0
+    for _ in range(2 * 60):
+        home.look(60)
+        if home.groups[dead].requested:
+            home.fail(dead)
+            tries += home.last is not None and home.last.step is not None
+        home.boot(back, "c", "d")
+        home.drain()
+    assert home.requested == ((0, 3, 3, 3) if dead == "a" else (3, 0, 3, 3))
+    assert 2 <= tries <= 6  # and it is still tried
+
+
 @pytest.mark.parametrize("comes", ["while its successor boots", "after it has gone"])
 def test_demand_bound_to_a_source_holds_the_pool_for_a_day_while_a_zone_is_in_doubt_too(comes: str) -> None:
     home = doubted(3, 2, 5)

@@ -218,7 +218,7 @@ def converge(pool: PoolDraft) -> None:
     home = pool.pool
     is_pass = home.asked_home is not None and pool.now < home.asked_home + PASS_LASTS
     wanted = home.level is Level.CONVERGE or is_pass
-    ways = _ways(pool.groups, _least(pool))
+    ways = _ways(pool, pool.groups, _least(pool))
     if pool.homing.step is not None:
         _go_on(pool, pool.homing.step)
     if not wanted:
@@ -260,8 +260,8 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
     pool.look_at += [ends] if pool.now < ends else []
     if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
         why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
-        stays = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
-        pool.converging = replace(told, why=why, hangs_since=ends if stays else None)
+        hangs = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
+        pool.converging = replace(told, why=why, hangs_since=ends if hangs else None)
         return
     if pool.requested - 1 < pool.pool.min:
         pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
@@ -422,24 +422,28 @@ def _full(pool: PoolDraft) -> Reason | None:
 # ---------------------------------------------------------------- who gives, who takes
 
 
-def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
+def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
     """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level.
 
-    Zones that may not deliver are compared too: what keeps a step from beginning is told of them.
+    Zones that may not deliver are compared too: what keeps a step from beginning is told of them. The lowest comes
+    first, and of equals one that surely delivers. One that has failed since the last step has to wait for another step,
+    or for those in doubt that have failed before: else one that stays out would keep all others from being filled.
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
-    takers = [draft for draft in able if draft.room > 0]
-    low = min(
-        takers,
-        # Of equals one that surely delivers.
-        key=lambda draft: (draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie),
-        default=None,
-    )
-    if low is None:
-        return []
-    givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
-    givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
-    return [(giver, low) for giver in givers]
+    given = pool.homing.given
+
+    def turn(draft: Draft) -> tuple[float, float, bool, int]:
+        failed = draft.doubted_since
+        waits = failed is not None and (given is None or given.at <= failed)
+        since = failed.timestamp() if failed is not None and waits else 0.0
+        return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
+
+    for low in sorted([draft for draft in able if draft.room > 0], key=turn):
+        givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
+        if givers:
+            givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
+            return [(giver, low) for giver in givers]
+    return []
 
 
 def _least(pool: PoolDraft) -> dict[str, int]:
@@ -472,7 +476,7 @@ def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     played = [replace(draft, step_max=None) for draft in pool.groups]
     course: list[tuple[str, str]] = []
     least = _least(pool)
-    while len(course) < _COURSE and (ways := _ways(played, least)):
+    while len(course) < _COURSE and (ways := _ways(pool, played, least)):
         source, destination = ways[0]
         course.append((source.group.zone or source.key, destination.group.zone or destination.key))
         source.requested -= 1
