@@ -176,13 +176,19 @@ class Home:
         self.change(zone, machines=listed, running=running)
 
     def _reconcile(self, zone: str, first: Collection[str] = ()) -> None:
-        """As many machines as replicas: those named go first, then those without a node, then the newest."""
+        """As many machines as replicas: those named go first, then those without a node, then the newest; those that
+        are preserved go last.
+        """
         staying = [each for each in self.machines(zone) if not each.deleting]
         for _ in range(self.groups[zone].requested - len(staying)):
             self._make(zone)
         less = len(staying) - self.groups[zone].requested
         if less > 0:
-            staying.sort(key=lambda each: (each.name not in first, each.has_node, -each.created_at.timestamp()))
+            staying.sort(
+                key=lambda each: (
+                    each.preserved, each.name not in first, each.has_node, -each.created_at.timestamp()
+                )
+            )  # fmt: skip
             going = {each.name for each in staying[:less]}
             self._put(
                 zone,

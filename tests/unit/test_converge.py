@@ -242,6 +242,69 @@ def test_a_try_that_nobody_refuses_and_that_is_late_holds_the_pool_for_an_hour()
     assert home.memory.held_until - home.now > timedelta(minutes=57)
 
 
+@pytest.mark.parametrize("seen_after", [15 * 60, 15 * 60 + 30, 16 * 60])
+def test_a_launch_that_is_late_holds_the_pool_for_an_hour_whenever_somebody_looks(seen_after: int) -> None:
+    home = begun(0, 4, 5)
+    home.look(15)
+    home.look(seen_after)
+    assert home.requested == (0, 4, 5)
+    home.look(15)
+    assert home.memory.step is None
+    assert home.memory.held_until == home.now + timedelta(hours=1)
+
+
+def test_a_launch_that_failed_and_is_preserved_stays_since_a_node_would_go_in_its_place() -> None:
+    home = begun(3, 3, 9)
+    home.fail("a")
+    home._put("a", [replace(each, preserved=not each.has_node) for each in home.machines("a")])
+    for _ in range(20):
+        found = home.look(60)
+        home.drain()
+        assert home.requested == (4, 3, 9)
+    assert home.went == []
+    assert found.converging is not None
+    assert found.converging.hangs_since is not None
+    home._put("a", [replace(each, preserved=False) for each in home.machines("a")])
+    home.look(60)
+    home.look(60)
+    assert (home.requested, home.running, home.memory.step) == ((3, 3, 9), (3, 3, 9), None)
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.RELEASE, OnFailure.MOVE])
+def test_what_is_taken_from_a_source_because_it_failed_there_is_not_what_the_step_is_to_give(
+    on_failure: OnFailure,
+) -> None:
+    home = begun(3, 3, 9, autoscaler=False)
+    home.policy = replace(home.policy, pools=tuple(replace(r, on_failure=on_failure) for r in home.policy.pools))
+    home.boot()
+    home.scale("c", 12)
+    home.fail("c")
+    for _ in range(300):
+        home.look(60)
+        home.boot()
+        home.drain()
+    asked = 0 if on_failure is OnFailure.RELEASE else 3
+    assert sum(home.requested) == 15 + asked
+    assert home.memory.step is None
+
+
+def test_a_node_of_the_source_that_was_lost_and_moved_elsewhere_is_not_what_the_step_is_to_give() -> None:
+    home = begun(3, 3, 9, autoscaler=False)
+    home.policy = replace(
+        home.policy, pools=tuple(replace(rule, on_failure=OnFailure.MOVE) for rule in home.policy.pools)
+    )
+    home.boot()
+    lost, *others = home.machines("c")
+    home._put("c", [replace(lost, has_node=False, created_at=home.now), *others])
+    home.fail("c")
+    for _ in range(300):
+        home.look(60)
+        home.boot()
+        home.drain()
+    assert sum(home.requested) == 15
+    assert home.memory.step is None
+
+
 def doubted(*counts: int, **wishes: object) -> Home:
     """A pool that has differed for long enough, when the backoff of zone a has just ended."""
     home = Home(counts, homing(**wishes))  # type: ignore[arg-type]
@@ -261,6 +324,24 @@ def test_of_zones_equally_low_the_one_that_delivers_is_filled_and_the_other_need
     assert home.requested == (1, 2, 2)
     assert home.last is not None
     assert home.last.groups[0].state is State.PROBING
+
+
+@pytest.mark.parametrize(("dead", "back"), ["ab", "ba"])
+def test_a_zone_that_stays_out_keeps_no_other_zone_from_being_filled(dead: str, back: str) -> None:
+    home = Home((0, 0, 4, 5), homing(per_hour=60))
+    home.look()
+    failure = GroupState(failures=1, last_failure=home.now, backoff_until=home.now + timedelta(minutes=5))
+    home.state = replace(home.state, groups={home.groups[zone].key: failure for zone in "ab"})
+    tries = 0
+    for _ in range(2 * 60):
+        home.look(60)
+        if home.groups[dead].requested:
+            home.fail(dead)
+            tries += home.last is not None and home.last.step is not None
+        home.boot(back, "c", "d")
+        home.drain()
+    assert home.requested == ((0, 3, 3, 3) if dead == "a" else (3, 0, 3, 3))
+    assert 2 <= tries <= 6  # and it is still tried
 
 
 @pytest.mark.parametrize("comes", ["while its successor boots", "after it has gone"])

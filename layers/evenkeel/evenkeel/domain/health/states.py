@@ -149,6 +149,8 @@ def _draft(pool: AnyPool, health: _Health, state: State, tie: int, now: datetime
         is_answer = group.published is not None and group.published.state is State.FENCED
         if not is_answer and remembered is not None:
             draft.failed_at = remembered.last_failure
+    elif state is State.PROBING and remembered is not None:
+        draft.doubted_since = remembered.last_failure
     _explain(draft, health, now)
     return draft
 

@@ -40,6 +40,7 @@ class Draft:
     provision_timeout: timedelta = timedelta(minutes=15)  # until which a machine of it is on its way
     fence_ends: datetime | None = None  # when the fence ends by itself
     failed_at: datetime | None = None  # when the failure happened that this plan is the first answer to
+    doubted_since: datetime | None = None  # where it is probing: when it has failed last
     journal_delta: int = 0  # replicas taken on from another zone or on request (negative: given up)
     may_remove_running: bool = False  # on request: running nodes may go as well
     removes: tuple[MachineRef, ...] = ()  # exactly these go (domain/replicas/removal.py)

@@ -119,7 +119,8 @@ class Step:
     source: str
     destination: str
     begun_at: datetime
-    had: int  # what the source requested when it began
+    had: int  # what the source requested when it began, less what we have taken from it since for other reasons
+    stood_in: int = 0  # the most that the source requested while a zone could not deliver, as others grow then as well
     wants: int  # what the destination requests with it
     id: str = ""  # of the move that orders it; empty: not written down yet
     ordered: bool = False  # the destination has carried that id
@@ -133,6 +134,11 @@ class Step:
     def is_open(self) -> bool:
         """Whether a machine more than before is asked for: ordered, and none given for it."""
         return self.ordered and self.given_at is None
+
+    @property
+    def unbound(self) -> int:
+        """What the source may request without having shown that demand is bound to it."""
+        return max(self.had, self.stood_in)
 
     @property
     def is_undone(self) -> bool:

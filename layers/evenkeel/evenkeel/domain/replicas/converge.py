@@ -62,7 +62,9 @@ def mind_step(pool: PoolDraft) -> None:
         _keep_autoscalers_out(pool, source, destination)
     why = None if _has_come(step, destination) else _stops(pool, step, source, destination)
     takes_back = why is not None and destination.state is not State.FROZEN
-    takes_back = takes_back and destination.requested > destination.owner_min
+    # One that is preserved goes last, and a node would go in its place: nothing does before people let go of it.
+    lowest = max(destination.owner_min, destination.group.running + destination.group.preserved)
+    takes_back = takes_back and destination.requested > lowest
     if takes_back:
         destination.requested -= 1
         destination.step_max = destination.requested  # nobody is raised here in the same patch: it says what went
@@ -86,7 +88,7 @@ def _followed(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Hom
         if giver is not None and step.back and giver.group.move == step.back:
             step = replace(step, given_at=now)
             if giver is source:
-                homing = replace(homing, given=Given(source=step.source, requested=step.had - 1, at=now))
+                homing = replace(homing, given=Given(source=step.source, requested=step.unbound - 1, at=now))
         elif destination is None or _is_less(step, destination.group.requested):
             ended = replace(homing, step=None)  # taken back, by us or by others
             return ended if _is_fenced(step, destination, now) else ended.held(now, AFTER_FAILURE)
@@ -106,10 +108,12 @@ def _is_less(step: Step, requested: int) -> bool:
 
 
 def _is_fenced(step: Step, destination: Draft | None, now: datetime) -> bool:
-    """Whether a fence says when to ask its zone again. Not where the machine was late: each such try keeps autoscalers
-    out of two zones for as long as it takes.
+    """Whether a fence says when to ask its zone again. Not where the machine was late, which fences its zone before the
+    step ends (:func:`_ends`): each such try keeps autoscalers out of two zones for as long as it takes.
     """
-    return destination is not None and destination.state is State.FENCED and now < _ends(step, destination)
+    if destination is None or destination.state is not State.FENCED:
+        return False
+    return now < step.begun_at + destination.provision_timeout
 
 
 def _is_gone(step: Step, giver: Draft | None) -> bool:
@@ -130,7 +134,7 @@ def _bound(homing: Homing, drafts: Mapping[str, Draft], now: datetime) -> Homing
         return _shared(homing, drafts)
     step, given = homing.step, homing.given
     causes = []
-    if step is not None and step.is_open and _grew(drafts, step.source, step.had):
+    if step is not None and step.is_open and _grew(drafts, step.source, step.unbound):
         causes.append(step.begun_at)
     if given is not None and now - given.at <= COMES_BACK and _grew(drafts, given.source, given.requested):
         causes.append(given.at)
@@ -150,7 +154,7 @@ def _shared(homing: Homing, drafts: Mapping[str, Draft]) -> Homing:
     step, given = homing.step, homing.given
     return replace(
         homing,
-        step=step and replace(step, had=at_least(step.source, step.had)),
+        step=step and replace(step, stood_in=at_least(step.source, step.stood_in)),
         given=given and replace(given, requested=at_least(given.source, given.requested)),
     )
 
@@ -199,7 +203,7 @@ def _stops(pool: PoolDraft, step: Step, source: Draft | None, destination: Draft
     """Why nothing comes of a step whose machine does not run yet; None: it is waited for."""
     if source is None:
         return because(Rule.STEP_SOURCE_GONE, group=step.source)
-    if source.group.requested > step.had:
+    if source.group.requested > step.unbound:
         return because(Rule.STEP_BOUND, zone=source.group.zone)
     if pool.now >= (until := _ends(step, destination)):
         return because(Rule.STEP_LATE, until=until)
@@ -214,7 +218,7 @@ def converge(pool: PoolDraft) -> None:
     home = pool.pool
     is_pass = home.asked_home is not None and pool.now < home.asked_home + PASS_LASTS
     wanted = home.level is Level.CONVERGE or is_pass
-    ways = _ways(pool.groups, _least(pool))
+    ways = _ways(pool, pool.groups, _least(pool))
     if pool.homing.step is not None:
         _go_on(pool, pool.homing.step)
     if not wanted:
@@ -246,13 +250,18 @@ def _go_on(pool: PoolDraft, step: Step) -> None:
         if destination is not None and pool.now >= ends:
             destination.stays = False
         return
+    source = drafts.get(step.source)
+    if source is not None and source.journal_delta < 0:  # another zone takes it on: it has not gone for this step
+        step = replace(step, had=min(step.had, source.requested), stood_in=step.unbound)
+        pool.homing = replace(pool.homing, step=step)
     if destination is None:
         return
     ends = _ends(step, destination)
     pool.look_at += [ends] if pool.now < ends else []
     if not _runs(step, destination) and not (_has_come(step, destination) and pool.now >= ends):
         why = because(Rule.STEP_AWAITS_NODE, zone=destination.group.zone, until=ends)
-        pool.converging = replace(told, why=why)
+        hangs = pool.now >= ends and step.less is None and destination.state is not State.FROZEN
+        pool.converging = replace(told, why=why, hangs_since=ends if hangs else None)
         return
     if pool.requested - 1 < pool.pool.min:
         pool.homing = replace(pool.homing, step=None)  # PoolMinimum has been raised: the node more is wanted
@@ -270,7 +279,7 @@ def _give(pool: PoolDraft, step: Step, drafts: Mapping[str, Draft], *, is_late: 
     why: Reason | None = _obstacle(pool, may_probe=_all_but(pool, source)) or _under_way(pool)
     if why is not None:
         return why
-    may_give = source is not None and source.group.requested <= step.had and _runs(step, destination)
+    may_give = source is not None and source.group.requested <= step.unbound and _runs(step, destination)
     givers = [source] if source is not None and may_give else []
     givers += [destination] if is_late or not givers else []
     for giver in givers:
@@ -413,24 +422,28 @@ def _full(pool: PoolDraft) -> Reason | None:
 # ---------------------------------------------------------------- who gives, who takes
 
 
-def _ways(drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
+def _ways(pool: PoolDraft, drafts: Iterable[Draft], least: Mapping[str, int]) -> list[tuple[Draft, Draft]]:
     """Sources with the destination that a machine of theirs would go to, the fullest first; none: zones are level.
 
-    Zones that may not deliver are compared too: what keeps a step from beginning is told of them.
+    Zones that may not deliver are compared too: what keeps a step from beginning is told of them. The lowest comes
+    first, and of equals one that surely delivers. One that has failed since the last step has to wait for another step,
+    or for those in doubt that have failed before: else one that stays out would keep all others from being filled.
     """
     able = [draft for draft in drafts if draft.state is not State.FROZEN and not draft.group.bounds_held]
-    takers = [draft for draft in able if draft.room > 0]
-    low = min(
-        takers,
-        # Of equals one that surely delivers.
-        key=lambda draft: (draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie),
-        default=None,
-    )
-    if low is None:
-        return []
-    givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
-    givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
-    return [(giver, low) for giver in givers]
+    given = pool.homing.given
+
+    def turn(draft: Draft) -> tuple[float, float, bool, int]:
+        failed = draft.doubted_since
+        waits = failed is not None and (given is None or given.at <= failed)
+        since = failed.timestamp() if failed is not None and waits else 0.0
+        return since, draft.requested / draft.group.weight, draft.state is not State.HEALTHY, draft.tie
+
+    for low in sorted([draft for draft in able if draft.room > 0], key=turn):
+        givers = [draft for draft in able if draft.requested > least[draft.key] and low.is_far_below(draft)]
+        if givers:
+            givers.sort(key=lambda draft: (-draft.requested / draft.group.weight, draft.tie))
+            return [(giver, low) for giver in givers]
+    return []
 
 
 def _least(pool: PoolDraft) -> dict[str, int]:
@@ -463,7 +476,7 @@ def _course(pool: PoolDraft) -> tuple[tuple[str, str], ...]:
     played = [replace(draft, step_max=None) for draft in pool.groups]
     course: list[tuple[str, str]] = []
     least = _least(pool)
-    while len(course) < _COURSE and (ways := _ways(played, least)):
+    while len(course) < _COURSE and (ways := _ways(pool, played, least)):
         source, destination = ways[0]
         course.append((source.group.zone or source.key, destination.group.zone or destination.key))
         source.requested -= 1
