@@ -1,19 +1,30 @@
 """Trouble is told in order, each end once, whoever dies and whatever is away meanwhile; and it does not flap."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from evenkeel.adapters.aws.trouble_events import read_alert
+from evenkeel.adapters.stored import VerdictRecord
+from evenkeel.application.alerting import Alert, Received, TellPeople
+from evenkeel.application.telling import keep_verdict
 from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine, Observation
 from evenkeel.domain.model.states import ClusterState, GroupState
 from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
 from evenkeel.domain.plan import plan
 from evenkeel.domain.trouble import judge, untold, with_news
+from tests.alerts import FakeChannel, FakeMemory
 from tests.builders import MINUTE, NOW, numbers, zones
+from tests.fakes import FakeClock
 
 AFTER = timedelta(minutes=5)
 
@@ -124,3 +135,101 @@ def test_the_same_sight_is_the_same_verdict(steps: list[tuple[int, list[tuple[in
     states = {**waiting, **planned.states}
     once = judge(Verdict(), planned, states, AFTER)
     assert judge(once, planned, states, AFTER) == once
+
+
+class Killed(BaseException):
+    """The run is no more."""
+
+
+@dataclass
+class Stack:
+    """A table with one verdict and a bus, either of which may be away at any request, or be asked for the last time."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    verdict: Verdict = field(default_factory=Verdict)
+    published: list[Alert] = field(default_factory=list)
+    mishaps: list[str] = field(default_factory=list)
+    stack: str = "prod"
+    judged: int = 0
+
+    def _next(self) -> str:
+        mishap = self.mishaps.pop(0) if self.mishaps else ""
+        if mishap == "dies before":
+            raise Killed
+        return mishap
+
+    def save_verdict(self, _: str, verdict: Verdict, __: object) -> None:
+        mishap = self._next()
+        self.verdict = VerdictRecord.model_validate_json(VerdictRecord.of(verdict).model_dump_json()).verdict()
+        if mishap == "dies after":
+            raise Killed
+
+    def publish(self, _: str, detail: Mapping[str, Any]) -> bool:
+        mishap = self._next()
+        if mishap == "refused":
+            return False
+        self.published.append(read_alert(json.dumps(detail)))
+        if mishap == "dies after":
+            raise Killed
+        return True
+
+    def judge(self, missing: Mapping[str, int]) -> None:
+        """Pools that have so many nodes less than they should. No two troubles began in one second."""
+        self.judged += 1
+        known = {trouble.pool: trouble.since for trouble in self.verdict.troubles}
+        troubles = [
+            Trouble(
+                kind=TroubleKind.MISSING, pool=pool, since=known.get(pool, NOW + self.judged * MINUTE), missing=number
+            )
+            for pool, number in missing.items()
+        ]
+        ports: Any = SimpleNamespace(store=self, bus=self, clock=self.clock, stack=self.stack)
+        with suppress(Killed):
+            keep_verdict(ports, "blue", self.verdict, self.verdict.with_troubles(troubles), {})
+
+
+#: of each run: nodes that are missing by pool, seconds until the next, what becomes of its requests
+LIVES = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from("abc"), st.integers(1, 9), max_size=3),
+        st.sampled_from([0.0, 0.2, 60.0]),
+        st.lists(st.sampled_from(["", "", "refused", "dies before", "dies after"]), max_size=6),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(LIVES, st.randoms(use_true_random=False))
+@example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "refused", ""])], Random(0)).via(
+    "a bus away for one event"
+)
+@example([({"a": 1}, 60.0, ["", "refused"]), ({}, 60.0, ["", "", "", "dies before"])], Random(1)).via("told twice")
+@example([({"a": 1, "b": 1}, 0.2, []), ({"a": 1}, 60.0, [])], Random(0)).via("two rounds within a second")
+def test_a_pager_believes_at_last_what_is_so_and_is_called_once_for_each_trouble_however_its_news_comes(
+    lives: list[tuple[dict[str, int], float, list[str]]], chance: Random
+) -> None:
+    """From the verdict to the pager: refused, killed, told again; and on the way doubled, late and out of order."""
+    stack, pager = Stack(), FakeChannel()
+    for missing, seconds, mishaps in lives:
+        stack.clock.at += timedelta(seconds=seconds, microseconds=1)
+        stack.mishaps = list(mishaps)
+        stack.judge(missing)
+    for _ in range(2):  # at last all is well, whatever was left to be told
+        stack.clock.at += MINUTE
+        stack.mishaps = []
+        stack.judge({})
+    assert stack.verdict == Verdict()
+    on_the_way = stack.published * 2
+    chance.shuffle(on_the_way)
+    tell = TellPeople(channels=[pager], memory=FakeMemory(), clock=stack.clock)
+    for news in on_the_way:
+        assert tell([Received(message="m", receives=1, alert=news)], lambda: 60.0) == set()
+    told = [each for (each,) in pager.told]
+    for key in {each.key for each in stack.published}:
+        story = [each for each in told if each.key == key]
+        assert story[-1].is_over
+        for began in {each.since for each in story}:
+            one = [each.news for each in story if each.since == began]
+            assert one.count(News.OPENED) <= 1
+            assert News.CLOSED not in one[:-1], "nothing follows the end of a trouble"

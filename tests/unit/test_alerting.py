@@ -137,11 +137,54 @@ def test_nothing_new_is_begun_when_time_runs_out() -> None:
         assert [[each.key for each in parcel] for parcel in channel.told] == [["a/missing"]]
 
 
-def test_what_has_come_back_often_is_told_by_itself_so_that_it_holds_up_no_other() -> None:
-    channel = FakeChannel(together=True)
-    batch = [*received(alert(key="a/missing"), alert(key="b/missing"), receives=4), *received(alert(key="c/missing"))]
-    use_case(channel)(batch, minute)
-    assert [[each.key for each in parcel] for parcel in channel.told] == [["c/missing"], ["a/missing"], ["b/missing"]]
+def storm(clusters: int, receives: int = 1) -> list[Received]:
+    return received(
+        *(alert(key=f"c{number}/missing", cluster=f"c{number}") for number in range(clusters)), receives=receives
+    )
+
+
+def breaking(on: str, *, is_away: bool) -> FakeChannel:
+    """A chat that takes no message with news of this cluster in it."""
+
+    def before(alerts: Sequence[Alert]) -> None:
+        if on in {each.cluster for each in alerts}:
+            raise ChannelError("no", is_away=is_away)
+
+    return FakeChannel(together=True, before=before)
+
+
+def test_whom_a_chat_refuses_holds_up_no_other_and_the_rest_are_a_few_messages() -> None:
+    channel, batch = breaking("c17", is_away=False), storm(64)
+    assert use_case(channel)(batch, minute) == {"m17"}
+    assert sorted(len(parcel) for parcel in channel.told) == [1, 2, 4, 8, 16, 32]
+
+
+def test_one_that_breaks_a_chat_holds_up_what_is_new_no_longer_than_three_tries() -> None:
+    channel = breaking("c3", is_away=True)
+    batch = [*storm(5, receives=4), *received(alert(key="new/missing", cluster="new"))]
+    back = use_case(channel)(batch, minute)
+    assert "m3" in back
+    assert {each.key for parcel in channel.told for each in parcel} >= {"new/missing", "c0/missing", "c2/missing"}
+
+
+def test_a_storm_is_one_message_also_when_the_chat_was_away_for_an_hour() -> None:
+    away = [True]
+    asked: list[int] = []
+
+    def before(alerts: Sequence[Alert]) -> None:
+        asked.append(len(alerts))
+        if away[0]:
+            raise ChannelError("500")
+
+    channel, clock = FakeChannel(together=True, before=before), FakeClock()
+    tell = use_case(channel, clock=clock)
+    for receives in range(1, 21):
+        assert len(tell(storm(200, receives=receives), minute)) == 200
+        clock.sleep(180)
+    assert len(asked) <= 2 * 20, "a chat that is away is asked once or twice for each batch"
+    away[0] = False
+    assert tell(storm(200, receives=21), minute) == set()
+    assert [len(parcel) for parcel in channel.told] == [200]
 
 
 # ------------------------------------------------------------ what is said, and how

@@ -613,10 +613,14 @@ class Laptop:
     def __init__(self, fleet: Fleet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fleet, self.folder = fleet, folder
         self.events: list[dict[str, Any]] = []
+        self.meanwhile: Callable[[], object] | None = None  # what somebody else does after the lists were shown
         monkeypatch.setattr(asking, "ask", self.answer)
 
     def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         self.events.append(json.loads(json.dumps(event)))
+        if self.meanwhile is not None and event["action"] == "apply" and not event.get("list"):
+            act, self.meanwhile = self.meanwhile, None
+            act()
         try:
             return self.fleet.operate(event, plenty)
         except (EvenkeelError, ConfigError) as error:
@@ -671,6 +675,33 @@ class TestCommands:
         (laptop.folder / "one.yaml").write_text("clusters: []\n", encoding="utf-8")
         assert laptop.run("apply", "-f", folder, "--prune", "--yes").exit_code == 2
         assert set(laptop.fleet.registered) == {"blue", "red"}
+
+    def test_a_cluster_under_a_new_name_is_not_lost_where_its_record_is_not_stored(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(), red=given())
+        laptop.write("one.yaml", green=given(), red=given(scan_interval=120))
+        arguments = ["apply", "-f", str(laptop.folder), "--prune", "--yes"]
+        laptop.meanwhile = lambda: laptop.fleet.apply(red=given(scan_interval=300))
+        done = laptop.run(*arguments)
+        assert (done.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green", "red"})
+        assert "nothing is unregistered while a record is not stored: apply once more" in done.stderr
+        assert laptop.run(*arguments).exit_code == 0
+        assert set(laptop.fleet.registered) == {"green", "red"}
+
+    @pytest.mark.parametrize("dies_at", range(1, 18))
+    def test_killed_at_any_call_of_the_table_who_applies_and_prunes_once_more_ends_alike(
+        self, laptop: Laptop, dies_at: int
+    ) -> None:
+        fleet = laptop.fleet
+        fleet.apply(blue=given(), green=given())
+        laptop.write("one.yaml", green=given(scan_interval=120), red=given())
+        arguments = ["apply", "-f", str(laptop.folder), "--prune", "--yes"]
+        fleet.store.away_from = fleet.store.calls + dies_at
+        laptop.run(*arguments)
+        fleet.store.away_from = None
+        fleet.clock.at += MINUTE
+        assert laptop.run(*arguments).exit_code == 0
+        assert {id: one.scan_interval for id, one in fleet.registered.items()} == {"green": 120, "red": 60}
+        assert laptop.run(*arguments).stdout == "2 clusters as in the files\n"
 
     def test_pruning_leaves_clusters_where_bounds_of_ours_stand(self, laptop: Laptop) -> None:
         laptop.fleet.apply(blue=given(), green=given())

@@ -381,6 +381,18 @@ class TestLive:
         assert house.control.live is None
 
 
+def before_write(store: InMemoryStore, place: int, act: Callable[[str], None]) -> None:
+    """Before the write at this place, from 0 on."""
+
+    def wait(sort_key: str) -> None:
+        if place == 0:
+            act(sort_key)
+        else:
+            before_write(store, place - 1, act)
+
+    store.before_write = [wait]
+
+
 class Fleet:
     """Clusters in dry run that the schedule ticks for every minute, and looks at."""
 
@@ -565,19 +577,26 @@ class TestWaves:
         fleet.until(Phase.DONE)
         assert all(fleet.control(name).live is None for name in fleet.names)
 
-    def test_a_person_halts_it_also_while_it_switches(self) -> None:
+    @pytest.mark.parametrize("meets_another", [False, True])
+    @pytest.mark.parametrize("place", range(12))
+    def test_a_person_halts_it_also_while_it_switches(self, place: int, meets_another: bool) -> None:
         fleet = Fleet(10)
         fleet.begin(wave="5")
 
         def abort(_: str) -> None:
             fleet.house.ask("rollout", None, abort=True, by="joe")
+            if meets_another:  # who takes all of the wave back before the first has done what it was about to
+                fleet.until(Phase.HALTED)
 
         fleet.clock.at += MINUTE
-        fleet.store.before_write = [lambda _: None, lambda _: None, abort]
+        before_write(fleet.store, place, abort)
         fleet.go_on(plenty)
         fleet.until(Phase.HALTED)
         assert fleet.live == set()
         assert "halted, by joe" in fleet.house.ask("rollout", None)["message"]
+        fleet.begin(wave="10")
+        fleet.minute()
+        assert fleet.live == set(fleet.names), "the next one may have them"
 
     def test_one_that_trouble_has_halted_is_given_up_by_who_halts_it_once_more(self) -> None:
         fleet = Fleet(10)
@@ -756,20 +775,19 @@ class TestKilledAndRepeated:
         moments = sorted(live_since.values())
         assert all(later - sooner >= timedelta(minutes=10) for sooner, later in pairwise(moments[::2]))
 
-    def test_two_at_once_do_no_more_than_one(self) -> None:
+    @pytest.mark.parametrize("place", range(10))
+    def test_two_at_once_do_no_more_than_one(self, place: int) -> None:
         fleet = Fleet(6)
         fleet.begin(wave="2")
-
-        def other(_: str) -> None:
-            fleet.go_on(plenty)
-
-        for place in range(6):
+        for _ in range(3):
             fleet.clock.at += MINUTE
             fleet.look()
-            fleet.store.before_write = [*([lambda _: None] * place), other]
+            before_write(fleet.store, place, lambda _: fleet.go_on(plenty))
             fleet.go_on(plenty)
             fleet.store.before_write = []
             assert len(fleet.live) <= 2
+        fleet.until(Phase.DONE)
+        assert fleet.live == set(fleet.names)
 
     def test_what_there_is_no_time_for_the_next_tick_does(self) -> None:
         fleet = Fleet(4)

@@ -24,8 +24,10 @@ from evenkeel.adapters.aws.messages import (
     read_request,
     read_scan,
 )
+from evenkeel.adapters.aws.trouble_events import read_alert
 from evenkeel.application.errors import BadRequestError, QueueUnavailableError
 from evenkeel.domain.looks import Chunk
+from tests.alerts import alert, detail_of
 from tests.fakes import NOW
 
 
@@ -277,6 +279,13 @@ class TestPublishing:
         detail = client.sent[0]["Entries"][0]["Detail"]
         assert len(detail) < 256 * 1024
         assert json.loads(detail) == {"id": "1", "cluster": "demo", "pool": {"name": "w"}, "truncated": True}
+
+    def test_trouble_that_is_too_large_to_tell_keeps_all_that_people_are_paged_with(self, client: Client) -> None:
+        told = alert(kind="invalid", pool="default/workers")
+        EventBridgeBus(client, "bus").publish("Trouble Opened", {**detail_of(told), "problems": ["x" * 300_000]})
+        detail = client.sent[0]["Entries"][0]["Detail"]
+        assert len(detail) < 256 * 1024
+        assert read_alert(detail) == told
 
     @pytest.mark.parametrize(
         "client",

@@ -23,7 +23,8 @@ from evenkeel.domain.model.failures import FailureClass
 from evenkeel.domain.model.groups import Machine
 from evenkeel.domain.model.policy import BackoffPolicy
 from evenkeel.domain.model.states import GroupState
-from evenkeel.domain.model.troubles import Trouble, TroubleKind
+from evenkeel.domain.model.troubles import News, Trouble, TroubleKind, Verdict
+from evenkeel.domain.trouble import untold, with_news
 from tests.builders import MINUTE, group, key, zones
 from tests.fakes import NOW, FakeCluster, plenty
 from tests.house import House
@@ -541,6 +542,34 @@ class TestOneCluster:
         text = house.ask("explain")["message"]
         assert "demo cannot be read: demo does not answer: not within 8 s." in text
         assert "evenkeel plan --stack NAME --cluster demo" in text
+
+
+def test_of_very_much_news_at_once_none_is_lost_and_every_trouble_that_was_told_to_begin_is_told_to_end() -> None:
+    def troubles(kind: TroubleKind, pools: int) -> list[Trouble]:
+        return [Trouble(kind=kind, pool=f"pool-{number}", since=NOW) for number in range(pools)]
+
+    verdict = Verdict()
+    said: list[tuple[News, str]] = []
+    for found in (troubles(TroubleKind.MISSING, 80), troubles(TroubleKind.INVALID, 80), []):
+        verdict = verdict.with_troubles(found)
+        while untold(verdict):
+            verdict = with_news(verdict)
+            said += [(news.news, news.key) for news in verdict.outbox]
+            verdict = replace(verdict, outbox=())
+    began, ended = ([key for news, key in said if news is which] for which in (News.OPENED, News.CLOSED))
+    assert len(began) == 160
+    assert sorted(began) == sorted(ended)
+
+
+def test_what_an_outbox_has_no_room_for_is_told_by_the_next_run() -> None:
+    house, troubles = House(), [Trouble(kind=TroubleKind.MISSING, pool=f"p{number}", since=NOW) for number in range(80)]
+    house.store.save_verdict("demo", with_news(Verdict().with_troubles(troubles)), house.store.load("demo").versions)
+    house.runs(1)
+    assert Counter(news for news, _ in told(house)) == {"Opened": 80}
+    house.looks()
+    assert house.queue.requests, "what nobody was told of is news"
+    house.carry_out()
+    assert Counter(news for news, _ in told(house)) == {"Opened": 80, "Closed": 80}
 
 
 def test_a_verdict_of_a_cluster_with_very_much_trouble_fits_into_an_item() -> None:

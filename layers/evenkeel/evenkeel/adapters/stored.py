@@ -433,6 +433,15 @@ class NewsRecord(Strict):
 
     news: News
     trouble: TroubleRecord
+    at: Moment | None = None
+    order: Count = 0
+
+    def to_be_told(self) -> TroubleNews:
+        return TroubleNews(**{**dict(self), "trouble": self.trouble.trouble()})
+
+    @classmethod
+    def of(cls, news: TroubleNews) -> Self:
+        return cls(**{**vars(news), "trouble": TroubleRecord.of(news.trouble)})
 
 
 class ToldRecord(Strict):
@@ -464,7 +473,7 @@ class VerdictRecord(Strict):
         return Verdict(
             troubles=tuple(record.trouble() for record in self.troubles),
             told={key: Told(**dict(record)) for key, record in self.told.items()},
-            outbox=tuple(TroubleNews(news=record.news, trouble=record.trouble.trouble()) for record in self.outbox),
+            outbox=tuple(record.to_be_told() for record in self.outbox),
             shown=None if self.shown is None else Shown(**dict(self.shown)),
         )
 
@@ -473,7 +482,7 @@ class VerdictRecord(Strict):
         return cls(
             troubles=tuple(map(TroubleRecord.of, verdict.troubles)),
             told={key: ToldRecord(**vars(told)) for key, told in verdict.told.items()},
-            outbox=tuple(NewsRecord(news=news.news, trouble=TroubleRecord.of(news.trouble)) for news in verdict.outbox),
+            outbox=tuple(map(NewsRecord.of, verdict.outbox)),
             shown=None if verdict.shown is None else ShownRecord(**vars(verdict.shown)),
         )
 

@@ -22,7 +22,7 @@ from evenkeel.domain.model.troubles import News, TroubleKind
 _log = logging.getLogger("evenkeel.alerts")
 # Longer than the function may run, shorter than the queue hides a message: who comes back finds no claim of its own.
 CLAIMED_FOR = timedelta(seconds=90)
-# A message that came back so often is told by itself: what a channel refuses of one must not hold up the others.
+# What has come so often is tried by itself where one message is not taken: who breaks a channel holds up no other.
 _TOLD_TOGETHER = 3
 # Of an invocation, kept for telling, and as long again for striking off what was told.
 _KEPT_SECONDS = 10.0
@@ -179,6 +179,9 @@ def _newest(received: Sequence[Received]) -> list[Received]:
     return sorted(newest.values(), key=lambda each: each.alert.severity)
 
 
+_Claim = tuple[Received, LastTold]
+
+
 @dataclass
 class _Telling:
     """One channel's part of a batch."""
@@ -192,40 +195,55 @@ class _Telling:
     def tell(self, received: Sequence[Received]) -> set[str]:
         """The keys of what has to come back."""
         missed: set[str] = set()
-        for parcel in self._parcels(received):
+        for parcel in [received] if self.channel.together else [[each] for each in received]:
             missed |= self._tell_parcel(parcel)
         return missed
 
-    def _parcels(self, received: Sequence[Received]) -> list[list[Alert]]:
-        """What is told in one message each."""
-        if not self.channel.together:
-            return [[each.alert] for each in received]
-        together = [each.alert for each in received if each.receives <= _TOLD_TOGETHER]
-        alone = [[each.alert] for each in received if each.receives > _TOLD_TOGETHER]
-        return [*([together] if together else []), *alone]
-
-    def _tell_parcel(self, parcel: Sequence[Alert]) -> set[str]:
-        if self.is_away:
-            return {alert.key for alert in parcel}
+    def _tell_parcel(self, parcel: Sequence[Received]) -> set[str]:
         missed: set[str] = set()
-        claims: list[tuple[Alert, LastTold]] = []
-        for alert in parcel:
-            if self.remaining() < 2 * _KEPT_SECONDS:  # a table that is slow: what is claimed is still told
-                missed.add(alert.key)
+        claims: list[_Claim] = []
+        for each in parcel:
+            if self.is_away or self.remaining() < 2 * _KEPT_SECONDS:  # a slow table: what is claimed is still told
+                missed.add(each.alert.key)
                 continue
             try:
-                claim = self._claim(alert)
+                claim = self._claim(each.alert)
             except (StateUnavailableError, StateConflictError) as error:
-                _log.warning("%s: not told of %s yet: %s", self.channel.name, alert.key, error)
-                missed.add(alert.key)
+                _log.warning("%s: not told of %s yet: %s", self.channel.name, each.alert.key, error)
+                missed.add(each.alert.key)
                 continue
             if claim is not None:
-                claims.append((alert, claim))
-        if claims and not self._is_taken([alert for alert, _ in claims]):
-            return missed | {alert.key for alert, _ in claims}
-        for alert, claim in claims:
-            self._strike_off(alert, claim)
+                claims.append((each, claim))
+        return missed | (self._tell_claimed(claims) if claims else set())
+
+    def _tell_claimed(self, claims: Sequence[_Claim]) -> set[str]:
+        """In one message, however long the channel was away; in several where it does not take that."""
+        if self._is_taken([each.alert for each, _ in claims]):
+            for each, claim in claims:
+                self._strike_off(each.alert, claim)
+            return set()
+        if len(claims) == 1:
+            return {each.alert.key for each, _ in claims}
+        missed: set[str] = set()
+        for part in self._parts(claims):
+            if self.is_away or self.remaining() < 2 * _KEPT_SECONDS:
+                missed |= {each.alert.key for each, _ in part}
+            else:
+                missed |= self._tell_claimed(part)
         return missed
+
+    def _parts(self, claims: Sequence[_Claim]) -> list[Sequence[_Claim]]:
+        """What is tried after one message that was not taken: halves, to find whom the channel refuses.
+
+        One that is away is left alone, unless it may be so for what has come back often.
+        """
+        if not self.is_away:
+            half = len(claims) // 2
+            return [claims[:half], claims[half:]]
+        alone = [[claim] for claim in claims if claim[0].receives > _TOLD_TOGETHER]
+        fresh = [claim for claim in claims if claim[0].receives <= _TOLD_TOGETHER]
+        self.is_away = not alone
+        return [*([fresh] if fresh else []), *alone]
 
     def _claim(self, alert: Alert) -> LastTold | None:
         """The right to tell it now; None: it was told, or something newer was.

@@ -179,7 +179,12 @@ class _Steps:
 
     def _dry(self, cluster: str) -> None:
         found = self.ports.store.registered(cluster)
-        if found is None or found.control.rollout != self.rollout.id or found.control.live is not True:
+        if found is None:
+            return
+        if found.control.rollout != self.rollout.id:
+            self._keep_dry(found)
+            return
+        if found.control.live is not True:
             return
         if isinstance(found.record, str):
             # Nothing is written to it while nobody can read its record; then it must not be live.
@@ -188,6 +193,13 @@ class _Steps:
             return
         what = f"is back in dry run: the rollout was halted, {halt_words(self.rollout)}"
         self._switch(found.record, found, live=False, what=what)
+
+    def _keep_dry(self, found: Registered) -> None:
+        """Not switched on yet: whoever is still about to finds that it has changed, and that its turn is over."""
+        if isinstance(found.record, str) or not found.control.is_dry(found.record, self.ports.dry_run):
+            return
+        control = found.control.model_copy(update={"rollout": self.rollout.id})
+        self.ports.store.save_record(found.record, control, found.versions)
 
     def _switch(self, record: ClusterRecord, found: Registered, *, live: bool, what: str) -> None:
         store, now = self.ports.store, self._now

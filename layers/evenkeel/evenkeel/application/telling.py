@@ -27,6 +27,8 @@ from evenkeel.domain.trouble import with_news
 
 # Why a run is asked for that finds no record any more.
 UNREGISTERED = "unregistered"
+# More than an outbox holds.
+_MOST_AT_ONCE = 1000
 _DETAIL_TYPES: Mapping[News, DetailType] = {
     News.OPENED: DetailType.TROUBLE_OPENED,
     News.CHANGED: DetailType.TROUBLE_CHANGED,
@@ -48,31 +50,47 @@ def keep_verdict(ports: RunPorts, cluster: str, before: Verdict, verdict: Verdic
 
     Raises StateConflictError: somebody else has judged meanwhile.
     """
-    verdict, now = with_news(verdict), ports.clock.now()
+    now = ports.clock.now()
+    verdict = _stamped(with_news(verdict), now)
     if verdict != before:
         ports.store.save_verdict(cluster, verdict, versions)
-    kept = tuple(
-        news
-        for order, news in enumerate(verdict.outbox)
-        if not ports.bus.publish(_DETAIL_TYPES[news.news].value, _event(cluster, news, now, order, ports.stack))
-    )
+    kept: tuple[TroubleNews, ...] = ()
+    for news in verdict.outbox:
+        # A beginning that is told after its own end would stay open for good.
+        waits = any(each.key == news.key for each in kept)
+        event = _event(cluster, news, now, ports.stack)
+        if waits or not ports.bus.publish(_DETAIL_TYPES[news.news].value, event):
+            kept = (*kept, news)
     if kept != verdict.outbox:
         verdict = replace(verdict, outbox=kept)
         ports.store.save_verdict(cluster, verdict, versions)
     return verdict
 
 
-def _event(cluster: str, news: TroubleNews, now: datetime, order: int, stack: str) -> dict[str, Any]:
+def _stamped(verdict: Verdict, now: datetime) -> Verdict:
+    """With the moment at which each news was found, which stays however often it is told.
+
+    Two rounds of a run may find news within one second: the order goes on from one to the other.
+    """
+    order = now.microsecond * _MOST_AT_ONCE
+    outbox = tuple(
+        replace(news, at=now, order=order + place) if news.at is None else news
+        for place, news in enumerate(verdict.outbox)
+    )
+    return replace(verdict, outbox=outbox)
+
+
+def _event(cluster: str, news: TroubleNews, now: datetime, stack: str) -> dict[str, Any]:
     """What is published. ``key``: the same for all that is told of one trouble, whoever tells it, however often.
 
-    ``order``: which is the later of two that are told in the same second.
+    ``order``: which is the later of two that were found in the same second.
     """
     return {
         "key": f"{cluster}/{news.key}",
         "news": news.news.value,
         "cluster": cluster,
-        "at": rfc3339(now),
-        "order": order,
+        "at": rfc3339(news.at or now),
+        "order": news.order,
         **trouble_json(news.trouble, cluster, now, stack),
     }
 

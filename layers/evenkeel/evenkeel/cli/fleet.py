@@ -67,11 +67,14 @@ def apply_command(  # noqa: PLR0913 (its options)
         shown = {id: before[id] for id in part}
         fields = {"records": part, "before": shown, "verify": verify, "reason": reason}
         done += ask_of_all("apply", stack, fields)["clusters"]
-    if removed and prune:
+    is_stored = all(found["ok"] for found in done)
+    if removed and prune and is_stored:
         fields = {"clusters": missing, "force": force, "reason": reason}
         done += ask_of_all("unregister", stack, fields)["clusters"]
     for found in done:
         say(found["message"], err=not found["ok"])
+    if removed and prune and not is_stored:  # what is to go may be what was to come, under its old name
+        say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(found["ok"] for found in done):
         raise typer.Exit(CANNOT_READ)
 

@@ -336,13 +336,13 @@ def _excerpt(text: str) -> str:
 # What is told
 
 
-# However long the bus is away, a verdict fits into an item.
+# However long the bus is away, a verdict fits into an item. What finds no room is not remembered as told.
 _LONGEST_OUTBOX = 80
 
 
 def with_news(verdict: Verdict) -> Verdict:
-    """With all that nobody was told of yet put into the outbox, and remembered as told."""
-    news = untold(verdict)
+    """With what nobody was told of yet put into the outbox, as far as there is room, and remembered as told."""
+    news = untold(verdict)[: max(0, _LONGEST_OUTBOX - len(verdict.outbox))]
     if not news:
         return verdict
     told = dict(verdict.told)
@@ -351,7 +351,7 @@ def with_news(verdict: Verdict) -> Verdict:
             del told[each.key]
         else:
             told[each.key] = _told_of(each.trouble)
-    return replace(verdict, told=told, outbox=(*verdict.outbox, *news)[-_LONGEST_OUTBOX:])
+    return replace(verdict, told=told, outbox=(*verdict.outbox, *news))
 
 
 def untold(verdict: Verdict) -> tuple[TroubleNews, ...]:

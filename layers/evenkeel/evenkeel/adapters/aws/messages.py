@@ -19,6 +19,7 @@ from evenkeel.domain.looks import Chunk, Settled
 _log = logging.getLogger("evenkeel.messages")
 # An EventBridge entry may have 256 KiB; what is left out stands in the decision record.
 _LARGEST_DETAIL = 240_000
+_LONG = ("pool", "problems", "says")  # what is left out of a larger one
 SOURCE = "evenkeel"
 # Seconds until a message that failed comes back for the first time, then four times as long, at most 80: 5, 20, 80, 80.
 # A table that was away for a moment costs little. A worker that died asks for nothing: its message comes back after the
@@ -239,8 +240,10 @@ class EventBridgeBus:
         """Best effort: what cannot be sent is logged, and stands in the table."""
         text = json.dumps(detail, ensure_ascii=False)
         if len(text.encode()) > _LARGEST_DETAIL:
-            short = {key: value for key, value in detail.items() if key != "pool"}
-            text = json.dumps({**short, "pool": {"name": detail.get("pool", {}).get("name")}, "truncated": True})
+            short = {key: value for key, value in detail.items() if key not in _LONG}
+            pool = detail.get("pool")  # of a decision all of it, of trouble its id
+            pool = {"name": pool.get("name")} if isinstance(pool, Mapping) else pool
+            text = json.dumps({**short, "pool": pool, "truncated": True})
         try:
             answer = self._client.put_events(
                 Entries=[{"Source": SOURCE, "DetailType": detail_type, "Detail": text, "EventBusName": self._bus}]

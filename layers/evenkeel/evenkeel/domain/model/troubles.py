@@ -105,10 +105,12 @@ class News(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TroubleNews:
-    """Something that is to be told. Told twice, it has the same key."""
+    """Something that is to be told. Told twice, it has the same key, the same moment and the same order."""
 
     news: News
     trouble: Trouble  # of one that is over, only what was told of it
+    at: datetime | None = None  # when it was found; None: it has just been, or by the release before
+    order: int = 0  # among what was found in the same second
 
     @property
     def key(self) -> str:

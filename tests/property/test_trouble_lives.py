@@ -1,0 +1,81 @@
+"""One cluster through many minutes: zones that flap, darkness, closed doors, garbage, a table and a bus that go away"""
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenkeel.application.errors import AccessError, ClusterUnavailableError, EvenkeelError
+from tests.builders import key
+from tests.house import House
+
+MINUTES = st.lists(
+    st.tuples(
+        st.sampled_from(["as before", "short", "shorter", "well", "dark", "closed", "garbage", "mended"]),
+        st.one_of(st.none(), st.none(), st.integers(1, 12)),  # the table is away from this call on
+        st.booleans(),  # the bus is away
+        st.integers(1, 4),  # how long it stays so
+    ),
+    max_size=10,
+)
+
+
+def stand(house: House, what: str, whole: str) -> None:
+    """From now on it is so."""
+    match what:
+        case "short" | "shorter" | "well":
+            running = {"short": 3, "shorter": 1, "well": 4}[what]
+            house.cluster.change(key("a"), requested=4, running=running, machines=())
+        case "dark":
+            house.cluster.unreadable = ClusterUnavailableError("demo does not answer")
+        case "closed":
+            house.cluster.unreadable = AccessError("secret evenkeel/demo: there is none")
+        case "garbage":
+            house.store.plant("demo", '{"access": {"kind": "telepathy"}}')
+        case "mended":
+            house.cluster.unreadable = None
+            house.store.plant("demo", whole)
+
+
+@settings(max_examples=30)
+@given(MINUTES)
+def test_each_trouble_is_told_to_begin_once_and_to_end_once_and_began_when_it_began(
+    minutes: list[tuple[str, int | None, bool, int]],
+) -> None:
+    house = House()
+    whole = house.store.text("demo", "META")
+
+    def run() -> None:
+        try:
+            house.run()
+        except EvenkeelError:
+            house.store.away_from = None
+
+    for what, dies_at, house.bus.away, times in minutes:
+        stand(house, what, whole)
+        for _ in range(times):
+            house.store.away_from = None if dies_at is None else house.store.calls + dies_at
+            run()
+            house.store.away_from = None
+    house.bus.away = False
+    stand(house, "mended", whole)
+    stand(house, "well", whole)
+    for _ in range(30):
+        run()
+    story: dict[str, list[Any]] = defaultdict(list)
+    for detail_type, detail in house.bus.published:
+        if detail_type.startswith("Trouble ") and detail not in story[detail["key"]]:
+            story[detail["key"]].append(detail)
+    for told in story.values():
+        open_since = None
+        seen = set()
+        for detail in told:
+            if (detail["at"], detail["order"]) in seen:
+                continue  # told once more after a kill: the same news
+            seen.add((detail["at"], detail["order"]))
+            assert (open_since is None) is (detail["news"] == "opened")
+            assert open_since in (None, detail["since"]), "it began when it began"
+            open_since = None if detail["news"] == "closed" else detail["since"]
+        assert open_since is None, "nothing stays open"
+    assert house.store.load("demo").verdict.is_empty
