@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import yaml
@@ -233,7 +234,7 @@ class Demo:
         yield Text("-" if view.minimum is None else str(view.minimum))
         yield Text("-" if view.maximum is None else str(view.maximum))
         yield Text(state, style=_STYLES[state])
-        yield Text(next((r for r in latest.get("reasons", []) if not r.startswith("rolling update")), ""), style="dim")
+        yield Text(next(_reasons(latest), "") if latest else "", style="dim")
 
     def step(self) -> None:
         """Ten simulated seconds: autoscalers, controllers, schedule, queues."""
@@ -430,32 +431,38 @@ def summary(demo: Demo, console: Console) -> None:
         status = demo.operator("status", name)
         console.print(f"\n[bold]{status['message']}[/bold]")
         for line in _story(demo, name):
-            console.print(f"  {line}", highlight=False, markup=False)
+            _hang(console, f"  {line}", 14)
         for warning in dict.fromkeys(_heard(status["decisions"])):
-            console.print(f"  heard from others: {warning}", style="magenta", highlight=False)
+            _hang(console, f"  heard from others: {warning}", 4, "magenta")
         for decision in reversed(status["decisions"][:_DECISIONS_SHOWN]):
             pool = decision["pool"]
             console.print(f"  {decision['at']}  {pool['name']}: {decision['cause']}", highlight=False)
             for problem in pool["problems"]:
-                console.print(f"      ! {problem}", style="yellow", highlight=False)
+                _hang(console, f"      ! {problem}", 8, "yellow")
             if not pool["problems"] and all(group["outcome"] == "left alone" for group in pool["groups"]):
                 states = ", ".join(f"{group['zone']} {group['state']}" for group in pool["groups"])
-                console.print(f"      nothing to write: {states}", highlight=False, style="dim")
+                _hang(console, f"      nothing to write: {states}", 8, "dim")
             for group in pool["groups"]:
                 if group["outcome"] != "left alone":
-                    console.print(f"      {_told(group)}", highlight=False, style="dim")
+                    _hang(console, f"      {_told(group)}", 8, "dim")
     console.print()
     console.rule("What next")
     console.print(
-        "Plan for your own cluster, read-only:   .venv/bin/evenkeel plan --context <context>", highlight=False
+        "Plan for your own cluster, read-only:\n  .venv/bin/evenkeel plan --context <context>", highlight=False
     )
     console.print(
-        "Or from files, without any connection:  kubectl get machinedeployments -A -o yaml | "
-        ".venv/bin/evenkeel plan -f -",
+        "Or from files, without any connection:\n"
+        "  kubectl get machinedeployments -A -o yaml | .venv/bin/evenkeel plan -f -",
         highlight=False,
     )
-    console.print("Run the tests:                          make test", highlight=False)
-    console.print('Deploy in dry run:                      README.md, "Deploying"', highlight=False)
+    console.print("Run the tests:\n  make test", highlight=False)
+    console.print('Deploy in dry run:\n  README.md, "Deploying"', highlight=False)
+
+
+def _hang(console: Console, line: str, indent: int, style: str = "") -> None:
+    """Lines that go on are set in, so that the eye finds where the next begins."""
+    lines = wrap(line, console.width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    console.print("\n".join(lines), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _story(demo: Demo, name: str) -> Iterator[str]:
@@ -533,15 +540,20 @@ def _heard(decisions: list[dict[str, Any]]) -> Iterator[str]:
                     yield f"{group['zone']}: {reason}"
 
 
+def _reasons(group: Mapping[str, Any]) -> Iterator[str]:
+    """All but a rolling update's share, which is reported and not written."""
+    for rule, reason in zip(group["rules"], group["reasons"], strict=True):
+        if rule["rule"] != Reasons.ROLLING_SHARE:
+            yield reason
+
+
 def _told(group: dict[str, Any]) -> str:
     spans = [
         f"{name} {group[name]['from']} → {group[name]['to']}"
         for name in ("requested", "min", "max")
         if group[name]["from"] != group[name]["to"]
     ]
-    return (
-        f"{group['zone']}: {', '.join(spans)} ({group['outcome']}): {group['reasons'][0] if group['reasons'] else ''}"
-    )
+    return f"{group['zone']}: {', '.join(spans)} ({group['outcome']}): {'; '.join(_reasons(group))}"
 
 
 def _rights(kind: Kind) -> list[Rule]:
@@ -591,6 +603,7 @@ def main() -> int:
                     console.print(demo.table(console.width))
 
             play(demo, show)
+            demo.headline = ""  # it stands above already, with the act's own table
             console.print(demo.table(console.width))
         summary(demo, console)
         for failure in demo.triggers.failures:

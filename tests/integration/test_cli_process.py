@@ -79,6 +79,12 @@ def test_who_has_closed_the_output_gets_the_exit_code(closed: str, arguments: st
     assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
 
 
+def test_who_has_closed_the_input_is_told_that_nothing_came() -> None:
+    command = f"{sys.executable} -c 'from evenkeel.cli.start import main; main()' plan -f - <&-"
+    end = subprocess.run(["bash", "-c", command], capture_output=True, check=False, timeout=60)
+    assert (end.returncode, end.stderr) == (2, b"evenkeel: standard input: it holds no object\n")
+
+
 def test_whoever_interrupts_it_before_it_has_begun_gets_one_line() -> None:
     # What it imports is interrupted, as by a ctrl-C at that moment.
     program = "import sys; sys.modules['evenkeel.cli.main'] = Interrupted(); main()"

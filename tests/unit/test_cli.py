@@ -558,6 +558,15 @@ class TestBadInput:
         assert "nowhere.yaml: cannot be read: No such file" in files.faults("-f", "nowhere.yaml")[0]
         assert "cannot be read: Is a directory" in files.faults("-f", str(files.folder))[0]
 
+    def test_standard_input_is_called_so(self, files: Files) -> None:
+        assert files.faults("-f", "-", stdin="") == ["evenkeel: standard input: it holds no object"]
+
+    @pytest.mark.parametrize("none", ["[]", "false", "0", "''"])
+    def test_only_an_empty_record_is_an_empty_object(self, files: Files, none: str) -> None:
+        (line,) = files.faults("-f", files.listed(*pool_of(1, 1, 1)), "--record", files.write("record.yaml", none))
+        assert "no object: write it with named fields" in line
+        assert files.plan("-f", files.listed(*pool_of(1, 1, 1)), "--record", files.write("record.yaml", "# none yet\n"))
+
     def test_neither_files_nor_a_cluster_and_both_are_told(self, files: Files) -> None:
         for arguments in ((), ("-f", "x.json", "--context", "main")):
             assert "give either -f with objects, or --kubeconfig or --context" in files.faults(*arguments)[0]
@@ -625,7 +634,8 @@ class TestBadInput:
         for content in ("", "{", "[]", "clusters: 5", "current-context: x\ncontexts: []"):
             name = files.write("kubeconfig", content)
             assert name in files.faults("--kubeconfig", name)[0]
-        assert "nowhere" in files.faults("--kubeconfig", "/nowhere")[0]
+        assert "there is no file /nowhere: name one by --kubeconfig" in files.faults("--kubeconfig", "/nowhere")[0]
+        assert "cannot be read: Is a directory" in files.faults("--kubeconfig", str(files.folder))[0]
 
 
 JSON_LIKE = json_values(st.sampled_from([2**70, "3", "-1", "1e9", "eu-central-1a", NOW, "true"]))

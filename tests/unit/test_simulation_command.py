@@ -188,7 +188,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(small: str, tmp_path: Path
         ("", "name is missing"),
         ("[1, 2]", "the whole is '[1, 2]'"),
         ("name: [", "not YAML"),
-        ("{name: x, duration: 1h, zones: [], pools: []}", "zones is '[]'"),
+        ("{name: x, duration: 1h, zones: [], pools: []}", "zones is '[]': empty: write one or more"),
         (SMALL.replace("capacity", "capcity"), "zones.1.capcity is not a field of this record"),
         (SMALL.replace("nodes: 5", "nodes: 5000000"), "demand.0.nodes.1.nodes is '5000000'"),
         (SMALL.replace("30m", "32d"), "duration is '32d': longer than 31 days"),
@@ -196,7 +196,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(small: str, tmp_path: Path
 )
 def test_a_bad_scenario_is_one_line_per_fault(text: str, says: str) -> None:
     lines = faults("-", stdin=text)
-    assert all(line.startswith("evenkeel: -: ") for line in lines)
+    assert all(line.startswith("evenkeel: standard input: ") for line in lines)
     assert says in lines[0]
 
 
@@ -333,7 +333,7 @@ def test_a_wrong_file_of_any_size_is_told_with_its_first_faults() -> None:
     wrong = {"demand": [{"no such field": 1}] * 20_000}
     lines = faults("-", stdin=json.dumps(wrong))
     assert len(lines) == 51
-    told = re.fullmatch(r"evenkeel: -: (\d+) more values are bad", lines[-1])
+    told = re.fullmatch(r"evenkeel: standard input: (\d+) more values are bad", lines[-1])
     assert told
     assert int(told[1]) > 19_950
 

@@ -141,6 +141,8 @@ def _line(where: str, fault: dict[str, Any], model: type[BaseModel]) -> str:
         problem = "no object: write it with named fields"
     if fault["type"] in ("tuple_type", "list_type"):
         problem = "no list: write it as one"
+    if fault["type"] == "too_short" and not fault["input"]:
+        problem = "empty: write one or more"
     if fault["type"] == "missing":
         return f"{where}: {path} is missing"
     if fault["type"] == "extra_forbidden":

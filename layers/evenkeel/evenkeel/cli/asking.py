@@ -85,7 +85,7 @@ def confirm(what: str, *, yes: bool) -> None:
     try:
         agreed = typer.confirm(f"{what}. Go on?", err=True)
     except typer.Abort:
-        typer.echo(err=True)  # what follows is no part of the question
+        say("", err=True)  # what follows is no part of the question
         fail([f"{what}: nobody agreed, nothing is done: say --yes"])
     if not agreed:
         fail(["nothing is done"])

@@ -32,22 +32,28 @@ def hint(old: str, new: str) -> None:
     say(f"evenkeel: {old} is an old form, and still understood: write {new}", err=True)
 
 
+def called(name: str) -> str:
+    """What faults call a file: who only sees ``-`` does not think of the command before the pipe."""
+    return "standard input" if name == "-" else name
+
+
 def read_text(name: str) -> str:
     """A file's text; ``-`` is standard input. Raises ConfigError."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError([f"{name}: cannot be read: {error.strerror or error}"]) from None
+        raise ConfigError([f"{called(name)}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
-        raise ConfigError([f"{name}: not UTF-8 text"]) from None
+        raise ConfigError([f"{called(name)}: not UTF-8 text"]) from None
 
 
 def read_yaml(name: str) -> object:
     """A YAML file; an empty one is an empty object. Raises ConfigError."""
     try:
-        return read_document(read_text(name), once=True) or {}
+        document = read_document(read_text(name), once=True)
     except UnreadableError as error:
-        raise ConfigError([f"{name}: {error}"]) from None
+        raise ConfigError([f"{called(name)}: {error}"]) from None
+    return {} if document is None else document
 
 
 def read_moment(text: str | None) -> datetime:

@@ -67,10 +67,14 @@ def _opened(kubeconfig: str | None, context: str | None) -> tuple[KubernetesApi,
 
 def _configuration(kubeconfig: str | None, context: str | None, where: str) -> Configuration:
     # As load_kube_config finds its files; but it reads aliases without end, and its errors quote what they could not.
-    for name in (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR):
-        path = Path(name).expanduser()
-        if path.is_file():
-            read_yaml(str(path))
+    names = (kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION).split(ENV_KUBECONFIG_PATH_SEPARATOR)
+    found = [path for path in (Path(name).expanduser() for name in names) if path.exists()]
+    if not found:
+        raise ConfigError(
+            [f"{where}: there is no file {' or '.join(names)}: name one by --kubeconfig, or in KUBECONFIG"]
+        )
+    for path in found:
+        read_yaml(str(path))
     configuration = Configuration()
     try:
         load_kube_config(  # type: ignore[no-untyped-call]

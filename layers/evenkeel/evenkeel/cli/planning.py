@@ -16,6 +16,7 @@ from evenkeel.cli.inputs import (
     BAD_INPUT,
     CANNOT_READ,
     INVALID_POOL,
+    called,
     fail,
     hint,
     read_growths,
@@ -74,8 +75,8 @@ def plan_command(  # noqa: PLR0913  typer makes an option of each
         hint("--file", "--objects FILE")
     record = _record_file(record, cluster)
     try:
-        policy = read_model(ClusterFile, read_yaml(record) if record else _NO_RECORD, record or "record")
-        before = read_json(StateFile, read_text(state), state) if state else StateFile()
+        policy = read_model(ClusterFile, read_yaml(record) if record else _NO_RECORD, called(record or "record"))
+        before = read_json(StateFile, read_text(state), called(state)) if state else StateFile()
         at = read_moment(now)
         scale_requests = [*read_growths("--grow", grow or [], 1, at), *read_growths("--shrink", shrink or [], -1, at)]
         remembered = replace(before.state(), scale_requests=tuple(scale_requests))
@@ -133,4 +134,4 @@ def _observe(
         from evenkeel.cli.live import observe
 
         return observe(policy, state, kubeconfig, context)
-    return read_objects([(name, read_text(name)) for name in files], policy, now)
+    return read_objects([(called(name), read_text(name)) for name in files], policy, now)

@@ -13,7 +13,7 @@ from evenkeel.adapters.page.view import Page
 from evenkeel.application.errors import AccessError
 from evenkeel.application.ports import Shelf
 from evenkeel.cli.asking import ask_or_fail
-from evenkeel.cli.inputs import CANNOT_READ, fail, hint, read_text
+from evenkeel.cli.inputs import CANNOT_READ, called, fail, hint, read_text
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
 
@@ -74,9 +74,9 @@ def _page(stack: str | None, cluster: str | None, plan: str | None, simulation: 
     if live and (stack is None or cluster is not None):
         raise ConfigError(["--live goes with --stack and all its clusters: one alone is always looked at"])
     if plan is not None:
-        return page_of_plan(read_text(plan), plan)
+        return page_of_plan(read_text(plan), called(plan))
     if simulation is not None:
-        return page_of_simulation(read_text(simulation), simulation)
+        return page_of_simulation(read_text(simulation), called(simulation))
     assert stack is not None
     answer = ask_or_fail("status", stack, cluster or "*", {"live": True if live else None})
     return page_of_status(answer, f"answer of stack {stack}", datetime.now(UTC))

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evenkeel.cli.answers import Output
-from evenkeel.cli.inputs import fail, read_text, read_yaml
+from evenkeel.cli.inputs import called, fail, read_text, read_yaml
 from evenkeel.cli.simulation.engine import (
     ALONE,
     SERVERLESS,
@@ -94,7 +94,7 @@ def simulate_command(
 def _read(file: str) -> Scenario:
     # A long history is read many times as fast as JSON than as YAML.
     data = parse_json(read_text(file), file) if file.endswith(".json") else read_yaml(file)
-    return scenario_of(data, file) if is_history(data) else read_scenario(data, file)
+    return scenario_of(data, called(file)) if is_history(data) else read_scenario(data, called(file))
 
 
 def _variants(scenario: Scenario, strategy: str) -> list[Variant]:

@@ -7,9 +7,9 @@ _INTERRUPTED = 130  # as shells have it
 
 
 def main() -> None:
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed, as by cron: the exit code is all that is wanted then
-            setattr(sys, stream, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 (until the end)
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:  # closed, as by cron: nothing is read, the exit code is all that is wanted
+            setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 (until the end)
     try:
         from evenkeel.cli.main import main as run
 

@@ -283,7 +283,7 @@ def page_of_simulation(text: str, where: str) -> Page:
 
 def _file(where: str) -> str:
     """Without its folder, which is nobody's business where the page is read."""
-    return "standard input" if where == "-" else PurePath(where).name
+    return PurePath(where).name
 
 
 def _shown(number: int | None) -> str:

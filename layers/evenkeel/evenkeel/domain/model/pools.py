@@ -82,7 +82,7 @@ def is_called(id: PoolId, names: Iterable[str]) -> bool:
 
 
 def tie_of(pool: str, group: NodeGroup) -> int:
-    """A group's place among equals: a stable hash of pool and zone, so that it is not always the first zone."""
+    """A group's place among equals: a stable hash of pool, zone and name, so that it is not always the first zone."""
     return _hash(f"{pool}/{group.zone}/{group.key.name}")
 
 
