@@ -62,11 +62,8 @@ def apply_command(  # noqa: PLR0913 (its options)
     unregistering = f", unregister {len(removed)}" if removed and prune else ""
     confirm(f"store {counted(len(to_store), 'record')}{unregistering}", yes=yes)
     before = {found["cluster"]: found["before"] for found in listed if found["cluster"] in to_store}
-    done: list[_Json] = []
-    for part in in_parts({id: records[id] for id in to_store}):
-        shown = {id: before[id] for id in part}
-        fields = {"records": part, "before": shown, "verify": verify, "reason": reason}
-        done += ask_of_all("apply", stack, fields)["clusters"]
+    chosen = {id: records[id] for id in to_store}
+    done = _stored(stack, chosen, before, {"verify": verify, "reason": reason})
     is_stored = all(found["ok"] for found in done)
     if removed and prune and is_stored:
         fields = {"clusters": missing, "force": force, "reason": reason}
@@ -77,6 +74,15 @@ def apply_command(  # noqa: PLR0913 (its options)
         say("nothing is unregistered while a record is not stored: apply once more", err=True)
     if not all(found["ok"] for found in done):
         raise typer.Exit(CANNOT_READ)
+
+
+def _stored(stack: str, records: Mapping[str, Any], before: Mapping[str, Any], fields: _Json) -> list[_Json]:
+    """What was said of each. ``before``: what was shown of it, and must still be so."""
+    done: list[_Json] = []
+    for part in in_parts(records):
+        shown = {id: before[id] for id in part}
+        done += ask_of_all("apply", stack, {"records": part, "before": shown, **fields})["clusters"]
+    return done
 
 
 def _show(listed: Iterable[_Json], removed: Iterable[_Json], *, prune: bool) -> list[str]:
