@@ -12,16 +12,11 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import botocore.session
-from botocore.config import Config
-
-from bench.fleet import stand_in_for_aws
-from evenkeel.adapters.aws.store import DynamoStore
+from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.errors import ClusterUnavailableError
 from evenkeel.application.operate import Operate
@@ -81,16 +76,11 @@ def _asked(operate: Operate, event: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(clusters: int, milliseconds: float, dark: int) -> dict[str, dict[str, Any]]:
     """By action, what it took; with what was asked of the table."""
-    asked: Counter[str] = Counter()
-    with stand_in_for_aws() as url:
-        access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
-        session, config = botocore.session.get_session(), Config(max_pool_connections=50)
-        client = session.create_client("dynamodb", endpoint_url=url, config=config, **access)
-        client.meta.events.register("before-call.dynamodb", lambda model, **_: asked.update([model.name]))
+    with counted_store() as (store, asked):
         queue: Any = _Queue()
         reached: Any = _Clusters(milliseconds / 1000, dark)
         operate = Operate(
-            store=DynamoStore(client, "bench"),
+            store=store,
             clusters=reached,
             queue=queue,
             clock=SystemClock(),
@@ -128,10 +118,9 @@ def main() -> None:
     parser.add_argument("--dark", type=int, default=0)
     options = parser.parse_args()
     for name, found in measure(options.clusters, options.milliseconds, options.dark).items():
-        asked = ", ".join(f"{count} {call}" for call, count in sorted(found["asked"].items()))
         print(
             f"{name}: {found['seconds']:.1f} s in {found['invocations']} invocations: {found['ok']} done, "
-            f"{found['failed']} refused, {found['left']} left; {asked}"
+            f"{found['failed']} refused, {found['left']} left; {counts_in_words(found['asked'])}"
         )
 
 

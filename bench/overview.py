@@ -15,14 +15,12 @@ import json
 import os
 import statistics
 import time
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import botocore.session
 from rich.console import Console
 
-from bench.fleet import stand_in_for_aws
+from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.application.operate import Operate
 from evenkeel.cli.answers import print_answer
@@ -84,14 +82,9 @@ def _fill(store: DynamoStore, clusters: int, dark: int, now: datetime) -> None:
 
 def measure(clusters: int, dark: int, rounds: int = _ROUNDS) -> dict[str, Any]:
     """Milliseconds of each round, what was asked of the table in one, the size of the answer, and its lines."""
-    asked: Counter[str] = Counter()
-    with stand_in_for_aws() as url:
-        session = botocore.session.get_session()
-        access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
-        client = session.create_client("dynamodb", endpoint_url=url, **access)
-        store, clock = DynamoStore(client, "bench"), _Clock()
+    with counted_store() as (store, asked):
+        clock = _Clock()
         _fill(store, clusters, dark, clock.now())
-        client.meta.events.register("before-call.dynamodb", lambda model, **_: asked.update([model.name]))
         nobody: Any = _Nobody()
         operate = Operate(
             store=store, clusters=nobody, queue=nobody, clock=clock, random_bytes=os.urandom, dry_run=False
@@ -114,11 +107,11 @@ def main() -> None:
     parser.add_argument("--dark", type=int, default=200)
     options = parser.parse_args()
     found = measure(options.clusters, options.dark)
-    ms, asked = found["ms"], ", ".join(f"{count} {name}" for name, count in sorted(found["asked"].items()))
+    ms = found["ms"]
     print(
         f"status of {options.clusters} clusters, {options.dark} of them dark: "
         f"{min(ms):.0f} / {statistics.median(ms):.0f} / {max(ms):.0f} ms, with its {len(found['lines'])} lines; "
-        f"{asked}; {found['bytes']} bytes"
+        f"{counts_in_words(found['asked'])}; {found['bytes']} bytes"
     )
     print("\n".join((found["lines"][0], found["lines"][-1])))
 

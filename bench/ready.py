@@ -16,10 +16,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import botocore.session
-from botocore.config import Config
-
-from bench.fleet import stand_in_for_aws
+from bench.counted import counted_store, counts_in_words
 from evenkeel.adapters.aws.store import DynamoStore
 from evenkeel.adapters.side_by_side import side_by_side
 from evenkeel.application.operate import Operate
@@ -62,14 +59,9 @@ def _fill(store: DynamoStore, names: list[str], decisions: int) -> None:
 
 def measure(clusters: int, decisions: int) -> dict[str, Any]:
     """Seconds, of how many somebody said how ready they are, and what was asked of the table."""
-    asked: Counter[str] = Counter()
-    with stand_in_for_aws() as url:
-        session, config = botocore.session.get_session(), Config(max_pool_connections=50)
-        access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
-        client = session.create_client("dynamodb", endpoint_url=url, config=config, **access)
-        store = DynamoStore(client, "bench")
+    with counted_store() as (store, asked):
         _fill(store, [f"cluster-{number:05}" for number in range(clusters)], decisions)
-        client.meta.events.register("before-call.dynamodb", lambda model, **_: asked.update([model.name]))
+        asked.clear()
         nobody: Any = None
         operate = Operate(
             store=store,
@@ -93,11 +85,10 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=12)
     options = parser.parse_args()
     found = measure(options.clusters, options.decisions)
-    asked = ", ".join(f"{count} {name}" for name, count in sorted(found["asked"].items()))
-    states = ", ".join(f"{count} {state}" for state, count in sorted(found["states"].items()))
     print(
         f"readiness of {options.clusters} clusters with {options.decisions} decisions each: {found['seconds']:.1f} s, "
-        f"{found['cpu']:.1f} of them this process's; {states}, {found['left']} left; {asked}"
+        f"{found['cpu']:.1f} of them this process's; {counts_in_words(found['states'])}, {found['left']} left; "
+        f"{counts_in_words(found['asked'])}"
     )
 
 

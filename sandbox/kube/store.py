@@ -558,10 +558,8 @@ class Store:
                 new = scaled(kind, version, old, mutate(as_scale(version, old, strict=False)))
             else:
                 new = mutate(self._shown(kind, record, version.name))
-                if applied is None and new == self._shown(kind, record, version.name):
-                    return self._answer(
-                        kind, record, version, subresource
-                    )  # as a controller's word that it said before
+                if applied is None and new == self._shown(kind, record, version.name):  # most words of controllers
+                    return self._answer(kind, record, version, subresource)
             check_version(kind, name, old, new)
             if subresource != "scale":
                 check_type(kind, version.name, new)

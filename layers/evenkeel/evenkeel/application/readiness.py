@@ -66,7 +66,7 @@ class Readiness:
 
 def readiness_of(
     store: Store,
-    known: "Known",
+    known: Known,
     needed: timedelta,
     now: datetime,
     ask: Callable[[], Asked] | None = None,

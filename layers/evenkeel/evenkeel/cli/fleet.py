@@ -125,15 +125,14 @@ def _files_in(folder: Path) -> list[str]:
     for inner, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path for name in folders if (path := Path(inner, name)).is_symlink()]
-        found += [path for name in files if _is_of_fleet((path := Path(inner, name)).relative_to(folder))]
+        found += [Path(inner, name) for name in files if _is_of_fleet(name)]
     if links:
         raise ConfigError([f"{link}: a link to a folder is not followed: include its files" for link in sorted(links)])
     return sorted(map(str, found))
 
 
-def _is_of_fleet(file: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.parts)
-    return file.suffix in _ENDINGS and not hidden and not file.name.endswith(".schema.json")
+def _is_of_fleet(name: str) -> bool:
+    return name.endswith(_ENDINGS) and not name.startswith(".") and not name.endswith(".schema.json")
 
 
 def _included(file: str, path: str) -> str:
