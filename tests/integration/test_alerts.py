@@ -272,7 +272,7 @@ def test_the_function_tells_keeps_to_its_role_and_shows_no_secret(told: tuple[De
         "sqs:SendMessage",
     }
     sqs = deployment.aws.client("sqs")
-    (message,) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    (message,) = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=20)["Messages"]  # a topic hands over when it likes
     notification = json.loads(json.loads(message["Body"])["Message"])
     assert (notification["source"], notification["metadata"]["threadId"]) == ("custom", alert().key)
     (dead,) = sqs.receive_message(QueueUrl=deployment.physical("RebalanceDeadLetters"))["Messages"]
