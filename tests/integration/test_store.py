@@ -45,6 +45,8 @@ from sandbox.template import ROOT
 from tests.fakes import NOW, FakeClock, FakeClusters, FakeQueue, InMemoryStore, plenty, record, register, register_again
 from tests.unit.test_decisions import large_decision
 
+#: of stores under the same tests; what is kept elsewhere than in AWS answers the same whichever emulator is asked
+KINDS = ["table"] if "AWS_ENDPOINT_URL" in os.environ else ["memory", "table", "bench"]
 KEY = GroupKey("cluster-api", "demo", "workers-a")
 POOL = PoolId("cluster-api", "demo", "main", "workers")
 FAILED = record_failure(GroupState(), NOW, FailureClass.CAPACITY, "no room", BackoffPolicy())
@@ -68,16 +70,16 @@ def address(cluster: str, sort_key: str) -> dict[str, Any]:
     return {"pk": {"S": f"CLUSTER#{cluster}"}, "sk": {"S": sort_key}}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stand_in() -> Iterator[Any]:
-    """A client of what the benches have in DynamoDB's place."""
+    """A client of what the benches have in DynamoDB's place; each test has a table of its own there."""
     with stand_in_for_aws() as url:
         session = botocore.session.get_session()
         access = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench", "region_name": "eu-central-1"}
         yield session.create_client("dynamodb", endpoint_url=url, **access)
 
 
-@pytest.fixture(params=["memory", "table", "bench"])
+@pytest.fixture(params=KINDS)
 def kept(request: pytest.FixtureRequest) -> Kept:
     clock = FakeClock(NOW)
     if request.param == "memory":
@@ -89,7 +91,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
         return Kept(memory, clock, memory.plant, memory.text, rewrite)
     if request.param == "bench":
-        client, table = request.getfixturevalue("stand_in"), "bench"
+        client, table = request.getfixturevalue("stand_in"), request.node.name
     else:
         deployment: Deployment = request.getfixturevalue("deployment")
         client, table = deployment.aws.client("dynamodb"), deployment.table
