@@ -146,7 +146,7 @@ def test_openshifts_autoscaler_signs_in_its_operators_namespace() -> None:
     folder = ROOT / "deploy" / "kubernetes"
     may = {
         (role["metadata"]["namespace"], *rule["resources"], *rule["resourceNames"], *rule["verbs"])
-        for file in (folder / "rbac-workload.yaml", folder / "openshift" / "rbac-workload.yaml")
+        for file in (folder / "rbac-workload.yaml", folder / "openshift" / "rbac-workload-readers.yaml")
         for role in yaml.safe_load_all(file.read_text(encoding="utf-8"))
         if role["kind"] == "Role"
         for rule in role["rules"]
