@@ -178,7 +178,7 @@ class Sight:
                 name: {
                     driver["name"]: driver["allocatable"]["count"]
                     for driver in item["spec"].get("drivers") or ()
-                    if (driver.get("allocatable") or {}).get("count")
+                    if (driver.get("allocatable") or {}).get("count") is not None
                 }
                 for name, item in named("csinodes.storage.k8s.io").items()
             },

@@ -44,7 +44,8 @@ def role_of(user: str) -> Json:
 
 def apply_all(real: RealKubernetesAPI) -> None:
     """Everything that is shipped, as an administrator applies it, and each role to its user by name."""
-    real.call("POST", "/api/v1/namespaces", {"metadata": {"name": "garden-my-project"}})
+    for name in ("garden-my-project", "openshift-machine-api"):
+        real.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     known = {item["name"] for item in real.call("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]}
     for file in sorted(FILE.parent.glob("*/*.yaml")):
         for item in documents(file.parent.name, file.name):

@@ -299,7 +299,7 @@ def worlds(draw: st.DrawFn) -> tuple[Object, dict[str, list[Object]]]:
         "csinodes.storage.k8s.io": [
             {
                 "metadata": {"name": name},
-                "spec": {"drivers": [{"name": "disk.example", "allocatable": {"count": draw(st.integers(1, 2))}}]},
+                "spec": {"drivers": [{"name": "disk.example", "allocatable": {"count": draw(st.integers(0, 2))}}]},
             }
             for name in names
             if draw(st.booleans())

@@ -12,7 +12,18 @@ from evenkeel.domain.demand.shrinking import unneeded
 from evenkeel.domain.model.demand import DemandPolicy, PoolOffer, Shrinking, Unneeded
 from evenkeel.domain.model.reasons import Reason, Rule
 from evenkeel.domain.model.templates import Taint
-from evenkeel.domain.model.workload import HOSTNAME, ZONE, Budget, Node, Owner, Pod, PodVolume, Spread, Workload
+from evenkeel.domain.model.workload import (
+    HOSTNAME,
+    ZONE,
+    Budget,
+    Node,
+    Owner,
+    Pod,
+    PodTerm,
+    PodVolume,
+    Spread,
+    Workload,
+)
 from tests.builders import MINUTE, NOW
 from tests.workloads import (
     LONG_AGO,
@@ -428,6 +439,21 @@ def test_nodes_with_pods_go_one_by_one() -> None:
     assert {said(reason) for reason in answer.waits.values()} == {"another node is being drained"}
     for draining in (replace(nodes[0], deleting=True), replace(nodes[0], taints=(taken_away(NOW - 4 * MINUTE),))):
         assert look(draining, *nodes[1:], running=running).go == ()
+
+
+def test_no_node_goes_for_the_place_that_another_leaves_which_stays_for_now() -> None:
+    """The one pod keeps the other out of its zone until its own node goes, and the clock of that has only begun."""
+    kept_away = PodTerm(key=ZONE, selector=selector("app in web"))
+    kept = {"annotations": {f"{CA}/scale-down-disabled": "true"}}
+    ssd, hdd = {"disk": "ssd"}, {"disk": "hdd"}
+    nodes = [ours("na0", labels=hdd), ours("na1", labels=ssd, **kept)]
+    nodes += [ours("nb0", "b", labels=ssd), ours("nc0", "c", labels=hdd, **kept)]
+    loud = pod("loud", anti_affinity=(kept_away,), node_selector=hdd, node="na0")
+    running = (loud, pod("web", labels={"app": "web"}, node_selector=ssd, node="nb0"))
+    answer = look(*nodes, running=running, clocks={"na0": NOW - MINUTE, "nb0": LONG_AGO})
+    assert (answer.clocks.keys(), gone(answer)) == ({"na0", "nb0"}, [])
+    assert said(answer.waits["nb0"]) == "pod default/web has no place elsewhere"
+    assert gone(look(*nodes, running=running, clocks={"na0": LONG_AGO, "nb0": LONG_AGO})) == ["na0"]
 
 
 def test_what_an_autoscaler_has_left_half_done_holds_no_node() -> None:

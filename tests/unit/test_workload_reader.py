@@ -270,6 +270,10 @@ class TestTheOthers:
         item = {"metadata": {"name": "n1"}, "spec": {"drivers": drivers}}
         assert decoded(CsiNodeShape, item).read() == ("n1", {"ebs.csi.aws.com": 25})
 
+    def test_a_driver_that_takes_no_volume_there_is_not_one_without_a_limit(self) -> None:
+        item = {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "local", "allocatable": {"count": 0}}]}}
+        assert decoded(CsiNodeShape, item).read() == ("n1", {"local": 0})
+
     def test_a_budget_that_nobody_has_counted_yet_allows_nothing(self) -> None:
         named = {"name": "web", "namespace": "prod"}
         fresh = decoded(BudgetShape, {"metadata": named, "spec": {"selector": {}}}).read()

@@ -52,14 +52,14 @@ class Pages:
 
     def get(self, path: str, _remaining: Any) -> dict[str, Any] | None:
         self.got.append(path)
-        return self.objects.get(path.rpartition("/")[2])
+        return self.objects.get(path) or self.objects.get(path.rpartition("/")[2])
 
     def served(self, _group: str, _remaining: Any) -> list[str]:
         return ["v1"]
 
-    def view(self, *, alone: bool = True) -> KubernetesWorkload:
+    def view(self, **how: Any) -> KubernetesWorkload:
         entry = WorkloadEntry.model_validate({"access": {"kind": "same"}})
-        return KubernetesWorkload(cast("Any", self), entry, plenty, alone=alone)
+        return KubernetesWorkload(cast("Any", self), entry, plenty, **how)
 
 
 def test_a_pod_that_is_given_a_node_between_two_lists_is_seen_once_and_where_it_runs() -> None:
@@ -134,6 +134,24 @@ def test_an_autoscaler_shows_by_its_lease_or_its_status_that_it_is_at_work(
     assert found.autoscaler_sought
     expected = None if second is None else datetime(2026, 1, 15, 11, 59, second, tzinfo=UTC)
     assert found.autoscaler_at == expected
+
+
+def test_openshifts_autoscaler_signs_in_its_operators_namespace() -> None:
+    pages = Pages([waiting("web")], [])
+    pages.objects = {"/apis/coordination.k8s.io/v1/namespaces/openshift-machine-api/leases/cluster-autoscaler": LEASE}
+    assert pages.view(flavours=["cluster-api"]).autoscaler_at() is None
+    assert pages.view(flavours=["openshift"]).autoscaler_at() is not None
+    pages.got.clear()
+    pages.view(flavours=["openshift"]).autoscaler_at()
+    folder = ROOT / "deploy" / "kubernetes"
+    may = {
+        (role["metadata"]["namespace"], *rule["resources"], *rule["resourceNames"], *rule["verbs"])
+        for file in (folder / "rbac-workload.yaml", folder / "openshift" / "rbac-workload-readers.yaml")
+        for role in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if role["kind"] == "Role"
+        for rule in role["rules"]
+    }
+    assert may == {(*path.split("/")[-3:], "get") for path in pages.got}
 
 
 def test_beside_others_a_large_one_waits_until_it_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:

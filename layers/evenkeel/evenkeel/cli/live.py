@@ -41,7 +41,7 @@ def observe(policy: ClusterFile, state: ClusterState, kubeconfig: str | None, co
     def opened() -> KubernetesWorkload:
         if not isinstance(entry.access, SameAccess):
             raise AccessError("the record's workload is not the API that the kubeconfig leads to: let the stack plan")
-        return KubernetesWorkload(api, entry, remaining)
+        return KubernetesWorkload(api, entry, remaining, flavours=policy.flavours)
 
     return with_workload(api.name, opened, cluster, observation, judges_nodes=stage.judges_nodes)
 

@@ -429,16 +429,15 @@ class RecordedClusters:
         if entry is None:
             raise AccessError(f"cluster {record.id}: its record names no workload")
         if isinstance(entry.access, SameAccess):
-            return KubernetesWorkload(
-                self._connected(record.id, record.access, remaining), entry, remaining, alone=alone
-            )
+            api = self._connected(record.id, record.access, remaining)
+            return KubernetesWorkload(api, entry, remaining, flavours=record.flavours, alone=alone)
         access, text = entry.access, ""
         if isinstance(access, SecretAccess):
             text = _secret_of(self._connected(record.id, record.access, remaining), access, remaining)
         elif isinstance(access, KubeconfigAccess):
             text = self._secret(access.secret, False)
         api = self._kept_or_opened(self._workloads, record.id, name, access, text)
-        return KubernetesWorkload(api, entry, remaining, alone=alone)
+        return KubernetesWorkload(api, entry, remaining, flavours=record.flavours, alone=alone)
 
     def zone_ids(self, record: ClusterRecord, remaining: Remaining) -> Mapping[str, str]:
         """One whole look, and a list of nodes."""

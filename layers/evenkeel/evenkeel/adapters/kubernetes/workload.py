@@ -1,7 +1,7 @@
 """One look at a workload cluster: page by page, each reduced to what placing reads before the next one is asked for."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -11,6 +11,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
 from evenkeel.adapters.kubernetes.client import KubernetesApi, described_right
+from evenkeel.adapters.kubernetes.flavours import FLAVOURS
 from evenkeel.adapters.kubernetes.pods import Pods, PodShape, Shape
 from evenkeel.adapters.kubernetes.transport import Allowance
 from evenkeel.adapters.kubernetes.workload_objects import (
@@ -34,10 +35,9 @@ RIGHTS = "deploy/kubernetes/rbac-workload.yaml"
 _BESIDE_OTHERS = 2_000
 # Of equal pods it is kept once: thirty thousand pods of five hundred templates come to half a megabyte.
 _MOST_KEPT = 32 * 2**20
-_KUBE_SYSTEM = "namespaces/kube-system"
-_LEASE = f"/apis/coordination.k8s.io/v1/{_KUBE_SYSTEM}/leases/cluster-autoscaler"
-_STATUS = f"/api/v1/{_KUBE_SYSTEM}/configmaps/cluster-autoscaler-status"
-# What a cluster-autoscaler signs with, and everything that is listed: deploy/kubernetes/rbac-workload.yaml.
+# Where a cluster-autoscaler signs whom nobody has told another namespace.
+_KUBE_SYSTEM = "kube-system"
+# What it signs with, and everything that is listed: deploy/kubernetes/rbac-workload.yaml.
 _SIGNS = (
     {"group": "coordination.k8s.io", "resource": "leases", "name": "cluster-autoscaler"},
     {"group": "", "resource": "configmaps", "name": "cluster-autoscaler-status"},
@@ -62,8 +62,19 @@ class _List(Struct, Generic[_Shape]):
 class KubernetesWorkload:
     """:class:`evenkeel.application.ports.WorkloadCluster` of one API server. Made for one look."""
 
-    def __init__(self, api: KubernetesApi, entry: WorkloadEntry, remaining: Remaining, *, alone: bool = True) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        entry: WorkloadEntry,
+        remaining: Remaining,
+        *,
+        flavours: Iterable[str] = (),
+        alone: bool = True,
+    ) -> None:
         self._api = api
+        self._signs_in = sorted(
+            {_KUBE_SYSTEM, *(FLAVOURS[name].autoscaler_namespace or _KUBE_SYSTEM for name in flavours)}
+        )
         self._most_nodes, self._most_pods = entry.most_nodes, entry.most_pods
         self._remaining = remaining
         self._alone = alone
@@ -93,18 +104,21 @@ class KubernetesWorkload:
         """What may not be read of all that a look may need, in words; ``orders``: also an autoscaler's signs."""
         asked = [{"group": group, "resource": plural, "verb": "list", "namespace": ""} for group, plural in _LISTED]
         if orders:
-            asked += [{"namespace": "kube-system", "verb": "get", **each} for each in _SIGNS]
+            asked += [{"namespace": place, "verb": "get", **each} for place in self._signs_in for each in _SIGNS]
         return [described_right(right) for right in asked if not self._api.allows(right, self._remaining)]
 
     def autoscaler_at(self) -> datetime | None:
         """When a cluster-autoscaler last renewed its lease, or wrote its status, as far as either may be read."""
-        lease = self._api.get(_LEASE, self._remaining) or {}
-        status = self._api.get(_STATUS, self._remaining) or {}
-        said = (
-            (lease.get("spec") or {}).get("renewTime"),
-            ((status.get("metadata") or {}).get("annotations") or {}).get(_LAST_UPDATED),
-        )
+        said = []
+        for place in (f"namespaces/{name}" for name in self._signs_in):
+            lease = self._get(f"/apis/coordination.k8s.io/v1/{place}/leases/cluster-autoscaler")
+            status = self._get(f"/api/v1/{place}/configmaps/cluster-autoscaler-status")
+            said.append((lease.get("spec") or {}).get("renewTime"))
+            said.append(((status.get("metadata") or {}).get("annotations") or {}).get(_LAST_UPDATED))
         return max((moment for text in said if (moment := _moment(text)) is not None), default=None)
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        return self._api.get(path, self._remaining) or {}
 
     def _read_pods(self, fields: str, pods: dict[str, Pod]) -> None:
         for pod in self._each("/api/v1/pods", PodShape, self._pods.read, f"{fields},{_LIVE}" if fields else _LIVE):

@@ -269,8 +269,8 @@ class CsiNodeShape(Shape):
     def read(self) -> tuple[str, Mapping[str, int]]:
         """A node, and how many volumes of each driver it takes; where nobody says, there is no limit."""
         drivers = (self.spec.drivers if self.spec else None) or ()
-        limits = {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count}
-        return self.metadata.name, limits
+        limits = {one.name: None if one.allocatable is None else one.allocatable.count for one in drivers}
+        return self.metadata.name, {name: limit for name, limit in limits.items() if limit is not None}
 
 
 class _BudgetSpec(Shape):

@@ -92,7 +92,9 @@ class _Shrinking:
             gone = frozenset(self._remembered.clocks.keys() - standing.keys())
             return Unneeded(clocks=standing, ended=gone, waits=dict.fromkeys(standing, held), hanging=hanging)
         self._world.place_waiting()
+        mark = self._placing.mark()
         found = self._find()
+        self._placing.back_to(mark)
         now_clocks = {candidate.name: clocks.get(candidate.name, self._now) for candidate in found}
         go = self._choose(found, now_clocks, hanging)
         return Unneeded(
@@ -204,20 +206,19 @@ class _Shrinking:
                 moving.append(pod)
         if candidate.room.kinds.total() > len(self._world.standing[candidate.name]):
             return because(Rule.NODE_AWAITED)
-        mark = self._placing.mark()
-        reason = self._resettle(candidate, moving)
-        if reason is not None:
-            self._placing.back_to(mark)
+        if reason := self._settle_elsewhere(candidate, moving):
             return reason
         candidate.is_risky = not self._budgets.allow_all(moving)
         self._budgets.take(moving)
         return None
 
-    def _resettle(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
-        """A place for each of these pods, with the node gone; or the first pod that has none."""
+    def _settle_elsewhere(self, candidate: _Candidate, moving: Sequence[Pod]) -> Reason | None:
+        """A place for each of these pods, with the node gone; or the first that has none, with everything as before."""
         rooms = (room for name in self._places if (room := self._placing.rooms.get(name)) and room.is_open)
+        mark = self._placing.mark()
         places = resettle(self._world, candidate.room, moving, rooms)
         if isinstance(places, Reason):
+            self._placing.back_to(mark)
             return places
         candidate.places.update(places)
         return None
@@ -227,7 +228,11 @@ class _Shrinking:
     def _choose(
         self, found: Sequence[_Candidate], clocks: Mapping[str, datetime], hanging: Sequence[Hanging]
     ) -> list[Removal]:
-        """Who goes: long enough unneeded, within the limits, from the fullest zone first."""
+        """Who goes: long enough unneeded, within the limits, from the fullest zone first.
+
+        Of those that were found together most may stay for now, and with them whom they keep away: so the pods of each
+        have to have their places also in a world without those alone that go.
+        """
         held = self._held()
         hangs = {self._homes[each.group][0].pool: each for each in hanging}
         ripe = []
@@ -245,8 +250,12 @@ class _Shrinking:
         while ripe:
             candidate = min(ripe, key=limits.turn)
             ripe.remove(candidate)
-            reason = limits.take(candidate)
+            reason = limits.refusal(candidate)
             if reason is None:
+                moving = [pod for pod in self._world.standing[candidate.name] if str(pod) in candidate.places]
+                reason = self._settle_elsewhere(candidate, moving)
+            if reason is None:
+                limits.take(candidate)
                 go.append(
                     Removal(
                         node=candidate.name,
@@ -364,8 +373,8 @@ class _Limits:
         is_new = candidate.name not in self._leaving
         return is_new, bool(candidate.places), candidate.is_risky, -full, candidate.name
 
-    def take(self, candidate: _Candidate) -> Reason | None:
-        """Count a node as going; or which limit it has to wait for."""
+    def refusal(self, candidate: _Candidate) -> Reason | None:
+        """Which limit a node has to wait for; None: it may go."""
         group, pool = candidate.offer.group, candidate.pool.pool
         if self._spare[group] < 1:
             return because(Rule.GROUP_AT_ITS_MIN, min=candidate.offer.min)
@@ -375,6 +384,11 @@ class _Limits:
             return because(Rule.ONE_DRAIN_AT_A_TIME)
         if not candidate.places and self._empty < 1:
             return because(Rule.EMPTY_AT_THEIR_MOST, most=self._most_empty)
+        return None
+
+    def take(self, candidate: _Candidate) -> None:
+        """Count a node as going."""
+        group, pool = candidate.offer.group, candidate.pool.pool
         if candidate.places:
             self._drains -= 1
         else:
@@ -382,4 +396,3 @@ class _Limits:
         self._spare[group] -= 1
         self._pool_spare[pool] -= 1
         self._in_zone[pool, candidate.offer.zone] -= 1
-        return None

@@ -42,13 +42,16 @@ def _counted(kind: Kind, constraint: Spread) -> Callable[[Kind], bool]:
 
 def _eligible(kind: Kind, constraint: Spread) -> Callable[[Room], bool]:
     """Nodes that have the keys of all constraints, and that affinity and taints let count."""
-    keys = tuple(other.key for other in kind.spread)
+    keys = {other.key for other in kind.spread}
+    needs = kind.needs
+    # Most pods ask nothing of a node's labels; each of their constraints is asked for every node that is tried.
+    by_affinity = constraint.honors_affinity and (bool(needs.node_selector) or needs.node_terms is not None)
 
     def holds(room: Room) -> bool:
-        if any(key not in room.labels for key in keys):
+        if not room.labels.keys() >= keys:
             return False
-        if constraint.honors_affinity and node_affinity.misfit(kind.needs, room.labels, room.name):
+        if by_affinity and node_affinity.misfit(needs, room.labels, room.name):
             return False
-        return not constraint.honors_taints or not first_not_tolerated(room.node.taints, kind.needs.tolerations)
+        return not constraint.honors_taints or not first_not_tolerated(room.node.taints, needs.tolerations)
 
     return holds

@@ -102,6 +102,7 @@ class Flavour:
     unneeded_time: str  # annotation with its scale-down-unneeded-time
     utilization_threshold: str  # annotation with its scale-down-utilization-threshold
     status_name: str  # what cluster-autoscaler-status calls a group of this {kind}, {namespace} and {name}
+    autoscaler_namespace: str | None = None  # where the autoscaler that comes with it signs; None: in kube-system
     discovers_groups: bool = True  # Cluster Autoscaler finds the scalables itself; False: its flags name them
     node_template: NodeTemplateSource | None = None
     # What a group buys: from the object of node_template, or where the flavour has none from the scalable itself.

@@ -115,6 +115,7 @@ OPENSHIFT = Flavour(
     unneeded_time=f"{_MAPI}/autoscaling-options-scaledownunneededtime",
     utilization_threshold=f"{_MAPI}/autoscaling-options-scaledownutilizationthreshold",
     status_name="{kind}/{namespace}/{name}",
+    autoscaler_namespace="openshift-machine-api",  # cluster-autoscaler-operator pkg/controller/clusterautoscaler
     bought=lambda scalable: by_provider_spec(get_path(scalable, _PROVIDER_VALUE)),
     node_labels=_NODE_LABELS,
     # The operator copies them to the newer names, its autoscaler reads both (openshift_utils.go:70-87).
