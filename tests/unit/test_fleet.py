@@ -69,6 +69,46 @@ class Fleet(House):
         self.clock.at += MINUTE
         self.rebalance(cluster, "a test", plenty)
 
+    def in_trouble(self, cluster: str) -> None:
+        """It was told to be."""
+        self.apply(**{cluster: given()})
+        self.clusters.by_id[cluster] = AccessError("closed")
+        self.run_there(cluster)
+        assert self.bus.types == ["Trouble Opened"]
+        self.queue.requests.clear()
+        self.queue.second_looks.clear()
+
+    def all_that_was_asked_for(self, cluster: str) -> None:
+        """The runs, also those that are asked for later."""
+        self.carry_out()
+        later, self.queue.second_looks = self.queue.second_looks, []
+        for asked, why, _ in later:
+            assert asked == cluster
+            self.rebalance(asked, why, plenty)
+
+
+class _CutOff(BaseException):
+    """An invocation is killed."""
+
+
+def cut_off_after(patched: pytest.MonkeyPatch, fleet: Fleet, requests: int) -> None:
+    """So many requests to table and queue are answered, and the next is not even sent."""
+    left = requests
+
+    def counted(send: Callable[..., None]) -> Callable[..., None]:
+        def sent(*given: Any) -> None:
+            nonlocal left
+            if left == 0:
+                raise _CutOff
+            left -= 1
+            send(*given)
+
+        return sent
+
+    patched.setattr(fleet.store, "_asked", counted(fleet.store._asked))
+    for name in ("request", "look_again"):
+        patched.setattr(fleet.queue, name, counted(getattr(fleet.queue, name)))
+
 
 @pytest.fixture
 def fleet() -> Fleet:
@@ -380,22 +420,39 @@ class TestUnregister:
             fleet.run_there("blue")
         assert fleet.clusters.by_id["blue"].applied == []
 
-    def test_trouble_that_was_told_to_begin_is_told_to_end_also_where_the_first_try_was_cut_off(
-        self, fleet: Fleet
+    def test_trouble_that_was_told_to_begin_is_told_to_end_wherever_it_is_cut_off(
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fleet.apply(blue=given())
-        fleet.clusters.by_id["blue"] = AccessError("closed")
-        fleet.run_there("blue")
-        assert fleet.bus.types == ["Trouble Opened"]
-        fleet.queue.requests.clear()
-        fleet.queue.broken = StateUnavailableError("cut off")
-        with pytest.raises(StateUnavailableError):
-            fleet.ask("unregister", "blue")
-        fleet.queue.broken = None
+        ended = set()
+        for requests in range(20):
+            fleet = Fleet()
+            fleet.in_trouble("blue")
+            with monkeypatch.context() as patched:
+                cut_off_after(patched, fleet, requests)
+                with contextlib.suppress(_CutOff):
+                    fleet.ask("unregister", "blue")
+                    ended.add("whole")
+            fleet.all_that_was_asked_for("blue")
+            is_gone = fleet.registered == {}
+            assert fleet.bus.types == ["Trouble Opened", *(["Trouble Closed"] if is_gone else [])], requests
+            ended.add("gone" if is_gone else "stayed")
+        assert ended == {"whole", "gone", "stayed"}
+
+    def test_what_the_bus_does_not_take_of_its_end_is_told_later(self, fleet: Fleet) -> None:
+        fleet.in_trouble("blue")
+        fleet.bus.away = True
         fleet.ask("unregister", "blue")
-        fleet.carry_out()
-        fleet.carry_out()
+        fleet.all_that_was_asked_for("blue")
+        assert fleet.bus.types == ["Trouble Opened"]
+        fleet.bus.away = False
+        fleet.all_that_was_asked_for("blue")
         assert fleet.bus.types == ["Trouble Opened", "Trouble Closed"]
+        assert fleet.queue.second_looks == []
+
+    def test_asked_for_once_more_it_is_said_that_it_is_done(self, fleet: Fleet) -> None:
+        fleet.in_trouble("blue")
+        fleet.ask("unregister", "blue")
+        assert "blue is not registered; its trouble is told" in fleet.ask("unregister", "blue")["message"]
 
     def test_an_unknown_cluster_is_unknown(self, fleet: Fleet) -> None:
         fleet.apply(blue=given())
