@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -702,6 +703,44 @@ def laptop(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lap
 
 
 class TestCommands:
+    def test_a_variable_that_is_not_set_applies_no_folder_that_somebody_happens_to_stand_in(
+        self, laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        laptop.write("a.json", blue=given())
+        monkeypatch.chdir(laptop.folder)
+        ran = laptop.run("apply", "-f", "", "--prune", "--yes")
+        assert (ran.exit_code, laptop.events) == (2, [])
+        assert ran.stderr == "evenkeel: a file is '': name it, or - for standard input\n"
+
+    def test_a_place_that_cannot_be_looked_at_is_bad_input(self, laptop: Laptop) -> None:
+        ran = laptop.run("apply", "-f", "x" * 5000)
+        assert ran.exit_code == 2
+        assert "xx: cannot be read: " in ran.stderr
+
+    def test_a_selector_that_no_cluster_has_exports_no_empty_fleet(self, laptop: Laptop) -> None:
+        laptop.fleet.labelled()
+        ran = laptop.run("export", "--selector", "env=pord")
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        assert ran.stderr == "evenkeel: selector is 'env=pord': no registered cluster has such labels\n"
+
+    @pytest.mark.parametrize(
+        ("cluster", "says"), [("nobody", "cluster 'nobody' is not registered"), ("", "clusters is ")]
+    )
+    def test_one_cluster_that_cannot_go_live_is_one_line_as_of_every_other_action(
+        self, laptop: Laptop, cluster: str, says: str
+    ) -> None:
+        laptop.fleet.labelled()
+        ran = laptop.run("live", "--cluster", cluster, "--yes", "-o", "json")
+        assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+        assert ran.stderr.startswith(f"evenkeel: {says}")
+
+    def test_who_would_go_live_is_told_to_programs_too(self, laptop: Laptop) -> None:
+        laptop.fleet.apply(blue=given(dry_run=None), green=given(dry_run=True))
+        laptop.fleet.operate = replace(laptop.fleet.operate, dry_run=True)
+        ran = laptop.run("live", "--all", "--force", "--dry-run", "-o", "json")
+        told = {found["cluster"]: found["ok"] for found in json.loads(ran.stdout)["clusters"]}
+        assert (ran.exit_code, told) == (0, {"blue": True, "green": False})
+
     def test_a_folder_is_applied_after_the_diff_was_agreed_to_and_then_there_is_nothing_more_to_do(
         self, laptop: Laptop
     ) -> None:

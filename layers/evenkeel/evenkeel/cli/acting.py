@@ -21,10 +21,19 @@ from evenkeel.application.words import counted, rfc3339
 from evenkeel.cli.answers import Output, alike, print_answer
 from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm
 from evenkeel.cli.fleet import apply_command, export_command
-from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, IN_TROUBLE, INVALID_POOL, NOT_READY, fail, hint, read_yaml
+from evenkeel.cli.inputs import (
+    BAD_INPUT,
+    CANNOT_READ,
+    IN_TROUBLE,
+    INVALID_POOL,
+    NOT_READY,
+    fail,
+    hint,
+    read_yaml,
+    refuse_nobody,
+)
 from evenkeel.cli.terminal import say, say_json
 from evenkeel.config import ConfigError
-from evenkeel.domain.model.values import shown
 
 _WATCH_SECONDS = 5
 _StackName = Annotated[str, typer.Option("--stack", help="Name of the CloudFormation stack.")]
@@ -152,8 +161,9 @@ def _live_command(  # noqa: PLR0913 (its options)
     reason: _Reason = None,
     output: _OutputForm = Output.TABLE,
 ) -> None:
-    scope = {"clusters": [cluster]} if cluster else {"selector": selector} if selector else {"all": everything or None}
-    if sum((cluster is not None, selector is not None, everything)) != 1:
+    named = cluster is not None
+    scope = {"clusters": [cluster]} if named else {"selector": selector} if selector else {"all": everything or None}
+    if sum((named, selector is not None, everything)) != 1:
         fail(["say which clusters: one of --cluster ID, --selector env=prod, --all"])
     if soak is not None and wave is None:
         fail(["--soak goes with --wave: how many go live at once?"])
@@ -302,6 +312,8 @@ def _agreed(
     """
     answer = ask_of_all(action, stack, {**fields, "list": True})
     listed, untouched = answer["clusters"], answer.get("untouched", 0)
+    if "clusters" in fields and listed and not listed[0]["ok"]:  # the one that was named: as of any other action
+        fail([listed[0]["message"]], CANNOT_READ if listed[0].get("retry") else BAD_INPUT)
     groups = alike(listed)
     for line in groups.values():
         say(line, err=output is Output.JSON)
@@ -311,6 +323,8 @@ def _agreed(
     if untouched:
         say(f"left as they are: {counted(untouched, 'cluster')} ({ACTIONS[action].spares})", err=output is Output.JSON)
     touched = [found["cluster"] for found in listed if found["ok"]]
+    if shown_only and output is Output.JSON:
+        say_json(answer, indent=2)
     if not touched:
         fail([f"{action} touches none of these clusters: nothing is done"], CANNOT_READ if listed else BAD_INPUT)
     if not shown_only:
@@ -326,9 +340,8 @@ def _print(answer: dict[str, Any], as_json: Mapping[str, Any], output: Output) -
 
 
 def _leave_for_nobody(clusters: object, selector: str | None) -> None:
-    """A slip in a selector must not look as if all were well."""
     if selector is not None and not clusters:
-        fail([f"selector is {shown(selector)}: no registered cluster has such labels"])
+        refuse_nobody(selector)
 
 
 def _leave_for_invalid_pools(*answers: Mapping[str, Any]) -> None:
