@@ -676,7 +676,7 @@ class Laptop:
 
     def answer(self, _stack: str, event: Mapping[str, Any]) -> dict[str, Any]:
         self.events.append(json.loads(json.dumps(event)))
-        if self.meanwhile is not None and event["action"] == "apply" and not event.get("list"):
+        if self.meanwhile is not None and event["action"] in ("apply", "unregister") and not event.get("list"):
             act, self.meanwhile = self.meanwhile, None
             act()
         try:
@@ -782,6 +782,21 @@ class TestCommands:
         assert "nothing is unregistered while a record is not stored: apply once more" in done.stderr
         assert laptop.run(*arguments).exit_code == 0
         assert set(laptop.fleet.registered) == {"green", "red"}
+
+    @pytest.mark.parametrize("command", ["apply -f {} --prune --yes", "unregister --selector team=data --yes"])
+    def test_what_somebody_else_has_changed_since_it_was_shown_is_not_unregistered_and_that_is_told(
+        self, laptop: Laptop, command: str
+    ) -> None:
+        """Two people with two folders and one stack."""
+        laptop.write("mine.json", blue=given())
+        laptop.fleet.apply(blue=given(), green=given(labels={"team": "data"}), red=given(labels={"team": "data"}))
+        labels = {"team": "data"}
+        theirs = {"green": given(labels=labels, scan_interval=120), "teal": given(labels=labels)}
+        laptop.meanwhile = lambda: laptop.fleet.ask("apply", None, records=theirs, verify=False)
+        ran = laptop.run(*(word.format(laptop.folder) for word in command.split()))
+        assert (ran.exit_code, set(laptop.fleet.registered)) == (1, {"blue", "green", "teal"})
+        assert "green is not as it was shown: somebody changed it at the same time" in ran.output
+        assert laptop.fleet.registered["green"].scan_interval == 120
 
     @pytest.mark.parametrize("dies_at", range(1, 18))
     def test_killed_at_any_call_of_the_table_who_applies_and_prunes_once_more_ends_alike(

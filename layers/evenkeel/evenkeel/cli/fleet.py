@@ -11,7 +11,7 @@ import yaml
 
 from evenkeel.application.fleet import fleet_schema, read_fleet
 from evenkeel.application.words import counted
-from evenkeel.cli.asking import ask_of_all, ask_or_fail, confirm, in_parts
+from evenkeel.cli.asking import as_shown, ask_of_all, ask_or_fail, confirm, in_parts
 from evenkeel.cli.inputs import BAD_INPUT, CANNOT_READ, fail, read_yaml, refuse_empty, refuse_nobody
 from evenkeel.cli.terminal import say
 from evenkeel.config import ConfigError
@@ -66,7 +66,7 @@ def apply_command(  # noqa: PLR0913 (its options)
     done = _stored(stack, chosen, before, {"verify": verify, "reason": reason})
     is_stored = all(found["ok"] for found in done)
     if removed and prune and is_stored:
-        fields = {"clusters": missing, "force": force, "reason": reason}
+        fields = {"clusters": missing, "force": force, "reason": reason, **as_shown(removed)}
         done += ask_of_all("unregister", stack, fields)["clusters"]
     for found in done:
         say(found["message"], err=not found["ok"])
