@@ -712,6 +712,12 @@ class TestCommands:
         assert (ran.exit_code, laptop.events) == (2, [])
         assert ran.stderr == "evenkeel: a file is '': name it, or - for standard input\n"
 
+    def test_an_include_that_is_no_name_of_a_file_is_bad_input(self, laptop: Laptop) -> None:
+        (laptop.folder / "a.json").write_text(json.dumps({"include": ["b\0c"]}), encoding="utf-8")
+        ran = laptop.run("apply", "-f", str(laptop.folder))
+        assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
+        assert ": cannot be read: embedded null byte" in ran.stderr
+
     def test_a_place_that_cannot_be_looked_at_is_bad_input(self, laptop: Laptop) -> None:
         ran = laptop.run("apply", "-f", "x" * 5000)
         assert ran.exit_code == 2

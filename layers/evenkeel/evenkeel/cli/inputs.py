@@ -57,6 +57,8 @@ def read_text(name: str) -> str:
         raise ConfigError([f"{called(name)}: cannot be read: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
         raise ConfigError([f"{called(name)}: not UTF-8 text"]) from None
+    except ValueError as error:  # a name with a zero byte in it, as an include may have
+        raise ConfigError([f"{called(name)}: cannot be read: {error}"]) from None
 
 
 def read_yaml(name: str) -> object:
